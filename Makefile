@@ -1,0 +1,48 @@
+# The two commands of the README: `make demo` and `make test`. Both prepare
+# .venv on their first call and reuse it afterwards.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-jax lint format clean
+
+demo: $(VENV)/.runtime
+	@TF_CPP_MIN_LOG_LEVEL=3 $(RUN) demo.py
+
+test: $(VENV)/.dev
+	$(RUN) -m pytest
+
+# The same layer and model tests on a second Keras backend.
+test-jax: $(VENV)/.dev
+	KERAS_BACKEND=jax $(RUN) -m pytest tests/test_layers.py tests/test_models.py
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "albert_tf needs Python 3.11 to 3.13, and $(PYTHON) is" \
+	       "$$($(PYTHON) --version 2>&1); call make with PYTHON=/path/to/python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing TensorFlow and the other requirements into $(VENV) (once) ..."
+	$(INSTALL) -r requirements.txt
+	$(INSTALL) --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,9 @@
+"""The one exception for a user's mistake."""
+
+
+class InputError(ValueError):
+    """Something that the caller gave cannot be used.
+
+    The message is one line that names the file, line, key or flag, the value received
+    and what was expected. Scripts print it without a traceback (see `flags.run`).
+    """
