@@ -1,0 +1,357 @@
+"""The layers of ALBERT's encoder (paper 3.1), written with `keras.ops` alone.
+
+Letters of every shape in this package:
+
+    B batch           T tokens of an input     P masked positions of an input
+    C choices         K labels                 S start candidates of a span
+    V vocabulary      E embedding size         H hidden size
+    L layers          N attention heads        D = H / N
+
+Matrix products run in the compute dtype of the layer's policy; softmax and layer
+normalisation always run in float32.
+"""
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+
+# Released code: tf.contrib.layers.layer_norm.
+NORM_EPSILON = 1e-12
+
+# Released code: added to the score of a masked position, so that it takes no part in
+# the softmax.
+MASKED_SCORE = -10000.0
+
+# sqrt(2 / pi), of the tanh form of GELU.
+_GELU_SCALE = 0.7978845608028654
+_GELU_CUBIC = 0.044715
+
+
+@ops.custom_gradient
+def gelu(x):
+    """Gaussian error linear unit in its tanh form, as released.
+
+    `x * 0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))` (Hendrycks & Gimpel 2016).
+    The slope is computed on the way forward: the backward pass then keeps one tensor
+    of x's size instead of six, and is one product.
+    """
+    inner = _GELU_SCALE + (_GELU_SCALE * _GELU_CUBIC) * ops.square(x)
+    gate = 0.5 + 0.5 * ops.tanh(x * inner)
+    y = x * gate
+    slope = gate + y * (1.0 - gate) * (6.0 * inner - 4.0 * _GELU_SCALE)
+
+    def gradient(*args, upstream=None):
+        if upstream is None:
+            (upstream,) = args
+        return upstream * slope
+
+    return y, gradient
+
+
+@ops.custom_gradient
+def lookup(table, ids):
+    """Picks rows of a table, with a gradient that is dense.
+
+    TensorFlow's own gradient of a lookup lists a row as often as it was picked, and
+    the norm of that list is not the norm of the gradient. **As released:** clipping
+    used the norm of the list on CPU and GPU, the true norm on TPU; here it is the true
+    one everywhere.
+
+    Args:
+        table: float [V, E].
+        ids: int [B, T], each in [0, V).
+
+    Returns:
+        float [B, T, E].
+    """
+
+    def gradient(*args, upstream=None):
+        if upstream is None:
+            (upstream,) = args
+        rows = ops.reshape(upstream, (-1, table.shape[1]))
+        flat = ops.reshape(ids, (-1,))
+        return ops.segment_sum(rows, flat, num_segments=table.shape[0]), None
+
+    return ops.take(table, ids, axis=0), gradient
+
+
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": lambda x: x,
+    None: lambda x: x,
+}
+
+
+def dense(config: AlbertConfig, units: int, name: str, **options) -> keras.layers.Dense:
+    """Returns a dense layer that starts as released: cut normal kernel, zero bias."""
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=initializer(config.initializer_range),
+        name=name,
+        **options,
+    )
+
+
+def initializer(stddev: float) -> keras.initializers.Initializer:
+    """Returns the released initial distribution: normal, cut at two deviations."""
+    return keras.initializers.TruncatedNormal(stddev=stddev)
+
+
+def layer_norm(name: str) -> keras.layers.LayerNormalization:
+    """Returns a layer normalisation that runs in float32 and returns float32."""
+    return keras.layers.LayerNormalization(
+        epsilon=NORM_EPSILON, dtype="float32", name=name
+    )
+
+
+class DropoutSeeds:
+    """Hands every dropout of one forward pass its own seed.
+
+    The seeds are fixed before the pass, so that a block which is computed a second
+    time in the backward pass (`recompute`) drops the same values again.
+    """
+
+    def __init__(self, generator: keras.random.SeedGenerator):
+        self._base = generator.next()
+        self._drawn = 0
+
+    def next(self):
+        """Returns a seed, int [2], that no other call of this pass returns."""
+        self._drawn += 1
+        return self._base + ops.convert_to_tensor([self._drawn, 0], self._base.dtype)
+
+
+class _FixedSeed(keras.random.SeedGenerator):
+    """A seed that `keras.random` takes as it is: it holds no variable."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def next(self, ordered=True):
+        return self.value
+
+
+def dropout(x, rate: float, seed):
+    """Sets a share of `x` to zero and scales the rest up.
+
+    Args:
+        x: float tensor.
+        rate: share set to zero, in [0, 1).
+        seed: int [2] from `DropoutSeeds`, or None to leave x as it is (inference).
+    """
+    if seed is None or not rate:
+        return x
+    return keras.random.dropout(x, rate, seed=_FixedSeed(seed))
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer that a configuration describes completely.
+
+    It casts nothing by itself: its dense layers cast what they multiply, and what has
+    to stay in float32 (scores of the mask, tables) stays.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.config = config
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config):
+        settings = AlbertConfig.from_dict(config["config"])
+        return cls(**{**config, "config": settings})
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Embeddings(ConfiguredLayer):
+    """Word, segment and position embeddings of width E, normalised.
+
+    The factorised embedding of paper 3.1: the step from E to H is `AlbertEncoder`'s.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.norm = layer_norm("norm")
+
+    def build(self, input_shape=None):
+        """Creates the three tables."""
+
+        def table(name, rows):
+            return self.add_weight(
+                shape=(rows, self.config.embedding_size),
+                initializer=initializer(self.config.initializer_range),
+                name=name,
+            )
+
+        self.word = table("word", self.config.vocab_size)
+        self.segment = table("segment", self.config.type_vocab_size)
+        self.position = table("position", self.config.max_position_embeddings)
+        self.norm.build((None, None, self.config.embedding_size))
+
+    def call(self, input_ids, segment_ids, seed=None):
+        """Embeds tokens.
+
+        Args:
+            input_ids: int [B, T], each in [0, V); T at most the longest position.
+            segment_ids: int [B, T], each below `type_vocab_size`.
+            seed: int [2] for dropout, or None for inference.
+
+        Returns:
+            float [B, T, E], after normalisation and dropout.
+        """
+        summed = lookup(ops.copy(self.word), input_ids)
+        summed += lookup(ops.copy(self.segment), segment_ids)
+        summed += self.position[: ops.shape(input_ids)[1]]
+        normed = ops.cast(self.norm(summed), self.compute_dtype)
+        return dropout(normed, self.config.hidden_dropout_prob, seed)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Attention(ConfiguredLayer):
+    """Multi-head self-attention with its residual sum and normalisation."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        size = config.hidden_size
+        self.query = dense(config, size, "query", dtype=self.dtype_policy)
+        self.key = dense(config, size, "key", dtype=self.dtype_policy)
+        self.value = dense(config, size, "value", dtype=self.dtype_policy)
+        self.output_dense = dense(config, size, "output", dtype=self.dtype_policy)
+        self.norm = layer_norm("norm")
+
+    def build(self, input_shape=None):
+        """Creates the four projections and the normalisation."""
+        shape = (None, None, self.config.hidden_size)
+        for part in (self.query, self.key, self.value, self.output_dense, self.norm):
+            part.build(shape)
+
+    def call(self, hidden, mask_scores, seeds=(None, None)):
+        """Mixes every position with the positions it attends to.
+
+        Args:
+            hidden: float [B, T, H].
+            mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
+                `MASKED_SCORE` where it is padding.
+            seeds: two dropout seeds, for the probabilities and for the output.
+
+        Returns:
+            float [B, T, H].
+        """
+        scale = self.config.head_size**-0.5
+        query = self._split_heads(self.query(hidden)) * scale
+        key = self._split_heads(self.key(hidden))
+        value = self._split_heads(self.value(hidden))
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, T, T]
+        scores = ops.cast(scores, "float32") + mask_scores
+        probabilities = ops.cast(ops.softmax(scores), self.compute_dtype)
+        probabilities = dropout(
+            probabilities, self.config.attention_probs_dropout_prob, seeds[0]
+        )
+        mixed = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))
+        mixed = ops.reshape(mixed, ops.shape(hidden))
+        output = dropout(
+            self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]
+        )
+        return ops.cast(self.norm(hidden + output), self.compute_dtype)
+
+    def _split_heads(self, x):
+        """Turns float [B, T, H] into [B, N, T, D]."""
+        batch, length, _ = ops.shape(x)
+        heads = (batch, length, self.config.num_attention_heads, self.config.head_size)
+        return ops.transpose(ops.reshape(x, heads), (0, 2, 1, 3))
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class FeedForward(ConfiguredLayer):
+    """Two dense layers with an activation between, residual sum, normalisation."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.intermediate = dense(
+            config, config.intermediate_size, "intermediate", dtype=self.dtype_policy
+        )
+        self.output_dense = dense(
+            config, config.hidden_size, "output", dtype=self.dtype_policy
+        )
+        self.norm = layer_norm("norm")
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def build(self, input_shape=None):
+        """Creates both dense layers and the normalisation."""
+        shape = (None, None, self.config.hidden_size)
+        self.intermediate.build(shape)
+        self.output_dense.build((None, None, self.config.intermediate_size))
+        self.norm.build(shape)
+
+    def call(self, hidden, seed=None):
+        """Transforms every position by itself.
+
+        Args:
+            hidden: float [B, T, H].
+            seed: dropout seed of the output, or None for inference.
+
+        Returns:
+            float [B, T, H].
+        """
+        output = self.output_dense(self.activation(self.intermediate(hidden)))
+        output = dropout(output, self.config.hidden_dropout_prob, seed)
+        return ops.cast(self.norm(hidden + output), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Block(ConfiguredLayer):
+    """One Transformer block: attention, then feed-forward.
+
+    Args:
+        config: the model's configuration.
+        attention: an `Attention` that other blocks may hold too, or None for an own
+            one. Holding one in several blocks is how its parameters are shared.
+        feed_forward: likewise.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        attention: Attention | None = None,
+        feed_forward: FeedForward | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        self.attention = attention or Attention(config, dtype=policy, name="attention")
+        self.feed_forward = feed_forward or FeedForward(
+            config, dtype=policy, name="feed_forward"
+        )
+
+    def build(self, input_shape=None):
+        """Builds what no other block has built."""
+        for part in (self.attention, self.feed_forward):
+            if not part.built:
+                part.build()
+
+    def call(self, hidden, mask_scores, seeds=(None, None, None)):
+        """Applies the block.
+
+        Args:
+            hidden: float [B, T, H].
+            mask_scores: float32 [B, 1, 1, T], see `Attention`.
+            seeds: three dropout seeds: attention probabilities, attention output,
+                feed-forward output.
+
+        Returns:
+            float [B, T, H].
+        """
+
+        def apply(hidden):
+            attended = self.attention(hidden, mask_scores, seeds=seeds[:2])
+            return self.feed_forward(attended, seed=seeds[2])
+
+        if self.config.recompute == "block":
+            apply = keras.remat(apply)
+        return apply(hidden)

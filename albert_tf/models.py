@@ -1,0 +1,377 @@
+"""ALBERT's encoder, and the encoder with each of its heads."""
+
+import keras
+from keras import ops
+
+from albert_tf import heads
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.layers import (
+    MASKED_SCORE,
+    Attention,
+    Block,
+    DropoutSeeds,
+    Embeddings,
+    FeedForward,
+    dense,
+)
+
+
+class _ConfiguredModel(keras.Model):
+    """A model that a configuration describes; its variables exist once it does."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "config": self.config.to_dict(),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        settings = {
+            "config": AlbertConfig.from_dict(config["config"]),
+            "dtype": keras.saving.deserialize_keras_object(config["dtype"]),
+        }
+        return cls(**{**config, **settings})
+
+    def build_from_config(self, config):
+        """Does nothing: the constructor has built the model."""
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEncoder(_ConfiguredModel):
+    """ALBERT without a head (paper 3.1).
+
+    Parameters are shared by applying the same `Block` in several layers, so each
+    variable exists once. The inputs are a dict, and so are the outputs:
+
+    Args:
+        config: sizes and rates.
+        **kwargs: `name` and `dtype` (a policy such as "mixed_bfloat16"; the default is
+            Keras's global policy).
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        self.embeddings = Embeddings(config, dtype=policy, name="embeddings")
+        self.projection = None
+        if config.embedding_size != config.hidden_size:
+            self.projection = dense(
+                config, config.hidden_size, "projection", dtype=policy
+            )
+        self.blocks = _blocks(config, policy)
+        self.pooler = dense(
+            config, config.hidden_size, "pooler", activation="tanh", dtype=policy
+        )
+        self.seed_generator = keras.random.SeedGenerator()
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates every variable."""
+        self.embeddings.build()
+        if self.projection is not None:
+            self.projection.build((None, None, self.config.embedding_size))
+        for block in self.blocks:
+            block.build()
+        self.pooler.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=False):
+        """Encodes tokens.
+
+        Args:
+            inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
+                for padding (without it everything is a token); `segment_ids` (without
+                it all 0). T is at most `max_position_embeddings`.
+            training: whether dropout applies.
+
+        Returns:
+            dict of `sequence_output` [B, T, H]; `pooled_output` [B, H];
+            `encoder_outputs`, a list of the L (times inner blocks) outputs [B, T, H];
+            `embedding_output` [B, T, E], before the step from E to H.
+
+        Raises:
+            InputError: a length above `max_position_embeddings`.
+        """
+        input_ids = inputs["input_ids"]
+        self._check_length(input_ids.shape[1])
+        mask = inputs.get("input_mask")
+        segments = inputs.get("segment_ids")
+        if segments is None:
+            segments = ops.zeros_like(input_ids)
+        if mask is None:
+            mask = ops.ones_like(input_ids)
+        mask_scores = (1.0 - ops.cast(mask[:, None, None, :], "float32")) * MASKED_SCORE
+        drops = self.config.hidden_dropout_prob or (
+            self.config.attention_probs_dropout_prob
+        )
+        seeds = DropoutSeeds(self.seed_generator) if training and drops else None
+
+        embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
+        hidden = embedded if self.projection is None else self.projection(embedded)
+        outputs = []
+        for block in self._layers_in_order():
+            block_seeds = [seeds and seeds.next() for _ in range(3)]
+            hidden = block(hidden, mask_scores, seeds=block_seeds)
+            outputs.append(hidden)
+        return {
+            "sequence_output": hidden,
+            "pooled_output": self.pooler(hidden[:, 0]),
+            "encoder_outputs": outputs,
+            "embedding_output": embedded,
+        }
+
+    def _layers_in_order(self):
+        """Yields the block of every layer, its inner blocks one after the other."""
+        inner = self.config.inner_group_num
+        count = len(self.blocks) // inner
+        for layer in range(self.config.num_hidden_layers):
+            first = self.config.owner(layer, count) * inner
+            yield from self.blocks[first : first + inner]
+
+    def _check_length(self, length):
+        longest = self.config.max_position_embeddings
+        if length is not None and length > longest:
+            raise InputError(
+                f"input_ids has {length} tokens, but the configuration's "
+                f"max_position_embeddings is {longest}"
+            )
+
+
+def _blocks(config: AlbertConfig, policy) -> list[Block]:
+    """Creates the distinct blocks: those of one layer follow each other."""
+    inner = config.inner_group_num
+    attentions = [
+        Attention(config, dtype=policy, name="attention")
+        for _ in range(config.num_attentions * inner)
+    ]
+    feed_forwards = [
+        FeedForward(config, dtype=policy, name="feed_forward")
+        for _ in range(config.num_feed_forwards * inner)
+    ]
+    blocks = []
+    count = max(config.num_attentions, config.num_feed_forwards)
+    for outer in range(count):
+        for i in range(inner):
+            attention = attentions[outer * config.num_attentions // count * inner + i]
+            feed_forward = feed_forwards[
+                outer * config.num_feed_forwards // count * inner + i
+            ]
+            blocks.append(
+                Block(
+                    config,
+                    attention,
+                    feed_forward,
+                    dtype=policy,
+                    name=f"block_{outer}_{i}",
+                )
+            )
+    return blocks
+
+
+class _ModelWithHead(_ConfiguredModel):
+    """An encoder with something on top."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.encoder = AlbertEncoder(config, dtype=self.dtype_policy, name="encoder")
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertPretrainer(_ModelWithHead):
+    """The encoder with the two heads of pretraining (paper 3.1).
+
+    Args:
+        config: sizes and rates.
+        sentence_head: False leaves out the head of sentence order (SOP) or next
+            sentence (NSP) prediction.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, sentence_head: bool = True, **kwargs):
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        self.masked_lm = heads.MaskedLMHead(config, dtype=policy, name="masked_lm")
+        self.sentence = None
+        if sentence_head:
+            self.sentence = heads.SentenceHead(config, dtype=policy, name="sentence")
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the heads' variables."""
+        self.masked_lm.build()
+        if self.sentence is not None:
+            self.sentence.build()
+
+    def call(self, inputs, training=False):
+        """Encodes tokens and predicts the masked ones and the sentence order.
+
+        Args:
+            inputs: those of `AlbertEncoder`, and `masked_lm_positions`, int [B, P].
+                Without it every position is predicted, and P is T.
+            training: whether dropout applies.
+
+        Returns:
+            the encoder's outputs, `mlm_logits` float32 [B, P, V], and `sop_logits`
+            float32 [B, 2] if there is a sentence head.
+        """
+        outputs = self.encoder(inputs, training=training)
+        states = outputs["sequence_output"]
+        if "masked_lm_positions" in inputs:
+            states = heads.gather_positions(states, inputs["masked_lm_positions"])
+        outputs["mlm_logits"] = self.masked_lm(states, self.encoder.embeddings.word)
+        if self.sentence is not None:
+            outputs["sop_logits"] = self.sentence(outputs["pooled_output"])
+        return outputs
+
+    def get_config(self):
+        return {**super().get_config(), "sentence_head": self.sentence is not None}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertClassifier(_ModelWithHead):
+    """The encoder with a classification or regression head.
+
+    Args:
+        config: sizes and rates.
+        num_labels: K classes, or 1 for regression.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.ClassifierHead(
+            config, num_labels, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the head's variables."""
+        self.head.build()
+
+    def call(self, inputs, training=False):
+        """Returns the encoder's outputs and `logits`, float32 [B, K]."""
+        outputs = self.encoder(inputs, training=training)
+        logits = self.head(outputs["pooled_output"], training=training)
+        return {**outputs, "logits": logits}
+
+    def get_config(self):
+        return {**super().get_config(), "num_labels": self.head.num_labels}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertMultipleChoice(_ModelWithHead):
+    """The encoder with one score per choice (RACE).
+
+    Args:
+        config: sizes and rates.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.ClassifierHead(
+            config, 1, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the head's variables."""
+        self.head.build()
+
+    def call(self, inputs, training=False):
+        """Scores choices.
+
+        Args:
+            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
+            training: whether dropout applies.
+
+        Returns:
+            dict of `logits`, float32 [B, C].
+        """
+        batch, choices, length = ops.shape(inputs["input_ids"])
+        rows = {key: ops.reshape(x, (-1, length)) for key, x in inputs.items()}
+        pooled = self.encoder(rows, training=training)["pooled_output"]
+        logits = self.head(pooled, training=training)
+        return {"logits": ops.reshape(logits, (batch, choices))}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertSpanLabeler(_ModelWithHead):
+    """The encoder with the answer span head of SQuAD 1.1.
+
+    Args:
+        config: sizes and rates.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.SpanHead(config, dtype=self.dtype_policy, name="head")
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the head's variables."""
+        self.head.build()
+
+    def call(self, inputs, training=False):
+        """Returns the encoder's outputs, `start_logits` and `end_logits` [B, T]."""
+        outputs = self.encoder(inputs, training=training)
+        return {**outputs, **self.head(outputs["sequence_output"])}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertConditionalSpanLabeler(_ModelWithHead):
+    """The encoder with the span and answerability head of SQuAD 2.0.
+
+    Args:
+        config: sizes and rates.
+        start_n_top: S, candidate starts in prediction.
+        end_n_top: candidate ends for each of them.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, start_n_top: int = 5, end_n_top: int = 5, **kwargs
+    ):
+        super().__init__(config, **kwargs)
+        self.head = heads.ConditionalSpanHead(
+            config, start_n_top, end_n_top, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the head's variables."""
+        self.head.build()
+
+    def call(self, inputs, training=False):
+        """Scores spans.
+
+        Args:
+            inputs: those of `AlbertEncoder`, `p_mask` [B, T] (1 where no answer can
+                be), and, when the starts are known, `start_positions` int [B].
+            training: whether dropout applies.
+
+        Returns:
+            the encoder's outputs and those of `heads.ConditionalSpanHead`.
+        """
+        outputs = self.encoder(inputs, training=training)
+        spans = self.head(
+            outputs["sequence_output"],
+            inputs["p_mask"],
+            start_positions=inputs.get("start_positions"),
+            training=training,
+        )
+        return {**outputs, **spans}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "start_n_top": self.head.start_n_top,
+            "end_n_top": self.head.end_n_top,
+        }

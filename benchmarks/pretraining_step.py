@@ -1,0 +1,336 @@
+"""Times one pretraining step of ALBERT-base, side by side with other programs.
+
+A step is forward, backward and AdamW update, with the masked LM loss on 15 % of the
+tokens and, where the program has one, the sentence loss. Each program runs in a process
+of its own; they take turns, so that they meet the same machine, and the matrix product
+peak is measured between their turns. Programs that are not installed are left out.
+
+    python benchmarks/pretraining_step.py
+    python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=3
+"""
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+# Floating-point operations of forward and backward for one token of ALBERT-base.
+FLOP_PER_TOKEN = {128: 527e6, 512: 571e6}
+
+PROGRAMS = {
+    "albert_tf": "albert_tf",
+    "kerashub": "keras_hub",
+    "model_garden": "official",
+    "huggingface": "transformers",
+    "huggingface_compiled": "transformers",
+}
+
+
+def random_batch(batch, length):
+    """Returns a full batch of random tokens, as numpy arrays."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    masked = round(0.15 * length)
+    positions = [rng.choice(length, masked, replace=False) for _ in range(batch)]
+    return {
+        "input_ids": rng.integers(5, 30000, (batch, length), dtype=np.int32),
+        "input_mask": np.ones((batch, length), np.int32),
+        "segment_ids": np.repeat([[0, 1]], length // 2, 1)
+        .repeat(batch, 0)
+        .astype("i4"),
+        "masked_lm_positions": np.sort(positions).astype(np.int32),
+        "masked_lm_ids": rng.integers(5, 30000, (batch, masked), dtype=np.int32),
+        "masked_lm_weights": np.ones((batch, masked), np.float32),
+        "next_sentence_labels": rng.integers(0, 2, batch, dtype=np.int32),
+    }
+
+
+def albert_tf_step(batch, precision):
+    """This package."""
+    import keras
+    import tensorflow as tf
+
+    from albert_tf import AlbertConfig, AlbertPretrainer, heads
+
+    policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+    model = AlbertPretrainer(AlbertConfig.named("albert_base_v2"), dtype=policy)
+    optimizer = keras.optimizers.AdamW(1e-4)
+    optimizer.build(model.trainable_variables)
+    batch = {key: tf.constant(value) for key, value in batch.items()}
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = model(batch, training=True)
+            masked_lm, _ = heads.masked_lm_loss(
+                outputs["mlm_logits"],
+                batch["masked_lm_ids"],
+                batch["masked_lm_weights"],
+            )
+            sentence, _ = heads.classification_loss(
+                outputs["sop_logits"], batch["next_sentence_labels"]
+            )
+            loss = masked_lm + sentence
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    return lambda: float(step())
+
+
+def kerashub_step(batch, precision):
+    """KerasHub's masked LM (it has no sentence head), without XLA: faster on CPU."""
+    import keras
+    import keras_hub
+
+    keras.config.set_dtype_policy(
+        {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+    )
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=30000,
+        num_layers=12,
+        num_heads=12,
+        embedding_dim=128,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        dropout=0.0,
+    )
+    model = keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.AdamW(1e-4),
+        jit_compile=False,
+    )
+    inputs = {
+        "token_ids": batch["input_ids"],
+        "padding_mask": batch["input_mask"],
+        "segment_ids": batch["segment_ids"],
+        "mask_positions": batch["masked_lm_positions"],
+    }
+    return lambda: model.train_on_batch(inputs, batch["masked_lm_ids"])
+
+
+def model_garden_step(batch, precision):
+    """Model Garden's encoder and BERT pretrainer, on tf_keras."""
+    import tensorflow as tf
+    import tf_keras
+    from official.nlp.modeling import layers, models, networks
+
+    tf_keras.mixed_precision.set_global_policy(
+        {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+    )
+    encoder = networks.AlbertEncoder(
+        vocab_size=30000,
+        embedding_width=128,
+        hidden_size=768,
+        num_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        dict_outputs=True,
+    )
+    head = layers.ClassificationHead(768, 2, name="next_sentence")
+    model = models.BertPretrainerV2(encoder, classification_heads=[head])
+    inputs = {
+        "input_word_ids": tf.constant(batch["input_ids"]),
+        "input_mask": tf.constant(batch["input_mask"]),
+        "input_type_ids": tf.constant(batch["segment_ids"]),
+        "masked_lm_positions": tf.constant(batch["masked_lm_positions"]),
+    }
+    model(inputs)
+    optimizer = tf_keras.optimizers.AdamW(1e-4)
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True)
+            loss = tf.reduce_mean(
+                cross_entropy(
+                    batch["masked_lm_ids"], tf.cast(outputs["mlm_logits"], "float32")
+                )
+            ) + tf.reduce_mean(
+                cross_entropy(
+                    batch["next_sentence_labels"],
+                    tf.cast(outputs["next_sentence"], "float32"),
+                )
+            )
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return loss
+
+    return lambda: float(step())
+
+
+def huggingface_step(batch, precision, compiled=False):
+    """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
+    import numpy as np
+    import torch
+    import transformers
+
+    config = transformers.AlbertConfig(
+        vocab_size=30000,
+        hidden_size=768,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        hidden_act="gelu_new",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout_prob=0.0,
+    )
+    model = transformers.AlbertForPreTraining(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    labels = np.full(batch["input_ids"].shape, -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
+    inputs = {
+        "input_ids": torch.tensor(batch["input_ids"], dtype=torch.long),
+        "attention_mask": torch.tensor(batch["input_mask"]),
+        "token_type_ids": torch.tensor(batch["segment_ids"], dtype=torch.long),
+        "labels": torch.tensor(labels, dtype=torch.long),
+        "sentence_order_label": torch.tensor(
+            batch["next_sentence_labels"], dtype=torch.long
+        ),
+    }
+    forward = torch.compile(model) if compiled else model
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = forward(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def peak_step(precision):
+    """The fastest of ALBERT-base's matrix products, for the share of the peak."""
+    import tensorflow as tf
+
+    a = tf.cast(tf.random.normal((1024, 768)), precision)
+    b = tf.cast(tf.random.normal((768, 3072)), precision)
+    c = tf.cast(tf.random.normal((3072, 768)), precision)
+
+    @tf.function
+    def step():
+        x = a
+        for _ in range(10):
+            x = tf.matmul(tf.matmul(x, b), c) * tf.cast(1e-3, precision)
+        return tf.reduce_sum(x)
+
+    return lambda: float(step())
+
+
+PEAK_FLOP = 20 * 2 * 1024 * 768 * 3072
+
+
+def serve(program, precision, batch, length):
+    """Runs in a process of its own: times one step for each line read."""
+    if program == "peak":
+        step = peak_step(precision)
+    elif program.startswith("huggingface"):
+        step = huggingface_step(
+            random_batch(batch, length), precision, program.endswith("compiled")
+        )
+    else:
+        step = globals()[f"{program}_step"](random_batch(batch, length), precision)
+    step(), step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        begin = time.perf_counter()
+        step()
+        print(time.perf_counter() - begin, flush=True)
+
+
+def measure(programs, precision, batch, length, rounds):
+    """Lets the programs take turns; returns the seconds of each step by program."""
+    command = [sys.executable, __file__, "--precision", precision]
+    command += ["--batch", str(batch), "--length", str(length), "--serve"]
+    workers = {}
+    for program in programs:
+        worker = subprocess.Popen(
+            [*command, program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        if _answer(worker) == "ready":
+            workers[program] = worker
+        else:
+            print(f"  {program}: could not run here")
+    seconds = {program: [] for program in workers}
+    for _ in range(rounds):
+        for program, worker in workers.items():
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+            seconds[program].append(float(_answer(worker)))
+    for worker in workers.values():
+        worker.stdin.close()
+        worker.wait()
+    return seconds
+
+
+def _answer(worker):
+    """Returns the worker's next own line: libraries may print others."""
+    for line in worker.stdout:
+        if line.strip() == "ready" or line.replace(".", "").strip().isdigit():
+            return line.strip()
+    return None
+
+
+def report(seconds, batch, length, precision):
+    """Prints tokens/s, the share of the peak, and our speed over each peer's."""
+    peak = PEAK_FLOP / min(seconds["peak"])
+    print(f"{batch} x {length}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
+    ours = statistics.median(seconds["albert_tf"])
+    for program, times in seconds.items():
+        if program == "peak":
+            continue
+        speed = batch * length / statistics.median(times)
+        share = speed * FLOP_PER_TOKEN[length] / peak
+        ratio = statistics.median(times) / ours
+        print(
+            f"  {program:21} {speed:6.0f} tokens/s   {share:4.0%} of the peak   "
+            f"albert_tf is {ratio:4.2f} times as fast"
+        )
+
+
+def main():
+    """Runs every shape and precision asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--shapes", default="8x128,2x512", help="batch x length")
+    parser.add_argument("--precisions", default="float32,bfloat16")
+    parser.add_argument("--rounds", type=int, default=7, help="steps of each program")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--precision", help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--length", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        serve(args.serve, args.precision, args.batch, args.length)
+        return
+    programs = ["peak"]
+    for program in args.programs.split(","):
+        if importlib.util.find_spec(PROGRAMS[program]):
+            programs.append(program)
+        else:
+            print(f"{program}: not installed, left out")
+    for shape in args.shapes.split(","):
+        batch, length = map(int, shape.split("x"))
+        for precision in args.precisions.split(","):
+            seconds = measure(programs, precision, batch, length, args.rounds)
+            report(seconds, batch, length, precision)
+
+
+if __name__ == "__main__":
+    main()
