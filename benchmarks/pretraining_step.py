@@ -267,15 +267,13 @@ def measure(programs, precision, batch, length, rounds):
             workers[program] = worker
         else:
             print(f"  {program}: could not run here")
-    seconds = {program: [] for program in workers}
+    seconds: dict[str, list[float]] = {program: [] for program in workers}
     for _ in range(rounds):
         for program, worker in workers.items():
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
+            print("go", file=worker.stdin, flush=True)
             seconds[program].append(float(_answer(worker)))
     for worker in workers.values():
-        worker.stdin.close()
-        worker.wait()
+        worker.communicate()
     return seconds
 
 

@@ -1,0 +1,202 @@
+"""Converts weights from one format to another, and checks the result with numbers."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+import numpy as np
+
+from albert_tf import flags, models, weights
+from albert_tf.config import AlbertConfig, read_json_object
+from albert_tf.errors import InputError
+
+# Largest difference of an output that two programs may show on the same weights.
+TOLERANCE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings:
+    """What to convert into what."""
+
+    input: str = flags.field(
+        "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
+        "folder, a Hugging Face folder or .safetensors file, a KerasHub preset folder, "
+        "or a .keras file."
+    )
+    output: str = flags.field(
+        "What to write: a checkpoint prefix or folder for tf1, a folder for hf, a "
+        ".keras file for keras."
+    )
+    output_format: Literal["tf1", "hf", "keras"] = flags.field(
+        "Format to write: tf1 is read by the released code, hf by transformers."
+    )
+    albert_config_file: str | None = flags.field(
+        "Configuration of the model, where none lies beside the weights.", None
+    )
+    allow_missing: tuple[str, ...] = flags.field(
+        "Beginnings of weights that may be missing from the input and keep their "
+        "initial values, such as encoder.pooler.",
+        (),
+    )
+
+
+def convert(settings: ConversionSettings) -> None:
+    """Converts weights and prints what was converted and how it was checked.
+
+    The same tokens are run through the model that was read, through what was written,
+    read again, and through the programs that the two formats belong to, as far as
+    these are installed.
+
+    Raises:
+        InputError: what `weights.load` and `weights.save` refuse, no configuration, or
+            outputs that differ by more than `TOLERANCE`.
+    """
+    source = weights.open_source(settings.input)
+    config = _config(source, settings.albert_config_file)
+    model = weights.model_for(source, config)
+    report = weights.load(model, settings.input, allow_missing=settings.allow_missing)
+    print(
+        f"read     {settings.input} ({report.format}): {type(model).__name__}, "
+        f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
+        f"{len(report.ignored)} other tensors skipped"
+    )
+    written = weights.save(model, settings.output, settings.output_format)
+    print(f"written  {written} ({settings.output_format})")
+
+    tokens = _sample_tokens(config)
+    ours = _run(model, tokens)
+    again = weights.open_source(written)
+    copy = weights.model_for(again, again.config())
+    if type(copy) is not type(model):  # one output unit: regression or choice
+        copy = type(model).from_config(model.get_config())
+    weights.load(copy, written)
+    mask = tokens["input_mask"]
+    _compare("read again from what was written", ours, _run(copy, tokens), mask, 0.0)
+    for place, format in (
+        (settings.input, report.format),
+        (written, settings.output_format),
+    ):
+        theirs = _run_natively(Path(place), format, tokens)
+        if theirs:
+            _compare(f"{place} run by {format} itself", ours, theirs, mask, TOLERANCE)
+
+
+def _config(source: weights.Source, file: str | None) -> AlbertConfig:
+    if file:
+        return AlbertConfig.from_json_file(file)
+    try:
+        return source.config()
+    except InputError as mistake:
+        raise InputError(
+            f"{mistake}; name the configuration with --albert_config_file"
+        ) from None
+
+
+def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    length = min(16, config.max_position_embeddings)
+    mask = np.ones((3, length), np.int32)
+    mask[1, length // 2 :] = 0
+    return {
+        "input_ids": rng.integers(0, config.vocab_size, (3, length)).astype(np.int32),
+        "input_mask": mask,
+        "segment_ids": rng.integers(
+            0, min(2, config.type_vocab_size), (3, length)
+        ).astype(np.int32),
+    }
+
+
+def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    inputs = dict(tokens)
+    if isinstance(model, models.AlbertConditionalSpanLabeler):
+        inputs["p_mask"] = 1 - tokens["input_mask"]
+    outputs = {**model(inputs)}
+    outputs.pop("encoder_outputs")
+    return {key: np.asarray(value) for key, value in outputs.items()}
+
+
+def _run_natively(path: Path, format: str, tokens) -> dict[str, np.ndarray]:
+    """Runs weights in the program that they belong to, under our names of outputs.
+
+    Returns nothing where that program is not installed, or no longer runs (TF1).
+    """
+    installed = importlib.util.find_spec
+    if format == "hf" and installed("torch") and installed("transformers"):
+        return _run_huggingface(path, tokens)
+    if format == "kerashub" and installed("keras_hub") and path.is_dir():
+        return _run_kerashub(path, tokens)
+    if format == "model_garden" and (path / "saved_model.pb").exists():
+        return _run_tf_hub(path, tokens)
+    return {}
+
+
+def _run_huggingface(path: Path, tokens) -> dict[str, np.ndarray]:
+    import torch
+    import transformers
+
+    folder = path if path.is_dir() else path.parent
+    architecture = read_json_object(folder / "config.json")["architectures"][0]
+    model = getattr(transformers, architecture).from_pretrained(folder).eval()
+    tensors = {key: torch.tensor(value).long() for key, value in tokens.items()}
+    names = {
+        "last_hidden_state": "sequence_output",
+        "pooler_output": "pooled_output",
+        "prediction_logits": "mlm_logits",
+        "logits": "mlm_logits" if "MaskedLM" in architecture else "logits",
+    }
+    if "MultipleChoice" in architecture:
+        tensors = {key: value[:, None] for key, value in tensors.items()}
+    with torch.no_grad():
+        outputs = model(
+            input_ids=tensors["input_ids"],
+            attention_mask=tensors["input_mask"],
+            token_type_ids=tensors["segment_ids"],
+        )
+    return {names.get(key, key): value.numpy() for key, value in outputs.items()}
+
+
+def _run_kerashub(path: Path, tokens) -> dict[str, np.ndarray]:
+    import keras_hub
+
+    model = keras_hub.models.AlbertBackbone.from_preset(str(path))
+    outputs = model(
+        {
+            "token_ids": tokens["input_ids"],
+            "padding_mask": tokens["input_mask"],
+            "segment_ids": tokens["segment_ids"],
+        }
+    )
+    return {key: np.asarray(value) for key, value in outputs.items()}
+
+
+def _run_tf_hub(path: Path, tokens) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    outputs = tf.saved_model.load(str(path))(
+        {
+            "input_word_ids": tf.constant(tokens["input_ids"]),
+            "input_mask": tf.constant(tokens["input_mask"]),
+            "input_type_ids": tf.constant(tokens["segment_ids"]),
+        },
+        training=False,
+    )
+    return {key: outputs[key].numpy() for key in ("sequence_output", "pooled_output")}
+
+
+def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
+    """Prints the largest difference of the outputs that both have; padding aside."""
+    differences = {}
+    for key in sorted(ours.keys() & theirs.keys()):
+        a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
+        if a.shape[:2] == mask.shape and b.shape == a.shape:
+            a, b = a[mask > 0], b[mask > 0]
+        differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
+    text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
+    print(f"checked  {what}: largest difference {text}")
+    if not max(differences.values()) <= tolerance:
+        raise InputError(
+            f"self-check failed: {what} differs by more than {tolerance:.0e}"
+        )

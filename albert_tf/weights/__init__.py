@@ -1,0 +1,190 @@
+"""Weights in and out: released TF1 checkpoints, TF-Hub, Hugging Face, KerasHub.
+
+Nothing is ever unpickled.
+"""
+
+import dataclasses
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import models
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.weights.names import HEADS, Target, expand, listed, tensor_name
+from albert_tf.weights.reading import Source, open_source
+from albert_tf.weights.writing import save
+
+__all__ = ["Report", "Source", "load", "model_for", "open_source", "save"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `load` did.
+
+    Attributes:
+        format: the format that the path was recognised as.
+        loaded: our names of the weights that were set.
+        missing: our names and shapes of the weights that were left alone.
+        unused: names and shapes of the file's tensors that had no place.
+        ignored: names of the file's tensors that are no weights of a model.
+    """
+
+    format: str
+    loaded: tuple[str, ...]
+    missing: Mapping[str, tuple[int, ...]]
+    unused: Mapping[str, tuple[int, ...]]
+    ignored: tuple[str, ...]
+
+
+def load(
+    model: keras.Model,
+    path: str | Path,
+    *,
+    only: str | Sequence[str] | None = None,
+    allow_missing: Sequence[str] = (),
+    init_from_group0: bool = False,
+) -> Report:
+    """Sets a model's weights from a file or folder, whose format it finds out.
+
+    Args:
+        model: one of the models of `albert_tf.models`.
+        path: a released TF1 checkpoint (prefix, `.index` file or folder), a TF-Hub
+            folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
+            `.safetensors` file, a KerasHub preset folder or its weights file, or a
+            `.keras` file of this package.
+        only: parts of the model to load, such as "encoder"; the rest of the model and
+            of the file is left alone.
+        allow_missing: beginnings of our names that may be absent from the file, such
+            as "encoder.pooler" for Hugging Face's question answering models.
+        init_from_group0: where the file has no group g, take its group 0: starts a
+            model with own parameters per layer from a shared one, which is what the
+            released flag of this name was meant to do.
+
+    Returns:
+        what was loaded, missing, unused and ignored. What is missing or unused is
+        also logged as a warning.
+
+    Raises:
+        InputError: nothing there, an unknown or damaged file, and, unless allowed
+            above, a weight that is not in the file, a tensor that has no place, or a
+            shape that differs. The message lists every one with its shape.
+    """
+    source = open_source(path)
+    targets = _wanted(model, source.format, only)
+    names = {
+        target: _find(target.name, source.shapes, init_from_group0)
+        for target in targets
+    }
+    missing = {t.ours: t.shape for t, name in names.items() if name is None}
+    used = set(names.values())
+    unused = {n: shape for n, shape in source.shapes.items() if n not in used}
+    _check_fit(
+        f"{source.path} ({source.format}) does not fit {type(model).__name__}",
+        missing={
+            name: shape
+            for name, shape in missing.items()
+            if not name.startswith(tuple(allow_missing))
+        },
+        unused=unused if only is None else {},
+        differing={
+            name: (source.shapes[name], target.shape)
+            for target, name in names.items()
+            if name is not None and source.shapes[name] != target.shape
+        },
+    )
+    loaded = {target: name for target, name in names.items() if name is not None}
+    _assign(loaded, source)
+    for kind, left in (("left as they were", missing), ("not used", unused)):
+        if left:
+            logging.getLogger(__name__).warning(
+                "%s: %s: %s", source.path, kind, listed(left)
+            )
+    ours = tuple(target.ours for target in loaded)
+    return Report(source.format, ours, missing, unused, source.ignored)
+
+
+def model_for(source: Source, config: AlbertConfig) -> keras.Model:
+    """Creates the model whose head is in a file: the weights are not loaded.
+
+    A single output unit is taken for regression; multiple choice looks the same.
+    """
+
+    def shape_of(row):
+        name = tensor_name(row, row.ours, source.format, "kernel")
+        return None if name is None else source.shapes.get(name)
+
+    if shape_of(HEADS["AlbertPretrainer"][0]):
+        has_sentence = shape_of(HEADS["AlbertPretrainer"][-1]) is not None
+        return models.AlbertPretrainer(config, sentence_head=has_sentence)
+    if shape_of(HEADS["AlbertSpanLabeler"][0]):
+        return models.AlbertSpanLabeler(config)
+    if shape_of(HEADS["AlbertConditionalSpanLabeler"][0]):
+        return models.AlbertConditionalSpanLabeler(config)
+    if output := shape_of(HEADS["AlbertClassifier"][0]):
+        return models.AlbertClassifier(config, min(output))
+    return models.AlbertEncoder(config)
+
+
+def _wanted(model, format: str, only: str | Sequence[str] | None) -> list[Target]:
+    """Lists the targets of some parts of a model; None means all."""
+    targets = expand(model, format)
+    if only is None:
+        return targets
+    only = (only,) if isinstance(only, str) else tuple(only)
+    parts = {target.ours.split(".")[0] for target in targets}
+    for part in only:
+        if part not in parts:
+            raise InputError(
+                f"only={part!r}: expected one of {', '.join(sorted(parts))}, the parts "
+                f"of {type(model).__name__}"
+            )
+    return [target for target in targets if target.ours.split(".")[0] in only]
+
+
+def _find(name: str | None, shapes, init_from_group0: bool) -> str | None:
+    """Returns the name under which a file has a tensor, None if it has not."""
+    if name in shapes:
+        return name
+    if name is not None and init_from_group0:
+        shared = re.sub(r"(group_|albert_layer_groups\.)\d+", r"\g<1>0", name, count=1)
+        return shared if shared in shapes else None
+    return None
+
+
+def _assign(loaded: Mapping[Target, str], source: Source) -> None:
+    """Sets the variables, once it is sure that all of them can be set."""
+    values: dict[int, tuple[Any, np.ndarray]] = {}
+    for target, name in loaded.items():
+        value = target.to_ours(source.read(name))
+        variable, known = values.setdefault(
+            id(target.variable), (target.variable, value)
+        )
+        if isinstance(variable, np.ndarray):
+            known = variable
+        if not np.array_equal(known, value):
+            expected = (
+                "expected the identity, because embedding_size equals hidden_size"
+                if isinstance(variable, np.ndarray)
+                else "expected the same values as in the layers it is shared with"
+            )
+            raise InputError(f"{source.path}: {name}: {expected}")
+    for variable, value in values.values():
+        if not isinstance(variable, np.ndarray):
+            variable.assign(value)
+
+
+def _check_fit(subject: str, *, missing, unused, differing) -> None:
+    lines = [f"  not in the file: {listed(missing)}"] if missing else []
+    lines += [f"  no place in the model: {listed(unused)}"] if unused else []
+    lines += [
+        f"  {name}: shape {list(theirs)} in the file, {list(ours)} by the configuration"
+        for name, (theirs, ours) in differing.items()
+    ]
+    if lines:
+        raise InputError("\n".join([f"{subject}:", *lines]))

@@ -1,0 +1,266 @@
+"""What every tensor is called, and how it is laid out, in every format.
+
+The table is the only place where names of other code bases stand. `expand` turns it
+into the tensors of one model; loading and saving are loops over what that returns.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import models
+from albert_tf.config import AlbertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One module and its name in every format.
+
+    Attributes:
+        ours: attribute path from the model; `{b}` is a block's place in the encoder.
+        kind: what the module holds: "table" (one matrix), "vector", "norm" (gamma,
+            beta), "dense" (kernel, bias), and dense layers that some format stores
+            differently: "split" (onto heads), "merge" (from heads), "output".
+        tf1: name in the released code; `{g}`, `{i}` are group and inner group.
+        hf: name in Hugging Face's PyTorch models.
+        kerashub: path in a KerasHub weights file; `task/` is the file of the head.
+        model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
+
+    A name is None where a format has no such module.
+    """
+
+    ours: str
+    kind: str
+    tf1: str | None
+    hf: str | None = None
+    kerashub: str | None = None
+    model_garden: str | None = None
+
+
+_TF1_BLOCK = "bert/encoder/transformer/group_{g}/inner_group_{i}/"
+_HF_BLOCK = "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}."
+_KH_BLOCK = "layers/transformer_encoder{n}/"
+
+# fmt: off
+ENCODER = (
+    Row("encoder.embeddings.word", "table", "bert/embeddings/word_embeddings",
+        "albert.embeddings.word_embeddings", "layers/reversible_embedding",
+        "word_embeddings"),
+    Row("encoder.embeddings.segment", "table", "bert/embeddings/token_type_embeddings",
+        "albert.embeddings.token_type_embeddings", "layers/embedding",
+        "type_embeddings"),
+    Row("encoder.embeddings.position", "table", "bert/embeddings/position_embeddings",
+        "albert.embeddings.position_embeddings", "layers/position_embedding",
+        "position_embedding"),
+    Row("encoder.embeddings.norm", "norm", "bert/embeddings/LayerNorm",
+        "albert.embeddings.LayerNorm", "layers/layer_normalization",
+        "embeddings/layer_norm"),
+    Row("encoder.projection", "dense", "bert/encoder/embedding_hidden_mapping_in",
+        "albert.encoder.embedding_hidden_mapping_in", "layers/dense",
+        "embedding_projection"),
+    *(
+        Row(f"encoder.blocks.{{b}}.attention.{part}", "split",
+            f"{_TF1_BLOCK}attention_1/self/{part}", f"{_HF_BLOCK}attention.{part}",
+            f"{_KH_BLOCK}_self_attention_layer/{part}_dense",
+            f"transformer/self_attention/{part}")
+        for part in ("query", "key", "value")
+    ),
+    Row("encoder.blocks.{b}.attention.output_dense", "merge",
+        _TF1_BLOCK + "attention_1/output/dense", _HF_BLOCK + "attention.dense",
+        _KH_BLOCK + "_self_attention_layer/output_dense",
+        "transformer/self_attention/attention_output"),
+    Row("encoder.blocks.{b}.attention.norm", "norm", _TF1_BLOCK + "LayerNorm",
+        _HF_BLOCK + "attention.LayerNorm", _KH_BLOCK + "_self_attention_layer_norm",
+        "transformer/self_attention_layer_norm"),
+    Row("encoder.blocks.{b}.feed_forward.intermediate", "dense",
+        _TF1_BLOCK + "ffn_1/intermediate/dense", _HF_BLOCK + "ffn",
+        _KH_BLOCK + "_feedforward_intermediate_dense", "transformer/intermediate"),
+    Row("encoder.blocks.{b}.feed_forward.output_dense", "dense",
+        _TF1_BLOCK + "ffn_1/intermediate/output/dense", _HF_BLOCK + "ffn_output",
+        _KH_BLOCK + "_feedforward_output_dense", "transformer/output"),
+    Row("encoder.blocks.{b}.feed_forward.norm", "norm", _TF1_BLOCK + "LayerNorm_1",
+        _HF_BLOCK + "full_layer_layer_norm", _KH_BLOCK + "_feedforward_layer_norm",
+        "transformer/output_layer_norm"),
+    Row("encoder.pooler", "dense", "bert/pooler/dense", "albert.pooler",
+        "layers/dense_1", "pooler_transform"),
+)
+
+_CHOOSER = (
+    Row("head.output_dense", "output", "output_{leaf}", "classifier",
+        "task/layers/dense"),
+)
+
+HEADS: Mapping[str, tuple[Row, ...]] = {
+    "AlbertEncoder": (),
+    "AlbertPretrainer": (
+        Row("masked_lm.transform", "dense", "cls/predictions/transform/dense",
+            "predictions.dense", "task/layers/masked_lm_head/_intermediate_dense",
+            "cls/predictions/transform/dense"),
+        Row("masked_lm.norm", "norm", "cls/predictions/transform/LayerNorm",
+            "predictions.LayerNorm",
+            "task/layers/masked_lm_head/_intermediate_layer_norm",
+            "cls/predictions/transform/LayerNorm"),
+        Row("masked_lm.output_bias", "vector", "cls/predictions/output_bias",
+            "predictions.bias", "task/layers/masked_lm_head/vars/0",
+            "cls/predictions/output_bias/bias"),
+        Row("sentence.output_dense", "output", "cls/seq_relationship/output_{leaf}",
+            "sop_classifier.classifier"),
+    ),
+    "AlbertClassifier": _CHOOSER,
+    "AlbertMultipleChoice": _CHOOSER,
+    "AlbertSpanLabeler": (
+        Row("head.output_dense", "output", "cls/squad/output_{leaf}", "qa_outputs"),
+    ),
+    "AlbertConditionalSpanLabeler": (
+        Row("head.start", "dense", "start_logits/dense"),
+        Row("head.end_hidden", "dense", "end_logits/dense_0"),
+        Row("head.end_norm", "norm", "end_logits/LayerNorm"),
+        Row("head.end", "dense", "end_logits/dense_1"),
+        Row("head.answer_hidden", "dense", "answer_class/dense_0"),
+        Row("head.answer", "dense", "answer_class/dense_1"),
+    ),
+}
+
+# What the parts of a module are called, after the module's name.
+LEAVES = {
+    "tf1": {"table": "", "vector": "", "kernel": "/kernel", "bias": "/bias",
+            "gamma": "/gamma", "beta": "/beta"},
+    "hf": {"table": ".weight", "vector": "", "kernel": ".weight", "bias": ".bias",
+           "gamma": ".weight", "beta": ".bias"},
+    "kerashub": {"table": "/vars/0", "vector": "", "kernel": "/vars/0",
+                 "bias": "/vars/1", "gamma": "/vars/0", "beta": "/vars/1"},
+    "model_garden": {"table": "/embeddings", "vector": "", "kernel": "/kernel",
+                     "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
+    "keras": {"table": "", "vector": "", "kernel": ".kernel", "bias": ".bias",
+              "gamma": ".gamma", "beta": ".beta"},
+}
+# fmt: on
+
+# Tensors of a file that are no weights of a model.
+IGNORED = {
+    # Slots of both released optimizers, and the number of updates.
+    "tf1": re.compile(r"/adam_[mv]$|^global_step$"),
+    # A constant of older versions; the decoder, which is the word table again.
+    "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
+    "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
+    "model_garden": re.compile(r"^save_counter$|^Variable$|optimizer|iter$"),
+    "keras": re.compile(r"(?!)"),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Target:
+    """One tensor of a format and the variable that it belongs to.
+
+    Attributes:
+        ours: our name, an attribute path.
+        name: the tensor's name in the format, None if the format has no such module.
+        variable: the model's variable, or a constant where the format has a tensor
+            that the model does without.
+        shape: the tensor's shape in the format.
+        transposed: whether the format stores the matrix the other way round.
+    """
+
+    ours: str
+    name: str | None
+    variable: Any
+    shape: tuple[int, ...]
+    transposed: bool
+
+    def to_ours(self, tensor: np.ndarray) -> np.ndarray:
+        tensor = np.asarray(tensor).astype(np.float32)
+        return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
+
+    def to_theirs(self) -> np.ndarray:
+        tensor = np.asarray(keras.ops.convert_to_numpy(self.variable))
+        tensor = tensor.T if self.transposed else tensor.reshape(self.shape)
+        return np.ascontiguousarray(tensor)
+
+
+def expand(model, format: str) -> list[Target]:
+    """Lists every tensor that a format has, or should have, for a model."""
+    config = model.config
+    count = max(config.num_attentions, config.num_feed_forwards)
+    targets = []
+    for row in (*ENCODER, *HEADS[type(model).__name__]):
+        blocks = range(count * config.inner_group_num if "{b}" in row.ours else 1)
+        for b in blocks:
+            ours = row.ours.format(b=b)
+            group, inner = divmod(b, config.inner_group_num)
+            for leaf, variable in _parts(model, ours, row.kind, format):
+                name = tensor_name(row, ours, format, leaf, g=group, i=inner, b=b)
+                layout = _layout(format, row.kind, leaf, variable.shape, config)
+                targets.append(
+                    Target(ours + LEAVES["keras"][leaf], name, variable, *layout)
+                )
+    return targets
+
+
+def _parts(model, ours: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:
+    """Yields what a module holds, as (leaf, variable); nothing if it is left out."""
+    module = model
+    for step in ours.split(".")[isinstance(model, models.AlbertEncoder) :]:
+        module = module[int(step)] if step.isdigit() else getattr(module, step, None)
+    if module is None:
+        if ours == "encoder.projection" and format not in ("tf1", "keras"):
+            # With E = H the release has no projection; the others have one, which
+            # has to change nothing.
+            size = model.config.hidden_size
+            yield "kernel", np.eye(size, dtype=np.float32)
+            yield "bias", np.zeros(size, np.float32)
+    elif kind in ("table", "vector"):
+        yield kind, module
+    elif kind == "norm":
+        yield "gamma", module.gamma
+        yield "beta", module.beta
+    else:
+        yield "kernel", module.kernel
+        if module.bias is not None:
+            yield "bias", module.bias
+
+
+def tensor_name(
+    row: Row, ours: str, format: str, leaf: str, g: int = 0, i: int = 0, b: int = 0
+) -> str | None:
+    """Returns a tensor's name in a format, None if the format has no such module.
+
+    Args:
+        row: the module's row of the table.
+        ours: its attribute path, with the block filled in.
+        format: a key of `LEAVES`.
+        leaf: which part of the module.
+        g: group of the block.
+        i: inner group of the block.
+        b: place of the block in the encoder.
+    """
+    if format == "keras":
+        return ours + LEAVES["keras"][leaf]
+    module = getattr(row, format)
+    if module is None:
+        return None
+    short = {"kernel": "weights"}.get(leaf, leaf)
+    filled = module.format(g=g, i=i, n=f"_{b}" if b else "", leaf=short)
+    return filled if "{leaf}" in module else filled + LEAVES[format][leaf]
+
+
+def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
+    """Returns a tensor's shape in a format, and whether it is transposed there."""
+    shape = tuple(shape)
+    if leaf == "kernel" and (format == "hf" or (format, kind) == ("tf1", "output")):
+        return shape[::-1], True
+    if format in ("kerashub", "model_garden"):
+        heads = (config.num_attention_heads, config.head_size)
+        if kind == "split":
+            return (*shape[:-1], *heads), False
+        if (kind, leaf) == ("merge", "kernel"):
+            return (*heads, *shape[1:]), False
+    return shape, False
+
+
+def listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Returns names and shapes for a message."""
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())

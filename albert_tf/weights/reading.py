@@ -1,0 +1,326 @@
+"""Opens files and folders of weights, of whatever format they are."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from albert_tf.config import AlbertConfig, read_json_object
+from albert_tf.errors import InputError
+from albert_tf.weights.names import HEADS, IGNORED, expand
+
+# Hugging Face's "gelu" is the exact form, not the released one.
+HF_ACTIVATIONS = {
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu": "gelu_erf",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """An opened file or folder of weights.
+
+    Attributes:
+        format: "tf1", "hf", "kerashub", "model_garden" or "keras".
+        path: what was opened, for messages.
+        shapes: the shape of every tensor by name, without those that are no weights.
+        ignored: names of the tensors that are no weights.
+        read: returns one tensor by name, numpy.
+        config: returns the configuration found beside the weights; raises InputError
+            if there is none.
+    """
+
+    format: str
+    path: str
+    shapes: Mapping[str, tuple[int, ...]]
+    ignored: tuple[str, ...]
+    read: Callable[[str], np.ndarray]
+    config: Callable[[], AlbertConfig]
+
+
+def open_source(path: str | Path) -> Source:
+    """Recognises and opens weights; see `load` for what they can be.
+
+    Raises:
+        InputError: nothing there, nothing known, or a damaged file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if path.suffix in _OPENERS:
+        _check_exists(path)
+        return _OPENERS[path.suffix](path)
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
+    if Path(f"{prefix}.index").exists():
+        return _open_tf_checkpoint(prefix, Path(prefix).parent)
+    _check_exists(path)
+    raise InputError(
+        f"{path}: not a file of weights; expected a TF checkpoint's prefix or .index "
+        f"file, .safetensors, .h5, .keras, or a folder"
+    )
+
+
+def _source(format: str, path, shapes, read, config, rename=lambda name: name):
+    """Sorts a file's tensors into weights and others."""
+    ignored = tuple(name for name in shapes if IGNORED[format].search(name))
+    ours = {rename(name): name for name in shapes if name not in ignored}
+    return Source(
+        format=format,
+        path=str(path),
+        shapes={name: tuple(shapes[theirs]) for name, theirs in ours.items()},
+        ignored=ignored,
+        read=lambda name: read(ours[name]),
+        config=config,
+    )
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"{path}: no such file, folder or checkpoint prefix")
+
+
+def _open_folder(folder: Path) -> Source:
+    if (folder / "saved_model.pb").exists():
+        return _open_tf_checkpoint(
+            str(folder / "variables" / "variables"), folder / "assets"
+        )
+    if list(folder.glob("*.safetensors")):
+        return _open_safetensors(folder)
+    if (folder / "model.weights.h5").exists():
+        return _open_kerashub(folder / "model.weights.h5")
+    if (folder / "pytorch_model.bin").exists():
+        raise InputError(
+            f"{folder}: pytorch_model.bin is a pickle, which is never read because it "
+            f"can run code; save the model as safetensors"
+        )
+    return _open_tf_checkpoint(_checkpoint_in(folder), folder)
+
+
+def _checkpoint_in(folder: Path) -> str:
+    """Returns the prefix of a folder's checkpoint: the named, best or only one."""
+    if (folder / "checkpoint").exists():
+        text = (folder / "checkpoint").read_text(encoding="utf-8")
+        named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
+        if named:
+            # The folder may have moved since: only the last part of the path counts.
+            return str(folder / Path(named[1]).name)
+    found = sorted(path.stem for path in folder.glob("*.index"))
+    if "model.ckpt-best" in found:
+        return str(folder / "model.ckpt-best")
+    if len(found) != 1:
+        raise InputError(
+            f"{folder}: expected one set of weights (TF checkpoint, SavedModel, "
+            f".safetensors, model.weights.h5); found {', '.join(found) or 'none'}"
+        )
+    return str(folder / found[0])
+
+
+def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
+    import tensorflow as tf
+
+    def read(name):
+        try:
+            return reader.get_tensor(name)
+        except (tf.errors.OpError, ValueError) as error:
+            raise InputError(
+                f"{prefix}: {name} cannot be read, the file is damaged or cut short: "
+                f"{_first_line(error)}"
+            ) from None
+
+    def config():
+        return AlbertConfig.from_json_file(folder / "albert_config.json")
+
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError) as error:
+        raise InputError(
+            f"{prefix}: not a readable checkpoint: {_first_line(error)}"
+        ) from None
+    graph_key = "_CHECKPOINTABLE_OBJECT_GRAPH"
+    if graph_key not in shapes:
+        # TF-Hub modules of TF1 put their name in front of every variable.
+        return _source(
+            "tf1",
+            prefix,
+            shapes,
+            read,
+            config,
+            lambda name: name.removeprefix("module/"),
+        )
+    # A TF2 checkpoint has its tensors under attribute paths; the graph that it carries
+    # says what each variable is called.
+    keys = _variable_keys(read(graph_key))
+    return _source(
+        "model_garden",
+        prefix,
+        {name: shapes[key] for name, key in keys.items() if key in shapes},
+        lambda name: read(keys[name]),
+        config,
+        lambda name: name.removeprefix("bert/"),
+    )
+
+
+def _variable_keys(graph: bytes) -> dict[str, str]:
+    """Returns checkpoint key by variable name, of a TF2 checkpoint's object graph."""
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph).nodes
+    return {
+        item.full_name: item.checkpoint_key
+        for node in nodes
+        for item in node.attributes
+    }
+
+
+def _open_safetensors(path: Path) -> Source:
+    import safetensors
+
+    folder = path if path.is_dir() else path.parent
+    whole = path / "model.safetensors"
+    files = [path]
+    if path.is_dir():
+        files = [whole] if whole.exists() else sorted(path.glob("*.safetensors"))
+    shapes, home = {}, {}
+    for file in files:
+        try:
+            opened = safetensors.safe_open(file, framework="numpy")
+            for name in opened.keys():  # noqa: SIM118 (not a mapping)
+                shapes[name] = tuple(opened.get_slice(name).get_shape())
+                home[name] = opened
+        except (safetensors.SafetensorError, OSError) as error:
+            raise InputError(
+                f"{file}: not a readable safetensors file: {_first_line(error)}"
+            ) from None
+    bare = "embeddings.word_embeddings.weight" in shapes
+
+    def rename(name):
+        # AlbertModel alone is saved without the name that its heads give it.
+        return f"albert.{name}" if bare else name
+
+    return _source(
+        "hf",
+        path,
+        shapes,
+        lambda name: home[name].get_tensor(name),
+        lambda: _hf_config(folder / "config.json"),
+        rename,
+    )
+
+
+def _hf_config(path: Path) -> AlbertConfig:
+    values = read_json_object(path)
+    keys = {item.name for item in dataclasses.fields(AlbertConfig)}
+    known = {key: value for key, value in values.items() if key in keys}
+    activation = values.get("hidden_act", "gelu_new")
+    if values.get("model_type") != "albert" or activation not in HF_ACTIVATIONS:
+        raise InputError(
+            f"{path}: model_type={values.get('model_type')!r} with hidden_act="
+            f"{activation!r}: expected 'albert' with one of "
+            f"{', '.join(HF_ACTIVATIONS)}"
+        )
+    return AlbertConfig.from_dict({**known, "hidden_act": HF_ACTIVATIONS[activation]})
+
+
+def _open_kerashub(path: Path) -> Source:
+    import h5py
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    tensors = {}
+
+    def collect(file: Path, prefix: str):
+        try:
+            opened = h5py.File(file, "r")
+        except OSError as error:
+            raise InputError(
+                f"{file}: not a readable HDF5 file: {_first_line(error)}"
+            ) from None
+
+        def visit(name, item):
+            if isinstance(item, h5py.Dataset):
+                # A whole task in one file has the backbone as one of its layers.
+                whole = name.removeprefix("layers/albert_backbone/")
+                beside = "layers/albert_backbone" in opened and whole == name
+                key = ("task/" if beside else prefix) + whole
+                shapes[key], tensors[key] = item.shape, item
+
+        opened.visititems(visit)
+
+    collect(path, "")
+    if path.with_name("task.weights.h5").exists():
+        collect(path.with_name("task.weights.h5"), "task/")
+    if "layers/reversible_embedding/vars/0" not in shapes:
+        raise InputError(
+            f"{path}: not the weights of a KerasHub ALBERT backbone; what Keras's "
+            f"save_weights wrote for a model of this package, its load_weights reads"
+        )
+    return _source(
+        "kerashub",
+        path,
+        shapes,
+        lambda name: tensors[name][()],
+        lambda: _kerashub_config(path.with_name("config.json")),
+    )
+
+
+def _kerashub_config(path: Path) -> AlbertConfig:
+    values = read_json_object(path)
+    config = values.get("config", {})
+    if not str(values.get("class_name")).startswith("Albert"):
+        raise InputError(
+            f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
+        )
+    return AlbertConfig(
+        vocab_size=config["vocabulary_size"],
+        embedding_size=config["embedding_dim"],
+        hidden_size=config["hidden_dim"],
+        num_hidden_layers=config["num_layers"],
+        num_hidden_groups=config["num_groups"],
+        num_attention_heads=config["num_heads"],
+        intermediate_size=config["intermediate_dim"],
+        inner_group_num=config["num_inner_repetitions"],
+        hidden_dropout_prob=config["dropout"],
+        attention_probs_dropout_prob=config["dropout"],
+        max_position_embeddings=config["max_sequence_length"],
+        type_vocab_size=config["num_segments"],
+    )
+
+
+def _open_keras(path: Path) -> Source:
+    try:
+        model = keras.models.load_model(path, compile=False)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not a readable .keras file: {_first_line(error)}"
+        ) from None
+    if type(model).__name__ not in HEADS:
+        raise InputError(
+            f"{path}: holds a {type(model).__name__}, expected one of "
+            f"{', '.join(HEADS)}"
+        )
+    targets = {target.name: target for target in expand(model, "keras")}
+    return _source(
+        "keras",
+        path,
+        {name: target.shape for name, target in targets.items()},
+        lambda name: targets[name].to_theirs(),
+        lambda: model.config,
+    )
+
+
+_OPENERS = {
+    ".safetensors": _open_safetensors,
+    ".h5": _open_kerashub,
+    ".keras": _open_keras,
+}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

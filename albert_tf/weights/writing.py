@@ -1,0 +1,157 @@
+"""Writes weights, for the released code, Hugging Face and this package."""
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import models
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.weights.names import expand, listed
+from albert_tf.weights.reading import HF_ACTIVATIONS
+
+
+def save(model: keras.Model, path: str | Path, format: str) -> Path:
+    """Writes a model's weights and its configuration; all of it or nothing.
+
+    Args:
+        model: one of the models of `albert_tf.models`.
+        path: for "tf1" the checkpoint's prefix, or a folder (one that exists, or a
+            name that ends in "/"), which gets `model.ckpt-best` and
+            `albert_config.json`. For "hf" a folder, which gets `model.safetensors`
+            and `config.json`. For "keras" a file that ends in `.keras`.
+        format: "tf1" (for the released code), "hf" (for `transformers`), "keras".
+
+    Returns:
+        the prefix, folder or file written, as `load` takes it.
+
+    Raises:
+        InputError: an unknown format, a model that the format has no place for, or a
+            path that cannot be written. Models whose layers share only attention or
+            only feed-forward are written layer by layer, with `num_hidden_groups`
+            at the number of layers: the other formats can not tie them.
+    """
+    writers = {"tf1": _save_tf1, "hf": _save_hf, "keras": _save_keras}
+    if format not in writers:
+        raise InputError(f"format={format!r}: expected one of {', '.join(writers)}")
+    try:
+        return writers[format](model, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _collected(model, format: str) -> dict[str, np.ndarray]:
+    """Returns a model's tensors by their names in a format."""
+    targets = expand(model, format)
+    homeless = {t.ours: t.shape for t in targets if t.name is None}
+    if homeless:
+        raise InputError(
+            f"format={format!r} has no place for these weights of "
+            f"{type(model).__name__}: {listed(homeless)}"
+        )
+    return {str(target.name): target.to_theirs() for target in targets}
+
+
+def _untied(config: AlbertConfig) -> AlbertConfig:
+    """Returns the configuration that the written groups have in other formats."""
+    return dataclasses.replace(
+        config,
+        num_hidden_groups=max(config.num_attentions, config.num_feed_forwards),
+        parameter_sharing="all",
+    )
+
+
+def _save_tf1(model, path: str | Path) -> Path:
+    import tensorflow as tf
+
+    folder = Path(path)
+    if folder.is_dir() or str(path).endswith("/"):
+        prefix = folder / "model.ckpt-best"
+    else:
+        prefix, folder = folder, folder.parent
+    tensors = _collected(model, "tf1")
+    with _new_folder(folder) as new:
+        tf.raw_ops.SaveV2(
+            prefix=str(new / prefix.name),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+        (new / "checkpoint").write_text(f'model_checkpoint_path: "{prefix.name}"\n')
+        text = _untied(model.config).to_json_string()
+        (new / "albert_config.json").write_text(text)
+    return prefix
+
+
+def _save_hf(model, path: str | Path) -> Path:
+    import safetensors.numpy
+
+    tensors = _collected(model, "hf")
+    if isinstance(model, models.AlbertEncoder):
+        tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
+    with _new_folder(Path(path)) as new:
+        safetensors.numpy.save_file(
+            tensors, new / "model.safetensors", metadata={"format": "pt"}
+        )
+        text = json.dumps(_to_hf_config(model), indent=2, sort_keys=True) + "\n"
+        (new / "config.json").write_text(text)
+    return Path(path)
+
+
+def _to_hf_config(model) -> dict[str, Any]:
+    config = _untied(model.config)
+    architecture = {
+        "AlbertEncoder": "AlbertModel",
+        "AlbertPretrainer": "AlbertForPreTraining",
+        "AlbertClassifier": "AlbertForSequenceClassification",
+        "AlbertMultipleChoice": "AlbertForMultipleChoice",
+        "AlbertSpanLabeler": "AlbertForQuestionAnswering",
+    }[type(model).__name__]
+    values = config.to_dict()
+    values.pop("down_scale_factor")
+    if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
+        architecture = "AlbertForMaskedLM"
+    if isinstance(model, models.AlbertClassifier):
+        count = model.head.num_labels
+        values["id2label"] = {str(k): f"LABEL_{k}" for k in range(count)}
+        values["label2id"] = {f"LABEL_{k}": k for k in range(count)}
+    names = {ours: theirs for theirs, ours in HF_ACTIVATIONS.items()}
+    return {
+        **values,
+        "architectures": [architecture],
+        "bos_token_id": 2,
+        "classifier_dropout_prob": config.classifier_dropout_prob,
+        "eos_token_id": 3,
+        "hidden_act": "gelu_new"
+        if config.hidden_act == "gelu"
+        else names[config.hidden_act or "linear"],
+        "layer_norm_eps": 1e-12,
+        "model_type": "albert",
+        "pad_token_id": 0,
+    }
+
+
+def _save_keras(model, path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix != ".keras":
+        raise InputError(f"{path}: a file of format 'keras' has to end in .keras")
+    with _new_folder(path.parent) as new:
+        model.save(new / path.name)
+    return path
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yields an empty folder whose files move to `folder` when all are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
+        yield Path(temporary)
+        for file in sorted(Path(temporary).iterdir()):
+            file.replace(folder / file.name)
