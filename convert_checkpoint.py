@@ -1,7 +1,6 @@
-r"""Converts ALBERT weights between code bases, and checks the result.
+"""Converts ALBERT weights between code bases, and checks the result.
 
-python convert_checkpoint.py --input=albert_base/model.ckpt-best \
-        --output=albert_base_hf --output_format=hf
+python convert_checkpoint.py --input=albert_base --output=out --output_format=hf
 """
 
 from albert_tf import flags

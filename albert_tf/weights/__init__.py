@@ -127,7 +127,8 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     if shape_of(HEADS["AlbertConditionalSpanLabeler"][0]):
         return models.AlbertConditionalSpanLabeler(config)
     if output := shape_of(HEADS["AlbertClassifier"][0]):
-        return models.AlbertClassifier(config, min(output))
+        first = source.format in ("tf1", "hf")
+        return models.AlbertClassifier(config, output[0] if first else output[1])
     return models.AlbertEncoder(config)
 
 

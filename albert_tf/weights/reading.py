@@ -69,8 +69,8 @@ def open_source(path: str | Path) -> Source:
 
 def _source(format: str, path, shapes, read, config, rename=lambda name: name):
     """Sorts a file's tensors into weights and others."""
-    ignored = tuple(name for name in shapes if IGNORED[format].search(name))
-    ours = {rename(name): name for name in shapes if name not in ignored}
+    ignored = tuple(name for name in sorted(shapes) if IGNORED[format].search(name))
+    ours = {rename(name): name for name in sorted(shapes) if name not in ignored}
     return Source(
         format=format,
         path=str(path),
@@ -128,7 +128,7 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
     def read(name):
         try:
             return reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, ValueError, IndexError) as error:
             raise InputError(
                 f"{prefix}: {name} cannot be read, the file is damaged or cut short: "
                 f"{_first_line(error)}"

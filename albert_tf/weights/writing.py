@@ -50,7 +50,7 @@ def save(model: keras.Model, path: str | Path, format: str) -> Path:
 def _collected(model, format: str) -> dict[str, np.ndarray]:
     """Returns a model's tensors by their names in a format."""
     targets = expand(model, format)
-    homeless = {t.ours: t.shape for t in targets if t.name is None}
+    homeless = {t.ours: t.variable.shape for t in targets if t.name is None}
     if homeless:
         raise InputError(
             f"format={format!r} has no place for these weights of "

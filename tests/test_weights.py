@@ -1,0 +1,716 @@
+"""Weights move between formats, and nothing is lost without a word."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import models, weights
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.weights.names import expand
+
+tf = pytest.importorskip("tensorflow")
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).parents[2] / "shared"
+
+# Sizes that differ from one another: a wrong axis or transposition must fail.
+SIZES = {
+    "vocab_size": 23,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+}
+CONFIG = AlbertConfig(**SIZES, num_hidden_groups=2, inner_group_num=2)
+SHARED_CONFIG = AlbertConfig(**SIZES)
+
+TOKENS = {
+    "input_ids": np.array([[3, 22, 7, 7, 0, 14, 2], [5, 1, 9, 20, 11, 0, 0]], "int32"),
+    "input_mask": np.array([[1] * 7, [1] * 5 + [0] * 2], "int32"),
+    "segment_ids": np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0, 0]], "int32"),
+}
+REAL = TOKENS["input_mask"] > 0
+
+MODELS = {
+    "encoder": lambda config: models.AlbertEncoder(config),
+    "pretrainer": lambda config: models.AlbertPretrainer(config),
+    "masked_lm": lambda config: models.AlbertPretrainer(config, sentence_head=False),
+    "classifier": lambda config: models.AlbertClassifier(config, 5),
+    "choice": lambda config: models.AlbertMultipleChoice(config),
+    "span": lambda config: models.AlbertSpanLabeler(config),
+    "conditional": lambda config: models.AlbertConditionalSpanLabeler(config),
+}
+
+
+def randomised(model, seed=0):
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        center = 1.0 if variable.name == "gamma" else 0.0
+        variable.assign(center + 0.3 * rng.standard_normal(variable.shape))
+    return model
+
+
+def values(model):
+    return [np.asarray(variable) for variable in model.trainable_variables]
+
+
+def assert_same(model, other):
+    assert len(values(model)) == len(values(other))
+    for a, b in zip(values(model), values(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def write_tf1(prefix, tensors):
+    Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+def tf1_tensors(path):
+    reader = tf.train.load_checkpoint(str(path))
+    return {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+    }
+
+
+def max_difference(a, b):
+    return np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max()
+
+
+# --- round trips ---
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_tf1_round_trip_is_exact_and_finds_the_model(kind, tmp_path):
+    model = randomised(MODELS[kind](CONFIG))
+    written = weights.save(model, tmp_path / "model.ckpt", "tf1")
+    copy = MODELS[kind](CONFIG)
+    weights.load(copy, written)
+    assert_same(model, copy)
+    source = weights.open_source(written)
+    assert source.config() == CONFIG
+    found = weights.model_for(source, CONFIG)
+    if kind != "choice":  # one output unit looks like regression
+        assert type(found) is type(model)
+    assert len(found.trainable_variables) == len(model.trainable_variables)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "conditional"])
+def test_hugging_face_round_trip_is_exact(kind, tmp_path):
+    model = randomised(MODELS[kind](CONFIG))
+    written = weights.save(model, tmp_path / "hf", "hf")
+    copy = MODELS[kind](CONFIG)
+    weights.load(copy, written)
+    assert_same(model, copy)
+    assert weights.open_source(written).config() == CONFIG
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_keras_round_trip_is_exact(kind, tmp_path):
+    model = randomised(MODELS[kind](CONFIG))
+    written = weights.save(model, tmp_path / "model.keras", "keras")
+    copy = MODELS[kind](CONFIG)
+    weights.load(copy, written)
+    assert_same(model, copy)
+
+
+def test_tf1_names_and_layouts_are_the_released_ones(tmp_path):
+    config = AlbertConfig(**{**SIZES, "num_hidden_layers": 2}, num_hidden_groups=2)
+    model = randomised(models.AlbertPretrainer(config))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    block = "bert/encoder/transformer/group_{}/inner_group_0/"
+    dense = {
+        "attention_1/self/query": (12, 12),
+        "attention_1/self/key": (12, 12),
+        "attention_1/self/value": (12, 12),
+        "attention_1/output/dense": (12, 12),
+        "ffn_1/intermediate/dense": (12, 20),
+        "ffn_1/intermediate/output/dense": (20, 12),
+    }
+    expected = {
+        "bert/embeddings/word_embeddings": (23, 6),
+        "bert/embeddings/token_type_embeddings": (2, 6),
+        "bert/embeddings/position_embeddings": (9, 6),
+        "bert/embeddings/LayerNorm/gamma": (6,),
+        "bert/embeddings/LayerNorm/beta": (6,),
+        "bert/encoder/embedding_hidden_mapping_in/kernel": (6, 12),
+        "bert/encoder/embedding_hidden_mapping_in/bias": (12,),
+        "bert/pooler/dense/kernel": (12, 12),
+        "bert/pooler/dense/bias": (12,),
+        "cls/predictions/transform/dense/kernel": (12, 6),
+        "cls/predictions/transform/dense/bias": (6,),
+        "cls/predictions/transform/LayerNorm/gamma": (6,),
+        "cls/predictions/transform/LayerNorm/beta": (6,),
+        "cls/predictions/output_bias": (23,),
+        "cls/seq_relationship/output_weights": (2, 12),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    for group in (0, 1):
+        for name, shape in dense.items():
+            expected[block.format(group) + name + "/kernel"] = shape
+            expected[block.format(group) + name + "/bias"] = shape[1:]
+        for norm in ("LayerNorm", "LayerNorm_1"):
+            expected[block.format(group) + norm + "/gamma"] = (12,)
+            expected[block.format(group) + norm + "/beta"] = (12,)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
+    np.testing.assert_array_equal(
+        tensors["cls/seq_relationship/output_weights"],
+        np.asarray(model.sentence.output_dense.kernel).T,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("classifier", {"output_weights": (5, 12), "output_bias": (5,)}),
+        ("choice", {"output_weights": (1, 12), "output_bias": (1,)}),
+        (
+            "span",
+            {"cls/squad/output_weights": (2, 12), "cls/squad/output_bias": (2,)},
+        ),
+        (
+            "conditional",
+            {
+                "start_logits/dense/kernel": (12, 1),
+                "start_logits/dense/bias": (1,),
+                "end_logits/dense_0/kernel": (24, 12),
+                "end_logits/dense_0/bias": (12,),
+                "end_logits/LayerNorm/gamma": (12,),
+                "end_logits/LayerNorm/beta": (12,),
+                "end_logits/dense_1/kernel": (12, 1),
+                "end_logits/dense_1/bias": (1,),
+                "answer_class/dense_0/kernel": (24, 12),
+                "answer_class/dense_0/bias": (12,),
+                "answer_class/dense_1/kernel": (12, 1),
+            },
+        ),
+    ],
+)
+def test_fine_tuned_heads_have_the_released_names(kind, expected):
+    targets = expand(MODELS[kind](CONFIG), "tf1")
+    heads = {t.name: t.shape for t in targets if not t.name.startswith("bert/")}
+    assert heads == expected
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the index of a real checkpoint")
+def test_a_real_checkpoint_has_exactly_our_names_and_shapes():
+    text = (SHARED / "data/checkpoint_index/model.ckpt-best.variables.txt").read_text()
+    rows = re.findall(r"^(\S+) (\[[\d, ]*\]) dtype", text, re.MULTILINE)
+    real = {name: tuple(json.loads(shape)) for name, shape in rows}
+    assert real.pop("global_step") == ()
+    model = models.AlbertPretrainer(AlbertConfig.named("albert_base_zh"))
+    assert {t.name: t.shape for t in expand(model, "tf1")} == real
+
+
+# --- what a path may be ---
+
+
+def test_every_way_to_name_a_checkpoint_is_the_same(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    weights.save(model, f"{tmp_path}/run/", "tf1")
+    folder = tmp_path / "run"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "albert_config.json",
+        "checkpoint",
+        "model.ckpt-best.data-00000-of-00001",
+        "model.ckpt-best.index",
+    ]
+    for path in (
+        folder,
+        folder / "model.ckpt-best",
+        folder / "model.ckpt-best.index",
+        folder / "model.ckpt-best.data-00000-of-00001",
+    ):
+        copy = models.AlbertEncoder(SHARED_CONFIG)
+        assert weights.load(copy, path).format == "tf1"
+        assert_same(model, copy)
+
+
+def test_a_checkpoint_file_written_on_another_machine_still_points_home(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    weights.save(model, tmp_path / "model.ckpt-7", "tf1")
+    weights.save(randomised(model, 1), tmp_path / "model.ckpt-9", "tf1")
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/gone/away/model.ckpt-7"\n'
+        'all_model_checkpoint_paths: "/gone/away/model.ckpt-9"\n'
+    )
+    assert weights.open_source(tmp_path).path == str(tmp_path / "model.ckpt-7")
+
+
+def test_a_folder_with_several_checkpoints_is_refused_by_name(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    weights.save(model, tmp_path / "model.ckpt-7", "tf1")
+    weights.save(model, tmp_path / "model.ckpt-9", "tf1")
+    (tmp_path / "checkpoint").unlink()
+    with pytest.raises(InputError) as refused:
+        weights.open_source(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path}: expected one set of weights (TF checkpoint, SavedModel, "
+        f".safetensors, model.weights.h5); found model.ckpt-7, model.ckpt-9"
+    )
+
+
+def test_a_tf1_hub_folder_is_read(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    hub = tmp_path / "hub"
+    write_tf1(
+        hub / "variables" / "variables",
+        {f"module/{name}": tensor for name, tensor in tensors.items()},
+    )
+    (hub / "saved_model.pb").write_bytes(b"")
+    (hub / "assets").mkdir()
+    (hub / "assets/albert_config.json").write_text(SHARED_CONFIG.to_json_string())
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    weights.load(copy, hub)
+    assert_same(model, copy)
+    assert weights.open_source(hub).config() == SHARED_CONFIG
+
+
+def test_optimizer_slots_and_the_step_are_known_and_skipped(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    slots = {f"{name}/adam_m": tensor for name, tensor in tensors.items()}
+    slots |= {f"{name}/adam_v": tensor for name, tensor in tensors.items()}
+    slots["global_step"] = np.int64(5)
+    write_tf1(tmp_path / "y", {**tensors, **slots})
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    report = weights.load(copy, tmp_path / "y")
+    assert sorted(report.ignored) == sorted(slots)
+    assert report.unused == {} and report.missing == {}
+    assert_same(model, copy)
+
+
+def test_half_precision_safetensors_are_read(tmp_path):
+    import ml_dtypes
+    import safetensors.numpy
+
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    folder = weights.save(model, tmp_path, "hf")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        half = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
+        safetensors.numpy.save_file(half, folder / "model.safetensors")
+        copy = models.AlbertEncoder(SHARED_CONFIG)
+        weights.load(copy, folder)
+        for a, b in zip(values(model), values(copy), strict=True):
+            np.testing.assert_array_equal(a.astype(dtype).astype(np.float32), b)
+
+
+# --- strict both ways ---
+
+
+def test_a_missing_weight_is_named_with_its_shape(tmp_path):
+    model = models.AlbertPretrainer(SHARED_CONFIG)
+    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    del tensors["bert/pooler/dense/bias"]
+    write_tf1(tmp_path / "y", tensors)
+    before = values(model)
+    with pytest.raises(InputError) as refused:
+        weights.load(model, tmp_path / "y")
+    assert str(refused.value) == (
+        f"{tmp_path}/y (tf1) does not fit AlbertPretrainer:\n"
+        f"  not in the file: encoder.pooler.bias [12]"
+    )
+    for a, b in zip(before, values(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    report = weights.load(model, tmp_path / "y", allow_missing=["encoder.pooler"])
+    assert report.missing == {"encoder.pooler.bias": (12,)}
+
+
+def test_a_left_over_tensor_is_named_with_its_shape(tmp_path):
+    pretrainer = models.AlbertPretrainer(SHARED_CONFIG)
+    written = weights.save(pretrainer, tmp_path / "x", "tf1")
+    with pytest.raises(InputError) as refused:
+        weights.load(
+            models.AlbertPretrainer(SHARED_CONFIG, sentence_head=False), written
+        )
+    assert str(refused.value) == (
+        f"{written} (tf1) does not fit AlbertPretrainer:\n"
+        f"  no place in the model: cls/seq_relationship/output_bias [2], "
+        f"cls/seq_relationship/output_weights [2, 12]"
+    )
+
+
+def test_shapes_that_differ_from_the_configuration_are_listed(tmp_path):
+    written = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "x", "tf1")
+    other = AlbertConfig(**{**SIZES, "vocab_size": 29, "max_position_embeddings": 8})
+    with pytest.raises(InputError) as refused:
+        weights.load(models.AlbertEncoder(other), written)
+    assert str(refused.value) == (
+        f"{written} (tf1) does not fit AlbertEncoder:\n"
+        f"  bert/embeddings/word_embeddings: shape [23, 6] in the file, [29, 6] by the "
+        f"configuration\n"
+        f"  bert/embeddings/position_embeddings: shape [9, 6] in the file, [8, 6] by "
+        f"the configuration"
+    )
+
+
+def test_only_the_encoder_is_loaded_when_asked(tmp_path, caplog):
+    pretrainer = randomised(models.AlbertPretrainer(SHARED_CONFIG))
+    written = weights.save(pretrainer, tmp_path / "x", "tf1")
+    classifier = models.AlbertClassifier(SHARED_CONFIG, 5)
+    head = np.asarray(classifier.head.output_dense.kernel)
+    report = weights.load(classifier, written, only="encoder")
+    assert_same(pretrainer.encoder, classifier.encoder)
+    np.testing.assert_array_equal(head, np.asarray(classifier.head.output_dense.kernel))
+    assert set(report.unused) == {
+        name for name in weights.open_source(written).shapes if name.startswith("cls/")
+    }
+    assert "cls/predictions/output_bias [23]" in caplog.text
+
+
+def test_an_unknown_part_is_refused(tmp_path):
+    written = weights.save(
+        models.AlbertPretrainer(SHARED_CONFIG), tmp_path / "x", "tf1"
+    )
+    with pytest.raises(InputError) as refused:
+        weights.load(models.AlbertPretrainer(SHARED_CONFIG), written, only="decoder")
+    assert str(refused.value) == (
+        "only='decoder': expected one of encoder, masked_lm, sentence, the parts of "
+        "AlbertPretrainer"
+    )
+
+
+def test_an_unshared_model_starts_from_a_shared_checkpoint_when_asked(tmp_path):
+    shared = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    written = weights.save(shared, tmp_path / "x", "tf1")
+    unshared = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="none"))
+    with pytest.raises(InputError, match=r"not in the file: encoder\.blocks\.1\."):
+        weights.load(unshared, written)
+    weights.load(unshared, written, init_from_group0=True)
+    assert len(unshared.blocks) == 4
+    outputs = unshared(TOKENS)["sequence_output"]
+    assert max_difference(outputs, shared(TOKENS)["sequence_output"]) == 0
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn"])
+@pytest.mark.parametrize("format", ["tf1", "hf"])
+def test_half_shared_models_are_written_layer_by_layer(sharing, format, tmp_path):
+    config = AlbertConfig(**SIZES, parameter_sharing=sharing)
+    model = randomised(models.AlbertEncoder(config))
+    written = weights.save(model, tmp_path / "x", format)
+    untied = weights.open_source(written).config()
+    assert (untied.num_hidden_groups, untied.parameter_sharing) == (4, "all")
+    plain = models.AlbertEncoder(untied)
+    weights.load(plain, written)
+    assert (
+        max_difference(
+            plain(TOKENS)["sequence_output"], model(TOKENS)["sequence_output"]
+        )
+        == 0
+    )
+    copy = models.AlbertEncoder(config)
+    weights.load(copy, written)
+    assert_same(model, copy)
+
+
+def test_layers_that_differ_cannot_be_loaded_as_shared(tmp_path):
+    unshared = randomised(
+        models.AlbertEncoder(AlbertConfig(**SIZES, num_hidden_groups=4))
+    )
+    written = weights.save(unshared, tmp_path / "x", "tf1")
+    half = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="attention"))
+    before = values(half)
+    with pytest.raises(InputError, match="same values as in the layers it is shared"):
+        weights.load(half, written)
+    for a, b in zip(before, values(half), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_no_projection_becomes_the_identity_for_hugging_face(tmp_path):
+    config = AlbertConfig(**{**SIZES, "embedding_size": 12})
+    model = randomised(models.AlbertEncoder(config))
+    folder = weights.save(model, tmp_path, "hf")
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    projection = tensors["encoder.embedding_hidden_mapping_in.weight"]
+    np.testing.assert_array_equal(projection, np.eye(12, dtype=np.float32))
+    weights.load(models.AlbertEncoder(config), folder)
+    projection[3, 4] = 0.5
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(InputError, match="expected the identity, because embedding_"):
+        weights.load(models.AlbertEncoder(config), folder)
+
+
+# --- bad paths and damaged files ---
+
+
+def test_a_path_where_nothing_is(tmp_path):
+    for name in ("gone", "gone.safetensors", "gone.keras", "gone/model.ckpt"):
+        with pytest.raises(InputError) as refused:
+            weights.open_source(tmp_path / name)
+        assert str(refused.value) == (
+            f"{tmp_path / name}: no such file, folder or checkpoint prefix"
+        )
+
+
+def test_a_file_of_another_kind(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(InputError, match=r"notes\.txt: not a file of weights"):
+        weights.open_source(tmp_path / "notes.txt")
+
+
+def test_a_pickle_is_never_read(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02.")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin is a pickle"):
+        weights.open_source(tmp_path)
+
+
+def test_a_truncated_checkpoint_is_named(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    before = values(model)
+    written = weights.save(model, tmp_path / "x", "tf1")
+    data = tmp_path / "x.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(InputError, match="damaged or cut short") as refused:
+        weights.load(model, written)
+    assert "\n" not in str(refused.value)
+    for a, b in zip(before, values(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    index = tmp_path / "x.index"
+    index.write_bytes(index.read_bytes()[:-30])
+    with pytest.raises(InputError, match="not a readable checkpoint"):
+        weights.load(model, written)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.safetensors", "not a readable safetensors file"),
+        ("model.keras", "not a readable .keras file"),
+        ("model.weights.h5", "not a readable HDF5 file"),
+    ],
+)
+def test_truncated_files_are_named(name, message, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    path = tmp_path / name
+    if name.endswith("safetensors"):
+        weights.save(model, tmp_path, "hf")
+    elif name.endswith("keras"):
+        weights.save(model, path, "keras")
+    else:
+        model.save_weights(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(InputError, match=re.escape(f"{path}: {message}")) as refused:
+        weights.load(model, path)
+    assert "\n" not in str(refused.value)
+
+
+def test_hdf5_weights_of_something_else(tmp_path):
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save_weights(
+        tmp_path / "other.weights.h5"
+    )
+    with pytest.raises(InputError, match="not the weights of a KerasHub ALBERT"):
+        weights.open_source(tmp_path / "other.weights.h5")
+
+
+def test_formats_without_a_place_for_a_head_say_so(tmp_path):
+    with pytest.raises(InputError) as refused:
+        weights.save(models.AlbertConditionalSpanLabeler(SHARED_CONFIG), tmp_path, "hf")
+    assert str(refused.value).startswith(
+        "format='hf' has no place for these weights of AlbertConditionalSpanLabeler: "
+        "head.start.kernel [12, 1], head.start.bias [1], "
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(InputError) as refused:
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "onnx")
+    assert str(refused.value) == "format='onnx': expected one of tf1, hf, keras"
+
+
+def test_a_keras_file_has_to_be_called_so(tmp_path):
+    with pytest.raises(InputError, match=r"has to end in \.keras"):
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "x", "keras")
+
+
+# --- the other programs ---
+
+
+def test_recorded_outputs_of_hugging_face_are_reproduced():
+    folder = DATA / "huggingface"
+    source = weights.open_source(folder)
+    model = weights.model_for(source, source.config())
+    weights.load(model, folder)
+    recorded = np.load(folder / "outputs.npz")
+    outputs = model({key: recorded[key] for key in TOKENS})
+    for key in ("sequence_output", "mlm_logits", "sop_logits"):
+        assert max_difference(outputs[key], recorded[key]) < 2e-5, key
+
+
+@pytest.mark.skipif(
+    not (
+        importlib.util.find_spec("torch") and importlib.util.find_spec("transformers")
+    ),
+    reason="needs torch and transformers (pip install albert_tf[hf])",
+)
+@pytest.mark.parametrize("kind", ["encoder", "pretrainer", "masked_lm", "classifier"])
+def test_hugging_face_runs_what_is_written(kind, tmp_path):
+    import torch
+    import transformers
+
+    model = randomised(MODELS[kind](CONFIG))
+    weights.save(model, tmp_path, "hf")
+    name = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
+    theirs = getattr(transformers, name).from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        outputs = theirs(
+            input_ids=torch.tensor(TOKENS["input_ids"]).long(),
+            attention_mask=torch.tensor(TOKENS["input_mask"]),
+            token_type_ids=torch.tensor(TOKENS["segment_ids"]).long(),
+        )
+    pairs = {
+        "encoder": {"last_hidden_state": "sequence_output"},
+        "pretrainer": {"prediction_logits": "mlm_logits", "sop_logits": "sop_logits"},
+        "masked_lm": {"logits": "mlm_logits"},
+        "classifier": {"logits": "logits"},
+    }[kind]
+    ours = model(TOKENS)
+    for key, own in pairs.items():
+        assert max_difference(outputs[key].numpy(), ours[own]) < 2e-5, key
+
+
+def test_kerashub_presets_load_with_equal_outputs(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=23,
+        num_layers=4,
+        num_groups=2,
+        num_inner_repetitions=2,
+        num_heads=3,
+        embedding_dim=6,
+        hidden_dim=12,
+        intermediate_dim=20,
+        dropout=0.0,
+        max_sequence_length=9,
+    )
+    classifier = randomised(
+        keras_hub.models.AlbertTextClassifier(
+            backbone, num_classes=5, preprocessor=None
+        )
+    )
+    classifier.save_to_preset(str(tmp_path / "preset"))
+    classifier.save_weights(tmp_path / "whole.weights.h5")
+    theirs = {
+        "token_ids": TOKENS["input_ids"],
+        "padding_mask": TOKENS["input_mask"],
+        "segment_ids": TOKENS["segment_ids"],
+    }
+    assert weights.open_source(tmp_path / "preset").config() == CONFIG
+    for path in ("preset", "whole.weights.h5"):
+        model = models.AlbertClassifier(CONFIG, 5)
+        weights.load(model, tmp_path / path)
+        ours = model(TOKENS)
+        assert max_difference(ours["logits"], classifier(theirs)) < 2e-5
+        sequence = backbone(theirs)["sequence_output"]
+        assert (
+            max_difference(
+                np.asarray(ours["sequence_output"])[REAL], np.asarray(sequence)[REAL]
+            )
+            < 2e-5
+        )
+
+
+def test_kerashub_masked_lm_head_loads_with_equal_outputs(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=23,
+        num_layers=4,
+        num_heads=3,
+        embedding_dim=6,
+        hidden_dim=12,
+        intermediate_dim=20,
+        dropout=0.0,
+        max_sequence_length=9,
+    )
+    task = randomised(keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None))
+    # KerasHub's head normalises with 1e-5, not with the released 1e-12.
+    task.get_layer("mlm_head")._intermediate_layer_norm.epsilon = 1e-12
+    task.save_to_preset(str(tmp_path))
+    model = models.AlbertPretrainer(SHARED_CONFIG, sentence_head=False)
+    weights.load(model, tmp_path)
+    positions = np.array([[1, 6], [0, 4]], "int32")
+    theirs = task(
+        {
+            "token_ids": TOKENS["input_ids"],
+            "padding_mask": TOKENS["input_mask"],
+            "segment_ids": TOKENS["segment_ids"],
+            "mask_positions": positions,
+        }
+    )
+    ours = model({**TOKENS, "masked_lm_positions": positions})
+    assert max_difference(ours["mlm_logits"], theirs) < 2e-5
+
+
+def test_model_garden_checkpoints_load_with_equal_outputs(tmp_path):
+    networks = pytest.importorskip("official.nlp.modeling.networks")
+    theirs = networks.AlbertEncoder(
+        vocab_size=23,
+        embedding_width=6,
+        hidden_size=12,
+        num_layers=4,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_sequence_length=9,
+        type_vocab_size=2,
+        dict_outputs=True,
+    )
+    rng = np.random.default_rng(0)
+    for variable in theirs.variables:
+        center = 1.0 if "gamma" in variable.name else 0.0
+        variable.assign(center + 0.3 * rng.standard_normal(variable.shape))
+    prefix = tf.train.Checkpoint(encoder=theirs).save(str(tmp_path / "ckpt"))
+    tf.saved_model.save(theirs, str(tmp_path / "hub"))
+    expected = theirs(
+        {
+            "input_word_ids": TOKENS["input_ids"],
+            "input_mask": TOKENS["input_mask"],
+            "input_type_ids": TOKENS["segment_ids"],
+        }
+    )
+    for path in (prefix, tmp_path / "hub"):
+        model = models.AlbertEncoder(SHARED_CONFIG)
+        assert weights.load(model, path).format == "model_garden"
+        ours = model(TOKENS)
+        assert max_difference(ours["pooled_output"], expected["pooled_output"]) < 2e-5
+        assert (
+            max_difference(
+                np.asarray(ours["sequence_output"])[REAL],
+                np.asarray(expected["sequence_output"])[REAL],
+            )
+            < 2e-5
+        )
+
+
+def test_heads_that_split_differently_do_not_load_silently(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=23,
+        num_layers=4,
+        num_heads=3,
+        embedding_dim=6,
+        hidden_dim=12,
+        intermediate_dim=20,
+        max_sequence_length=9,
+    )
+    backbone.save_to_preset(str(tmp_path))
+    other = models.AlbertEncoder(AlbertConfig(**{**SIZES, "num_attention_heads": 4}))
+    with pytest.raises(
+        InputError, match=r"shape \[12, 3, 4\] in the file, \[12, 4, 3\]"
+    ):
+        weights.load(other, tmp_path)
