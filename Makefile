@@ -9,7 +9,7 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constrai
 .PHONY: demo test test-jax lint format clean
 
 demo: $(VENV)/.runtime
-	@TF_CPP_MIN_LOG_LEVEL=3 $(RUN) demo.py
+	@TF_CPP_MIN_LOG_LEVEL=3 $(RUN) examples/quick_look.py
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest

@@ -1,0 +1,123 @@
+"""The converter and its script."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import conversion, models, weights
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+CONFIG = AlbertConfig(
+    vocab_size=23,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=4,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+
+
+def settings(source, output, format, **more):
+    return conversion.ConversionSettings(
+        input=str(source), output=str(output), output_format=format, **more
+    )
+
+
+def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys):
+    model = models.AlbertPretrainer(CONFIG)
+    first = weights.save(model, tmp_path / "first" / "model.ckpt", "tf1")
+    conversion.convert(settings(first, tmp_path / "two", "hf"))
+    conversion.convert(settings(tmp_path / "two", tmp_path / "three.keras", "keras"))
+    conversion.convert(settings(tmp_path / "three.keras", f"{tmp_path}/four/", "tf1"))
+    copy = models.AlbertPretrainer(CONFIG)
+    weights.load(copy, tmp_path / "four")
+    for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        f"read     {first} (tf1): AlbertPretrainer, 32 weights, "
+        f"{model.count_params():,} parameters, 0 other tensors skipped"
+    )
+    assert lines[1] == f"written  {tmp_path / 'two'} (hf)"
+    assert lines[2].startswith("checked  read again from what was written: largest ")
+    native = [line for line in lines if "run by hf itself" in line]
+    installed = all(map(importlib.util.find_spec, ("torch", "transformers")))
+    assert len(native) == (2 if installed else 0)
+
+
+def test_regression_and_choice_survive_the_check(tmp_path):
+    folder = weights.save(models.AlbertMultipleChoice(CONFIG), tmp_path / "a", "hf")
+    conversion.convert(settings(folder, tmp_path / "b", "tf1"))
+    assert weights.open_source(tmp_path / "b").shapes["output_weights"] == (1, 12)
+
+
+def test_outputs_that_differ_fail_the_check():
+    ours = {"logits": np.array([[1.0, 2.0]])}
+    theirs = {"logits": np.array([[1.0, 2.5]])}
+    with pytest.raises(InputError) as refused:
+        conversion._compare("the copy", ours, theirs, np.ones((1, 4)), 0.4)
+    assert str(refused.value) == (
+        "self-check failed: the copy differs by more than 4e-01"
+    )
+    conversion._compare("the copy", ours, theirs, np.ones((1, 4)), 0.6)
+
+
+def test_outputs_at_padding_are_not_compared():
+    mask = np.array([[1, 0]])
+    ours = {"sequence_output": np.array([[[1.0], [2.0]]])}
+    theirs = {"sequence_output": np.array([[[1.0], [9.0]]])}
+    conversion._compare("the copy", ours, theirs, mask, 0.0)
+
+
+def test_weights_without_a_configuration_ask_for_one(tmp_path):
+    prefix = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "x", "tf1")
+    (tmp_path / "albert_config.json").unlink()
+    with pytest.raises(InputError) as refused:
+        conversion.convert(settings(prefix, tmp_path / "out", "hf"))
+    assert str(refused.value) == (
+        f"{tmp_path}/albert_config.json: cannot be read: No such file or directory; "
+        f"name the configuration with --albert_config_file"
+    )
+    (tmp_path / "own.json").write_text(CONFIG.to_json_string())
+    conversion.convert(
+        settings(
+            prefix,
+            tmp_path / "out",
+            "hf",
+            albert_config_file=str(tmp_path / "own.json"),
+        )
+    )
+    assert weights.open_source(tmp_path / "out").config() == CONFIG
+
+
+def run_script(*arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / "convert_checkpoint.py", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def test_the_script_converts_and_names_mistakes_in_one_line(tmp_path):
+    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "x", "tf1")
+    done = run_script(
+        f"--input={tmp_path}/x", f"--output={tmp_path}/y", "--output_format=keras"
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"error: {tmp_path}/y: a file of format 'keras' has to end in .keras"
+    )
+    done = run_script(
+        f"--input={tmp_path}/x", f"--output={tmp_path}/y.keras", "--output_format=keras"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "checked  read again from what was written" in done.stdout
+    assert weights.open_source(tmp_path / "y.keras").config() == CONFIG
