@@ -35,10 +35,10 @@ class CharacterMap(dict[int, str]):
 
     def __init__(self, function: Callable[[str], str]):
         super().__init__()
-        self._function = function
+        self.function = function
 
     def __missing__(self, code: int) -> str:
-        self[code] = result = self._function(chr(code))
+        self[code] = result = self.function(chr(code))
         return result
 
 
