@@ -17,7 +17,8 @@ from albert_tf.tokenization import CharacterMap
 
 # Every other code point is private or unassigned; cleaning leaves those as they are.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
-_WHITE_SPACE = "".join(chr(code) for code in _CODE_POINTS if chr(code).isspace())
+_SPACES = "".join(chr(code) for code in _CODE_POINTS if chr(code).isspace())
+_WHITE_SPACE = f"[{_SPACES}]+"
 
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
 # How a character decides whether a capital sigma beside it ends a word.
@@ -43,7 +44,7 @@ class GraphTokenizer(tf.Module):
         """
         super().__init__()
         if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
-            self._encoder: tf.Module = _SentencePiece(tokenizer)
+            self._encoder: _SentencePiece | _WordPiece = _SentencePiece(tokenizer)
         elif isinstance(tokenizer, tokenization.WordPieceTokenizer):
             self._encoder = _WordPiece(tokenizer)
         else:
@@ -59,7 +60,11 @@ class GraphTokenizer(tf.Module):
         Returns:
             int32 [B, None], for each text what `tokenizer.encode` returns.
         """
-        return self._encoder(texts)
+        return self._encoder.encode(self._encoder.clean(texts))
+
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns string [B], for each text what `tokenizer.clean` returns."""
+        return self._encoder.clean(texts)
 
 
 class _SentencePiece(tf.Module):
@@ -70,13 +75,15 @@ class _SentencePiece(tf.Module):
         self._model = tf_text.SentencepieceTokenizer(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
 
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        texts = tf.strings.strip(_plain_spaces(texts))
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        texts = _plain_spaces(texts)
         codes = self._decompose(tf.strings.unicode_decode(texts, "UTF-8"))
         if self._lower:
             codes = self._lower(codes)
-        ids = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
-        return self._split_commas(ids)
+        return tf.strings.unicode_encode(codes, "UTF-8")
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._split_commas(self._model.tokenize(texts))
 
 
 class _WordPiece(tf.Module):
@@ -95,10 +102,12 @@ class _WordPiece(tf.Module):
             no_pretokenization=True,
         )
 
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
         codes = self._isolate(tf.strings.unicode_decode(texts, "UTF-8"))
         codes = self._finish(codes)
-        texts = _plain_spaces(tf.strings.unicode_encode(codes, "UTF-8"))
+        return _plain_spaces(tf.strings.unicode_encode(codes, "UTF-8"))
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words = tf.strings.split(texts)  # ragged [B, words]
         lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
         too_long = lengths > tokenization.MAX_WORD_CHARS
@@ -185,5 +194,5 @@ def _code_points(characters: CharacterMap) -> dict[int, list[int]]:
 
 
 def _plain_spaces(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts with each run of what Python calls white space as one space."""
-    return tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
+    """Does what `" ".join(text.split())` does in Python."""
+    return tf.strings.strip(tf.strings.regex_replace(texts, _WHITE_SPACE, " "))

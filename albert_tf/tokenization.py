@@ -115,6 +115,10 @@ class Tokenizer(abc.ABC):
         self._ids = {piece: id for id, piece in enumerate(pieces)}
 
     @abc.abstractmethod
+    def clean(self, text: str) -> str:
+        """Returns what the vocabulary is applied to."""
+
+    @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text."""
 
@@ -311,16 +315,20 @@ class SentencePieceTokenizer(Tokenizer):
             for piece, parts in self._comma_pieces.items()
         }
 
+    def clean(self, text: str) -> str:
+        """Returns `clean_text` with this tokenizer's casing."""
+        return clean_text(text, self.do_lower_case)
+
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown piece is the text it stands for."""
-        pieces = self._encode_pieces(clean_text(text, self.do_lower_case))
+        pieces = self._encode_pieces(self.clean(text))
         return [part for p in pieces for part in self._comma_pieces.get(p, [p])]
 
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
         """Returns the piece ids of each text; see `Tokenizer.encode_batch`."""
-        cleaned = [clean_text(text, self.do_lower_case) for text in texts]
+        cleaned = [self.clean(text) for text in texts]
         split = self.comma_ids
         return [
             # Few texts hold a piece to split, and looking is cheaper than copying.
@@ -410,6 +418,15 @@ class WordPieceTokenizer(Tokenizer):
         self._longest = max(map(len, pieces))
         self._known_words: dict[str, list[int]] = {}
 
+    def clean(self, text: str) -> str:
+        """Returns the words, with a space between every two."""
+        text = text.translate(IDEOGRAPHS_ALONE)
+        if self.do_lower_case:
+            text = text.lower().translate(UNACCENTED_PUNCTUATION_ALONE)
+        else:
+            text = text.translate(PUNCTUATION_ALONE)
+        return " ".join(text.split())
+
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown word is [UNK]."""
         return [self._pieces[id] for id in self.encode(text)]
@@ -419,7 +436,7 @@ class WordPieceTokenizer(Tokenizer):
     ) -> list[list[int]]:
         """Returns the piece ids of each text; Python code, so on one thread."""
         return [
-            [id for word in self._split(text).split() for id in self._encode_word(word)]
+            [id for word in self.clean(text).split() for id in self._encode_word(word)]
             for text in texts
         ]
 
@@ -428,13 +445,6 @@ class WordPieceTokenizer(Tokenizer):
         hidden = self.special_ids - {self.unk_id}
         shown = (self._pieces[id] for id in ids if id not in hidden)
         return " ".join(shown).replace(f" {CONTINUATION}", "")
-
-    def _split(self, text: str) -> str:
-        """Returns text whose words, in the end, stand between white space."""
-        text = text.translate(IDEOGRAPHS_ALONE)
-        if self.do_lower_case:
-            return text.lower().translate(UNACCENTED_PUNCTUATION_ALONE)
-        return text.translate(PUNCTUATION_ALONE)
 
     def _encode_word(self, word: str) -> list[int]:
         ids = self._known_words.get(word)
