@@ -206,6 +206,9 @@ class Tokenizer(abc.ABC):
         - Nothing else. Special pieces, `<unk>` and byte pieces stay with the word that
           they follow, but WordPiece's [UNK] is a whole word and begins one.
 
+        A piece is judged by itself, so letters without a word mark stay with whatever
+        precedes them: in "(word)" with "(", in "用python" with "用".
+
         **As released:** by "released" every SentencePiece piece begins a word, except
         those without the word mark that hold only English letters and some
         punctuation; so outside English every piece is a word of its own.
@@ -365,12 +368,8 @@ class SentencePieceTokenizer(Tokenizer):
         return [origins[place] for place in places[:-1]], spans
 
     def _begins_word(self, id: int) -> bool:
-        if self._processor.is_control(id) or id == self.unk_id:
-            return False
         piece = self._pieces[id]
-        return piece not in self._bytes and (
-            piece.startswith(WORD_MARK) or _stands_alone(piece)
-        )
+        return piece.startswith(WORD_MARK) or _stands_alone(piece)
 
     def _begins_word_as_released(self, id: int) -> bool:
         piece = self._pieces[id]

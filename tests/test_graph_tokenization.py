@@ -72,6 +72,13 @@ def test_every_character_is_cleaned_as_in_python(pair):
         assert result.decode() == tokenizer.clean(text)
 
 
+def test_a_letter_of_the_text_before_does_not_end_a_word(pair):
+    tokenizer, graph, _ = pair
+    texts = ["a", "Σ", "aΣ", "b", "", "Σ"]
+    cleaned = [text.decode() for text in graph.clean(tf.constant(texts)).numpy()]
+    assert cleaned == [tokenizer.clean(text) for text in texts]
+
+
 def test_equally_likely_pieces_are_chosen_as_in_python():
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     graph = graph_tokenization.GraphTokenizer(tokenizer)
