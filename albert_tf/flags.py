@@ -17,6 +17,9 @@ from absl import app, flags
 
 from albert_tf.errors import InputError
 
+# The flags count as the script's own, so that its --help lists them.
+flags.disclaim_key_flags()
+
 Settings = TypeVar("Settings")
 
 

@@ -91,3 +91,15 @@ def test_a_stray_argument_is_refused_by_name():
         "error: unexpected argument 'stray'; every setting is a flag "
         "(--name=value), see --help\n"
     )
+
+
+def test_help_lists_the_flags_of_a_script():
+    body = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    depth: int = flags.field("How deep.", 3)
+def main(): pass
+flags.define(Settings)"""
+    result = run_script(body, "--help")
+    assert "--depth: How deep.\n    (default: '3')" in result.stdout
