@@ -11,6 +11,8 @@ Matrix products run in the compute dtype of the layer's policy; softmax and laye
 normalisation always run in float32.
 """
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -86,9 +88,33 @@ ACTIVATIONS = {
 }
 
 
-def dense(config: AlbertConfig, units: int, name: str, **options) -> keras.layers.Dense:
+class Dense(keras.layers.Dense):
+    """Keras's dense layer, which can cast its kernel once for several calls.
+
+    A shared block is applied L times in one pass. In mixed precision each of them would
+    read the same float32 kernel to cast it, and add up float32 gradients.
+    """
+
+    _cast_kernel = None
+
+    @property
+    def kernel(self):
+        """The kernel: float32 variable, or its cast within `cast_once`."""
+        return super().kernel if self._cast_kernel is None else self._cast_kernel
+
+    @contextlib.contextmanager
+    def cast_once(self):
+        """Within this context every call multiplies with the same cast kernel."""
+        self._cast_kernel = ops.cast(self.kernel, self.compute_dtype)
+        try:
+            yield
+        finally:
+            self._cast_kernel = None
+
+
+def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:
     """Returns a dense layer that starts as released: cut normal kernel, zero bias."""
-    return keras.layers.Dense(
+    return Dense(
         units,
         kernel_initializer=initializer(config.initializer_range),
         name=name,
@@ -334,6 +360,18 @@ class Block(ConfiguredLayer):
         for part in (self.attention, self.feed_forward):
             if not part.built:
                 part.build()
+
+    def dense_layers(self) -> list[Dense]:
+        """Returns the six dense layers of the block."""
+        attention, feed_forward = self.attention, self.feed_forward
+        return [
+            attention.query,
+            attention.key,
+            attention.value,
+            attention.output_dense,
+            feed_forward.intermediate,
+            feed_forward.output_dense,
+        ]
 
     def call(self, hidden, mask_scores, seeds=(None, None, None)):
         """Applies the block.

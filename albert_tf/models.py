@@ -1,5 +1,7 @@
 """ALBERT's encoder, and the encoder with each of its heads."""
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -115,10 +117,11 @@ class AlbertEncoder(_ConfiguredModel):
         embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs = []
-        for block in self._layers_in_order():
-            block_seeds = [seeds and seeds.next() for _ in range(3)]
-            hidden = block(hidden, mask_scores, seeds=block_seeds)
-            outputs.append(hidden)
+        with self._kernels_cast_once():
+            for block in self._layers_in_order():
+                block_seeds = [seeds and seeds.next() for _ in range(3)]
+                hidden = block(hidden, mask_scores, seeds=block_seeds)
+                outputs.append(hidden)
         return {
             "sequence_output": hidden,
             "pooled_output": self.pooler(hidden[:, 0]),
@@ -133,6 +136,17 @@ class AlbertEncoder(_ConfiguredModel):
         for layer in range(self.config.num_hidden_layers):
             first = self.config.owner(layer, count) * inner
             yield from self.blocks[first : first + inner]
+
+    @contextlib.contextmanager
+    def _kernels_cast_once(self):
+        # A recomputed block differentiates by the variables it finds itself, so a cast
+        # from outside would hide them from it.
+        with contextlib.ExitStack() as stack:
+            if self.config.recompute == "none":
+                for block in self.blocks:
+                    for layer in block.dense_layers():
+                        stack.enter_context(layer.cast_once())
+            yield
 
     def _check_length(self, length):
         longest = self.config.max_position_embeddings
