@@ -74,7 +74,7 @@ def tokens():
 
 @pytest.fixture(scope="session")
 def arrays():
-    """Turns the tensors of a nested structure into numpy arrays."""
+    """Turns the tensors and variables of a nested structure into numpy arrays."""
     return lambda structure: keras.tree.map_structure(ops.convert_to_numpy, structure)
 
 
