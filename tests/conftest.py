@@ -93,7 +93,10 @@ def _jax(function, variables):
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
             return function()
 
-    return jax.grad(loss)([variable.value for variable in variables])
+    quick = {"xla_backend_optimization_level": 0}
+    return jax.jit(jax.grad(loss), compiler_options=quick)(
+        [variable.value for variable in variables]
+    )
 
 
 def _torch(function, variables):
@@ -121,6 +124,37 @@ def differentiate():
         ]
 
     return gradients
+
+
+@pytest.fixture
+def write_checkpoint(tmp_path):
+    """Writes a TF1 checkpoint of a recording's weights, and returns its prefix.
+
+    The recordings of the heads leave out the encoder's weights: those are the small
+    model's.
+    """
+
+    def write(recorded, section=""):
+        import tensorflow as tf
+
+        with np.load(DATA / "model_small.npz") as encoder:
+            values = {**encoder, **recorded}
+        tensors = {
+            name: value
+            for prefix in ("var/", f"{section}var/")
+            for key, value in values.items()
+            if (name := key.removeprefix(prefix)) != key
+        }
+        path = str(tmp_path / "released.ckpt")
+        tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+        return path
+
+    return write
 
 
 @pytest.fixture

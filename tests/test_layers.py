@@ -67,10 +67,10 @@ def test_lookup_has_the_gradient_of_a_product_with_one_hot_rows(differentiate):
     random = np.random.default_rng(3)
     table = keras.Variable(random.standard_normal((23, 5), "float32"))
     upstream = random.standard_normal((2, 3, 5), "float32")
-    factor = ops.convert_to_tensor(upstream)
+    factor, ids = ops.convert_to_tensor(upstream), ops.convert_to_tensor(IDS)
 
     def picked():
-        return ops.sum(factor * layers.lookup(ops.copy(table), IDS))
+        return ops.sum(factor * layers.lookup(ops.copy(table), ids))
 
     def multiplied():
         return ops.sum(factor * ops.matmul(ops.one_hot(IDS, 23), table))
