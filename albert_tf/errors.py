@@ -7,3 +7,6 @@ class InputError(ValueError):
     The message is one line that names the file, line, key or flag, the value received
     and what was expected. Scripts print it without a traceback (see `flags.run`).
     """
+
+    # Keras rewrites what is raised in a layer's call to many lines, unless this is set.
+    _keras_call_info_injected = True

@@ -156,6 +156,8 @@ class _FixedSeed(keras.random.SeedGenerator):
 
     def __init__(self, value):
         self.value = value
+        # Keras on PyTorch reads this: with None it would draw from the global state.
+        self._initial_seed = 0
 
     def next(self, ordered=True):
         return self.value

@@ -1,0 +1,181 @@
+"""What the tests of the model share."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from albert_tf import weights
+from albert_tf.config import AlbertConfig
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder of recorded outputs; its README says where they come from."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Reads a recorded file as a dict: `golden("model_small")["out/pooled_output"]`."""
+
+    def read(name):
+        if name.endswith(".json"):
+            return json.loads((DATA / name).read_text())
+        with np.load(DATA / f"{name}.npz") as arrays:
+            return dict(arrays)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """Makes a configuration in which no two sizes are equal (D is 4)."""
+
+    def make(**changes):
+        sizes = {
+            "vocab_size": 23,
+            "embedding_size": 8,
+            "hidden_size": 12,
+            "num_hidden_layers": 5,
+            "num_attention_heads": 3,
+            "intermediate_size": 20,
+            "max_position_embeddings": 17,
+            "type_vocab_size": 10,
+            "initializer_range": 0.2,
+        }
+        return AlbertConfig(**{**sizes, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tokens():
+    """Makes inputs of B=2, T=7, P=6 for a tiny model; the second row has padding."""
+
+    def make(length=7):
+        random = np.random.default_rng(11)
+        mask = np.ones((2, length), "int32")
+        mask[1, 4:] = 0
+        return {
+            "input_ids": random.integers(0, 23, (2, length), "int32"),
+            "input_mask": mask,
+            "segment_ids": random.integers(0, 10, (2, length), "int32"),
+            "masked_lm_positions": random.integers(0, 4, (2, 6), "int32"),
+        }
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def arrays():
+    """Turns the tensors and variables of a nested structure into numpy arrays."""
+    return lambda structure: keras.tree.map_structure(ops.convert_to_numpy, structure)
+
+
+def _tensorflow(function, variables):
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        loss = function()
+    return tape.gradient(loss, [variable.value for variable in variables])
+
+
+def _jax(function, variables):
+    import jax
+
+    def loss(values):
+        with keras.StatelessScope(list(zip(variables, values, strict=True))):
+            return function()
+
+    quick = {"xla_backend_optimization_level": 0}
+    return jax.jit(jax.grad(loss), compiler_options=quick)(
+        [variable.value for variable in variables]
+    )
+
+
+def _torch(function, variables):
+    import torch
+
+    values = [variable.value for variable in variables]
+    return torch.autograd.grad(function(), values, allow_unused=True)
+
+
+@pytest.fixture(scope="session")
+def differentiate():
+    """Returns the gradients, numpy, of a scalar function of Keras variables.
+
+    A variable that the function does not depend on has a gradient of zeros.
+    """
+    backend = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+
+    def gradients(function, variables):
+        found = backend[keras.backend.backend()](function, variables)
+        return [
+            np.zeros(variable.shape, "float32")
+            if gradient is None
+            else ops.convert_to_numpy(gradient)
+            for variable, gradient in zip(variables, found, strict=True)
+        ]
+
+    return gradients
+
+
+@pytest.fixture
+def write_checkpoint(tmp_path):
+    """Writes a TF1 checkpoint of a recording's weights, and returns its prefix.
+
+    The recordings of the heads leave out the encoder's weights: those are the small
+    model's.
+    """
+
+    def write(recorded, section=""):
+        import tensorflow as tf
+
+        with np.load(DATA / "model_small.npz") as encoder:
+            values = {**encoder, **recorded}
+        tensors = {
+            name: value
+            for prefix in ("var/", f"{section}var/")
+            for key, value in values.items()
+            if (name := key.removeprefix(prefix)) != key
+        }
+        path = str(tmp_path / "released.ckpt")
+        tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture
+def released_gradients(differentiate, tmp_path):
+    """Returns gradients by the released variable names, in the released layout.
+
+    They are written in place of the model's weights, and the file says which is which.
+    """
+
+    def gradients(model, function):
+        import tensorflow as tf
+
+        variables = model.trainable_variables
+        for variable, gradient in zip(
+            variables, differentiate(function, variables), strict=True
+        ):
+            variable.assign(gradient)
+        prefix = weights.save(model, tmp_path / "gradients", format="tf1")
+        reader = tf.train.load_checkpoint(str(prefix))
+        return {
+            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+        }
+
+    return gradients
