@@ -1,0 +1,1 @@
+"""Makes pretraining records from raw text."""
