@@ -1,0 +1,630 @@
+"""Text to piece ids, for SentencePiece and WordPiece vocabularies, as released.
+
+Both tokenizers share one interface (`Tokenizer`): pieces, ids, batches of ids, and the
+place of every piece in the *original* text. Cleaning is built from `CharacterMap`s,
+which `graph_tokenization` compiles into TensorFlow, so the two cannot disagree.
+
+Needs sentencepiece and numpy only: worker processes start without TensorFlow.
+"""
+
+import abc
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import sentencepiece
+
+from albert_tf.errors import InputError
+
+WORD_MARK = "▁"  # SentencePiece writes the space before a word as this character
+CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
+MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
+
+Span = tuple[int, int]
+
+
+class CharacterMap(dict[int, str]):
+    """What a function makes of each character, worked out when first seen.
+
+    An argument for `str.translate`, keyed by code point.
+    """
+
+    def __init__(self, function: Callable[[str], str]):
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, code: int) -> str:
+        self[code] = result = self._function(chr(code))
+        return result
+
+
+def _decompose(character: str) -> str:
+    """NFKD without combining marks: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo."""
+    if unicodedata.category(character) == "Cs":
+        return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
+    decomposed = unicodedata.normalize("NFKD", character)
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+def _isolate_ideographs(character: str) -> str:
+    """The first WordPiece stage: no controls, plain spaces, ideographs alone."""
+    category = unicodedata.category(character)
+    if character in "\t\n\r" or category == "Zs":
+        return " "
+    if character == "\ufffd" or category in ("Cc", "Cf", "Cs"):
+        return ""
+    return f" {character} " if _is_ideograph(character) else character
+
+
+def _isolate_punctuation(character: str) -> str:
+    """The last WordPiece stage: one word for each punctuation mark."""
+    # The release counts every ASCII symbol as punctuation, "$" and "^" too.
+    ascii_symbol = "!" <= character <= "~" and not character.isalnum()
+    if ascii_symbol or unicodedata.category(character).startswith("P"):
+        return f" {character} "
+    return character
+
+
+def _strip_accents_and_isolate_punctuation(character: str) -> str:
+    decomposed = unicodedata.normalize("NFD", character)
+    kept = (c for c in decomposed if unicodedata.category(c) != "Mn")
+    return "".join(map(_isolate_punctuation, kept))
+
+
+DECOMPOSED = CharacterMap(_decompose)
+IDEOGRAPHS_ALONE = CharacterMap(_isolate_ideographs)
+PUNCTUATION_ALONE = CharacterMap(_isolate_punctuation)
+UNACCENTED_PUNCTUATION_ALONE = CharacterMap(_strip_accents_and_isolate_punctuation)
+
+
+def clean_text(text: str, do_lower_case: bool = True) -> str:
+    """Returns the text that SentencePiece sees, as released.
+
+    Runs of white space become one space, characters are decomposed (NFKD), combining
+    marks are dropped, and letters are lower-cased if asked.
+    """
+    cleaned = " ".join(text.split()).translate(DECOMPOSED)
+    return cleaned.lower() if do_lower_case else cleaned
+
+
+class Tokenizer(abc.ABC):
+    """What every tokenizer can do; see `SentencePieceTokenizer`, `WordPieceTokenizer`.
+
+    Attributes:
+        path: the vocabulary file.
+        do_lower_case: whether text is lower-cased.
+        fingerprint: hexadecimal SHA-256 of the vocabulary file and the casing. Equal
+            fingerprints mean equal ids.
+    """
+
+    _pad_piece: str
+    _unk_piece: str
+
+    def __init__(
+        self, path: str, contents: bytes, pieces: list[str], do_lower_case: bool
+    ):
+        self.path = str(path)
+        self.do_lower_case = do_lower_case
+        casing = b"lower" if do_lower_case else b"cased"
+        self.fingerprint = hashlib.sha256(contents + casing).hexdigest()
+        self._pieces = pieces
+        self._ids = {piece: id for id, piece in enumerate(pieces)}
+
+    @abc.abstractmethod
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the pieces of a text."""
+
+    @abc.abstractmethod
+    def encode_batch(
+        self, texts: Iterable[str], num_threads: int = 1
+    ) -> list[list[int]]:
+        """Returns the piece ids of each text: the fast way to encode many.
+
+        Args:
+            texts: any number of texts.
+            num_threads: at most so many threads are used.
+        """
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns readable text; special pieces other than the unknown one vanish."""
+
+    @abc.abstractmethod
+    def _align(self, text: str) -> tuple[list[int], list[Span]]:
+        """Finds the pieces in the text that they are cut from.
+
+        Returns:
+            sources: for each character of that text, its index in the original text.
+            spans: for each piece, [begin, end) in that text.
+        """
+
+    @abc.abstractmethod
+    def _begins_word(self, id: int) -> bool: ...
+
+    @abc.abstractmethod
+    def _begins_word_as_released(self, id: int) -> bool: ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, V."""
+        return len(self._pieces)
+
+    def id_to_piece(self, id: int) -> str:
+        """Returns the piece with an id in [0, V)."""
+        return self._pieces[id]
+
+    def piece_to_id(self, piece: str) -> int:
+        """Returns the id of a piece, the unknown id where the vocabulary lacks it."""
+        return self._ids.get(piece, self.unk_id)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the piece ids of a text."""
+        return self.encode_batch([text])[0]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Returns the piece ids of a text, and where each piece stands in it.
+
+        Takes time linear in the length of the text.
+
+        Returns:
+            ids: equal to `encode(text)`.
+            offsets: for each id, [begin, end) in characters of `text` as it was given.
+                Neither end ever decreases. A piece begins and ends with a character
+                that is not white space; a lone word mark is empty (begin == end).
+                Pieces of one character ("ﬁ" -> "f", "i") all span it. Characters that
+                cleaning deletes belong to the piece before them in their word, or else
+                to the one after; a word of such characters alone has no piece.
+        """
+        sources, spans = self._align(text)
+        found = [
+            (sources[begin], sources[end - 1] + 1) if begin < end else None
+            for begin, end in spans
+        ]
+        return self.encode(text), _adopt_deleted(text, found)
+
+    def word_starts(
+        self, rule: Literal["word_mark", "released"] = "word_mark"
+    ) -> np.ndarray:
+        """Says for each piece of the vocabulary whether it begins a word.
+
+        By "word_mark" these begin a word, in any language:
+
+        - SentencePiece: pieces with the word mark. WordPiece: pieces without "##".
+        - Pieces that begin with a letter of a script written without spaces (Chinese,
+          Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...): a sentence would else be
+          one word. Combining signs and prolongation marks continue the piece before.
+        - Pieces made of punctuation or symbols alone, but not a lone apostrophe, which
+          stands inside words ("don't").
+        - Nothing else. Special pieces, `<unk>` and byte pieces stay with the word that
+          they follow, but WordPiece's [UNK] is a whole word and begins one.
+
+        **As released:** by "released" every SentencePiece piece begins a word, except
+        those without the word mark that hold only English letters and some
+        punctuation; so outside English every piece is a word of its own.
+
+        Returns:
+            bool [V].
+
+        Raises:
+            InputError: the rule is neither of these.
+        """
+        rules = {
+            "word_mark": self._begins_word,
+            "released": self._begins_word_as_released,
+        }
+        if rule not in rules:
+            raise InputError(f"word start rule {rule!r}: expected one of {list(rules)}")
+        return np.array([rules[rule](id) for id in range(self.vocab_size)])
+
+    @property
+    def pad_id(self) -> int:
+        """Id of the padding piece."""
+        return self._special(self._pad_piece)
+
+    @property
+    def unk_id(self) -> int:
+        """Id of the unknown piece."""
+        return self._special(self._unk_piece)
+
+    @property
+    def cls_id(self) -> int:
+        """Id of [CLS], the first piece of every input."""
+        return self._special("[CLS]")
+
+    @property
+    def sep_id(self) -> int:
+        """Id of [SEP], the last piece of every segment."""
+        return self._special("[SEP]")
+
+    @property
+    def mask_id(self) -> int:
+        """Id of [MASK]."""
+        return self._special("[MASK]")
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of those of the five special pieces that the vocabulary has."""
+        names = (self._pad_piece, self._unk_piece, "[CLS]", "[SEP]", "[MASK]")
+        return frozenset(self._ids[name] for name in names if name in self._ids)
+
+    def _special(self, piece: str) -> int:
+        if piece not in self._ids:
+            raise InputError(f"{self.path}: the vocabulary has no piece {piece!r}")
+        return self._ids[piece]
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """SentencePiece with the released cleaning and digit-comma rule.
+
+    A piece that ends in a digit and a comma is split again: its text before the comma
+    is encoded on its own and the comma becomes a piece ("▁1997," -> "▁1997", ",").
+
+    **As released:** the text before the comma is encoded as a new word, so a piece from
+    the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The release splits
+    runs of unknown characters too; here only pieces of the vocabulary are split, which
+    differs only where the vocabulary has no comma.
+
+    Attributes:
+        model: contents of the model file.
+        comma_ids: for each id that the digit-comma rule splits, the ids instead.
+    """
+
+    def __init__(self, spm_model_file: str, do_lower_case: bool = True):
+        """Reads a model.
+
+        Args:
+            spm_model_file: a `.model` file of SentencePiece, of any model type.
+            do_lower_case: lower-case the text first; true for the released models.
+
+        Raises:
+            InputError: the file cannot be read or is not a SentencePiece model.
+        """
+        self.model = _read(spm_model_file)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.load_from_serialized_proto(self.model)
+        except RuntimeError as error:
+            raise InputError(
+                f"{spm_model_file}: not a SentencePiece model (a .model file)"
+            ) from error
+        processor = self._processor
+        pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+        super().__init__(spm_model_file, self.model, pieces, do_lower_case)
+        self._unk_piece = pieces[processor.unk_id()]
+        self._pad_piece = (
+            pieces[processor.pad_id()] if processor.pad_id() >= 0 else "<pad>"
+        )
+        self._bytes = {
+            p: int(p[3:5], 16) for i, p in enumerate(pieces) if processor.is_byte(i)
+        }
+        self._comma_pieces = {
+            piece: [*self._encode_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
+            for piece in pieces
+            if piece.endswith(",") and piece[-2:-1].isdigit()
+        }
+        self.comma_ids = {
+            self._ids[piece]: [self.piece_to_id(part) for part in parts]
+            for piece, parts in self._comma_pieces.items()
+        }
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the pieces of a text; an unknown piece is the text it stands for."""
+        pieces = self._encode_pieces(clean_text(text, self.do_lower_case))
+        return [part for p in pieces for part in self._comma_pieces.get(p, [p])]
+
+    def encode_batch(
+        self, texts: Iterable[str], num_threads: int = 1
+    ) -> list[list[int]]:
+        """Returns the piece ids of each text; see `Tokenizer.encode_batch`."""
+        cleaned = [clean_text(text, self.do_lower_case) for text in texts]
+        split = self.comma_ids
+        return [
+            # Few texts hold a piece to split, and looking is cheaper than copying.
+            ids
+            if split.keys().isdisjoint(ids)
+            else [part for id in ids for part in split.get(id, [id])]
+            for ids in self._processor.encode(cleaned, num_threads=num_threads)
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns readable text; special pieces other than the unknown one vanish."""
+        return self._processor.decode([int(id) for id in ids])
+
+    def _encode_pieces(self, cleaned: str) -> list[str]:
+        return self._processor.encode(cleaned, out_type=str)
+
+    def _align(self, text: str) -> tuple[list[int], list[Span]]:
+        cleaned, origins = _clean_with_origins(text, self.do_lower_case)
+        # What the model cuts into pieces: `cleaned` after the model's own rules.
+        normal, places = self._processor.normalize(cleaned, with_offsets=True)
+        spans: list[Span] = []
+        at = 0
+        for piece in self.tokenize(text):
+            while normal[at : at + 1] == WORD_MARK:
+                at += 1
+            byte = self._bytes.get(piece)
+            if byte is not None and byte in _UTF8_CONTINUATION:
+                spans.append(spans[-1])
+                continue
+            # Not len(piece): the digit-comma rule adds marks that `normal` lacks.
+            length = len(piece.strip(WORD_MARK)) if byte is None else 1
+            spans.append((at, at + length))
+            at += length
+        return [origins[place] for place in places[:-1]], spans
+
+    def _begins_word(self, id: int) -> bool:
+        if self._processor.is_control(id) or id == self.unk_id:
+            return False
+        piece = self._pieces[id]
+        return piece not in self._bytes and (
+            piece.startswith(WORD_MARK) or _stands_alone(piece)
+        )
+
+    def _begins_word_as_released(self, id: int) -> bool:
+        piece = self._pieces[id]
+        if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
+            return True
+        english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
+        return not all(character.lower() in english for character in piece)
+
+
+class WordPieceTokenizer(Tokenizer):
+    """WordPiece as in BERT, which the released Chinese models use.
+
+    Ideographs and punctuation marks are words of their own; every other word is cut
+    into the longest pieces of the vocabulary from its beginning on, and is unknown as a
+    whole where that fails or where it has more than 200 characters.
+
+    **As released:** text is lower-cased first and decomposed after (NFD); with
+    `do_lower_case=False` accents stay. Only the order of two different spacing marks in
+    a row that both have a combining class is kept as written, not made canonical.
+
+    Attributes:
+        pieces: the vocabulary in the order of ids.
+    """
+
+    _pad_piece = "[PAD]"
+    _unk_piece = "[UNK]"
+
+    def __init__(self, vocab_file: str, do_lower_case: bool = True):
+        """Reads a vocabulary.
+
+        Args:
+            vocab_file: UTF-8 text, one piece a line, the first line has id 0. Only the
+                text before the first space of a line counts.
+            do_lower_case: lower-case and strip accents first.
+
+        Raises:
+            InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
+                [UNK].
+        """
+        contents = _read(vocab_file)
+        pieces = _parse_vocabulary(vocab_file, contents)
+        super().__init__(vocab_file, contents, pieces, do_lower_case)
+        self._special(self._unk_piece)
+        self.pieces = tuple(pieces)
+        self._longest = max(map(len, pieces))
+        self._known_words: dict[str, list[int]] = {}
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the pieces of a text; an unknown word is [UNK]."""
+        return [self._pieces[id] for id in self.encode(text)]
+
+    def encode_batch(
+        self, texts: Iterable[str], num_threads: int = 1
+    ) -> list[list[int]]:
+        """Returns the piece ids of each text; Python code, so on one thread."""
+        return [
+            [id for word in self._split(text).split() for id in self._encode_word(word)]
+            for text in texts
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns readable text; special pieces other than the unknown one vanish."""
+        hidden = self.special_ids - {self.unk_id}
+        shown = (self._pieces[id] for id in ids if id not in hidden)
+        return " ".join(shown).replace(f" {CONTINUATION}", "")
+
+    def _split(self, text: str) -> str:
+        """Returns text whose words, in the end, stand between white space."""
+        text = text.translate(IDEOGRAPHS_ALONE)
+        if self.do_lower_case:
+            return text.lower().translate(UNACCENTED_PUNCTUATION_ALONE)
+        return text.translate(PUNCTUATION_ALONE)
+
+    def _encode_word(self, word: str) -> list[int]:
+        ids = self._known_words.get(word)
+        if ids is None:
+            if len(self._known_words) == _REMEMBERED_WORDS:
+                self._known_words.clear()
+            ids = self._known_words[word] = self._match(word)
+        return ids
+
+    def _match(self, word: str) -> list[int]:
+        if len(word) > MAX_WORD_CHARS:
+            return [self.unk_id]
+        ids = []
+        begin, mark = 0, ""
+        while begin < len(word):
+            for end in range(min(len(word), begin + self._longest), begin, -1):
+                id = self._ids.get(mark + word[begin:end])
+                if id is not None:
+                    break
+            else:
+                return [self.unk_id]
+            ids.append(id)
+            begin, mark = end, CONTINUATION
+        return ids
+
+    def _align(self, text: str) -> tuple[list[int], list[Span]]:
+        words, origins = _translate(text, range(len(text)), IDEOGRAPHS_ALONE)
+        if self.do_lower_case:
+            # Not one to one: the lower-case form of "İ" is two characters.
+            origins = [
+                origin
+                for character, origin in zip(words, origins, strict=True)
+                for _ in character.lower()
+            ]
+            words, origins = _translate(
+                words.lower(), origins, UNACCENTED_PUNCTUATION_ALONE
+            )
+        else:
+            words, origins = _translate(words, origins, PUNCTUATION_ALONE)
+        spans: list[Span] = []
+        for match in re.finditer(r"\S+", words):
+            at = match.start()
+            for id in self._encode_word(match.group()):
+                length = len(self._pieces[id].removeprefix(CONTINUATION))
+                end = match.end() if id == self.unk_id else at + length
+                spans.append((at, end))
+                at = end
+        return origins, spans
+
+    def _begins_word(self, id: int) -> bool:
+        if id in self.special_ids:
+            return id == self.unk_id
+        piece = self._pieces[id]
+        bare = piece.removeprefix(CONTINUATION)
+        return bare == piece or _stands_alone(bare)
+
+    def _begins_word_as_released(self, id: int) -> bool:
+        return not self._pieces[id].startswith(CONTINUATION)
+
+
+def load(
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool = True,
+) -> Tokenizer:
+    """Returns the tokenizer of a vocabulary; with both files, SentencePiece is used.
+
+    Raises:
+        InputError: neither file is given, or the one used is bad.
+    """
+    if spm_model_file:
+        return SentencePieceTokenizer(spm_model_file, do_lower_case)
+    if vocab_file:
+        return WordPieceTokenizer(vocab_file, do_lower_case)
+    raise InputError("no vocabulary: expected --spm_model_file or --vocab_file")
+
+
+# The list of the release; it lacks the apostrophe and "<=>" (pieces that begin with "<"
+# begin a word anyway).
+_RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
+_UTF8_CONTINUATION = range(0x80, 0xC0)
+_REMEMBERED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
+# First words of the Unicode names of letters of scripts written without spaces.
+_SPACELESS_SCRIPTS = (
+    *("CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR"),
+    *("TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
+)
+
+
+def _stands_alone(piece: str) -> bool:
+    """Whether a piece begins a word though nothing marks it."""
+    first = piece[0]
+    script = unicodedata.name(first, "").replace("-", " ").split(" ")[0]
+    if script in _SPACELESS_SCRIPTS and unicodedata.category(first) == "Lo":
+        return True
+    return piece != "'" and all(unicodedata.category(c)[0] in "PS" for c in piece)
+
+
+def _is_ideograph(character: str) -> bool:
+    """Whether WordPiece makes a word of the character: as in BERT, not kana."""
+    code = ord(character)
+    return any(
+        first <= code <= last
+        for first, last in (
+            (0x4E00, 0x9FFF),
+            (0x3400, 0x4DBF),
+            (0x20000, 0x2A6DF),
+            (0x2A700, 0x2CEAF),
+            (0xF900, 0xFAFF),
+            (0x2F800, 0x2FA1F),
+        )
+    )
+
+
+def _clean_with_origins(text: str, do_lower_case: bool) -> tuple[str, list[int]]:
+    """`clean_text`, and for each of its characters the one in `text` it came from."""
+    origins: list[int] = []
+    end = 0
+    for word in text.split():
+        begin = text.index(word, end)
+        if end:
+            origins.append(begin - 1)
+        end = begin + len(word)
+        origins.extend(range(begin, end))
+    cleaned, origins = _translate(" ".join(text.split()), origins, DECOMPOSED)
+    return (cleaned.lower() if do_lower_case else cleaned), origins
+
+
+def _translate(
+    text: str, origins: Iterable[int], characters: CharacterMap
+) -> tuple[str, list[int]]:
+    """`text.translate(characters)`, with the origin of each character kept along."""
+    kept = [o for c, o in zip(text, origins, strict=True) for _ in characters[ord(c)]]
+    return text.translate(characters), kept
+
+
+def _adopt_deleted(text: str, found: list[Span | None]) -> list[Span]:
+    """Widens spans over the deleted characters beside them, and places empty pieces."""
+    filled = [span for span in found if span]
+    for i in range(len(filled) + 1):
+        begin = filled[i - 1][1] if i > 0 else 0
+        end = filled[i][0] if i < len(filled) else len(text)
+        while i > 0 and begin < end and not text[begin].isspace():
+            begin += 1
+        if i > 0:
+            filled[i - 1] = filled[i - 1][0], max(begin, filled[i - 1][1])
+        while i < len(filled) and begin < end and not text[end - 1].isspace():
+            end -= 1
+        if i < len(filled):
+            filled[i] = min(end, filled[i][0]), filled[i][1]
+    filled.append((len(text), len(text)))
+    spans: list[Span] = []
+    after = 0
+    for span in found:
+        if span:
+            spans.append(filled[after])
+            after += 1
+        else:
+            begin = filled[after][0]
+            # Between two pieces of one character ("ﷺ") even a lone mark spans it.
+            end = spans[-1][1] if spans else begin
+            spans.append((begin, max(begin, end)))
+    return spans
+
+
+def _read(path: str) -> bytes:
+    try:
+        contents = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot read the vocabulary: {error.strerror}"
+        ) from error
+    if not contents:
+        raise InputError(f"{path}: the vocabulary file is empty")
+    return contents
+
+
+def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
+    try:
+        lines = contents.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not UTF-8 at byte {error.start}; expected one piece a line"
+        ) from error
+    numbers: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        piece = (line.split() or [" "])[0]
+        if piece in numbers:
+            raise InputError(
+                f"{path}:{number}: repeats the piece {piece!r} of line {numbers[piece]}"
+            )
+        numbers[piece] = number
+    return list(numbers)
