@@ -9,8 +9,13 @@ from albert_tf import flags
 from albert_tf.errors import InputError
 
 _SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
-# Settings that change how a run goes about its work, and no byte of what it makes.
-_RUN_ONLY = ("num_workers", "runner", "runner_options")
+Subset = Literal["train", "eval"]
+
+# Settings that name files, or change how a run goes about its work.
+_PLACES_AND_MEANS = (
+    *("input_file", "output_file", "spm_model_file", "vocab_file"),
+    *("num_workers", "runner", "runner_options"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,17 +164,26 @@ class CorpusConfig:
             files += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
         return files
 
-    @property
-    def base(self) -> str:
-        """The first output name without @N: the description is `base`.json."""
+    def base_of(self, subset: Subset) -> str:
+        """The first output name without @N, `.eval` added for the held-out documents.
+
+        The description of a subset's files is this name and `.json`.
+        """
         sharded = _SHARDED.fullmatch(self.output_file[0])
-        return sharded["base"] if sharded else self.output_file[0]
+        base = sharded["base"] if sharded else self.output_file[0]
+        stem, suffix = os.path.splitext(base)
+        return base if subset == "train" else f"{stem}.eval{suffix}"
+
+    def files_of(self, subset: Subset) -> list[str]:
+        """The files to make of the training documents or the held-out ones."""
+        return self.output_files if subset == "train" else [self.base_of("eval")]
 
     @property
-    def eval_file(self) -> str:
-        """The file of the held-out documents, `.eval` before the suffix of `base`."""
-        stem, suffix = os.path.splitext(self.base)
-        return f"{stem}.eval{suffix}"
+    def takes_other_documents(self) -> bool:
+        """Whether second segments come from other documents, always or at times."""
+        return self.sentence_objective == "nsp" or (
+            self.sentence_objective == "sop" and self.released_behaviour
+        )
 
     @property
     def sentence_objective(self) -> str:
@@ -212,9 +226,12 @@ class CorpusConfig:
         return os.cpu_count() or 1
 
     def to_dict(self) -> dict[str, object]:
-        """The settings that decide the records, with values that JSON can hold."""
+        """The settings that decide the records, with values that JSON can hold.
+
+        The vocabulary and the input are identified by their contents, not by these.
+        """
         values = dataclasses.asdict(self)
-        for name in _RUN_ONLY:
+        for name in _PLACES_AND_MEANS:
             del values[name]
         values |= {"max_predictions_per_seq": self.max_predictions}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -105,6 +105,7 @@ def make(
     """
     rng = np.random.default_rng([config.random_seed, *seed])
     text = pairs.Text(groups, vocabulary.size)
+    counts["used_documents"] += len(text.documents)
     drawn = pairs.pair(text, config, vocabulary.starts, rng, counts)
     drawn = drawn[rng.permutation(len(drawn))]
     features = spec(config)

@@ -18,6 +18,13 @@ def glob(pattern: str) -> dict[str, int]:
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
+def modified(path: str) -> float:
+    """Returns when a file was last changed, in seconds since 1970."""
+    if _is_remote(path):
+        return beam_file_systems().last_updated(path)
+    return os.path.getmtime(path)
+
+
 def open_binary(path: str) -> IO[bytes]:
     """Opens a file for reading.
 

@@ -8,17 +8,16 @@ index entry for each group, not for each document, and reads the disk in long ru
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
 
 import numpy as np
 
 from albert_tf.corpus import text
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.tokenization import Tokenizer
 
 GROUP_TOKENS = 1 << 16
 _BATCH_CHARS = 1 << 18
 
-Subset = Literal["train", "eval"]
 EncodeBatch = Callable[[Sequence[str]], list[list[int]]]
 
 
@@ -77,7 +76,7 @@ def groups(
     split: text.Split,
     number: int,
     config: CorpusConfig,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     counts: Counter,
 ) -> Iterator[tuple[Subset, int, bytes]]:
     """Tokenizes the text of a split.
@@ -87,7 +86,7 @@ def groups(
         number: the split's place in the plan, which seeds the choice of the documents
             that are held out.
         config: the run's settings.
-        tokenizer: a `tokenization.Tokenizer`.
+        tokenizer: the vocabulary.
         counts: raised by what was read and what was left out.
 
     Yields:
@@ -109,8 +108,8 @@ def groups(
             segments = [
                 part for ids in segments for part in _cut(ids, limit, starts, counts)
             ]
-        counts[f"documents_{subset}"] += 1
-        counts[f"tokens_{subset}"] += sum(map(len, segments))
+        counts[f"{subset}_documents"] += 1
+        counts[f"{subset}_tokens"] += sum(map(len, segments))
         group = open_groups[subset]
         group.add(segments, config)
         if group.padded_tokens >= GROUP_TOKENS:
