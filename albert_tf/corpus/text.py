@@ -17,7 +17,7 @@ from albert_tf import records
 from albert_tf.corpus import files
 from albert_tf.errors import InputError
 
-SPLIT_BYTES = 8 << 20
+SPLIT_BYTES = 2 << 20
 MAX_LINE_BYTES = 16 << 20
 # Longer documents are divided, so that one file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20

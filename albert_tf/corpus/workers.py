@@ -123,22 +123,22 @@ class Progress:
         now = time.monotonic()
         if now - self._last >= (0.2 if self._terminal else _SECONDS_BETWEEN_LINES):
             self._last = now
-            self._print("\r" if self._terminal else "\n")
+            rate = (self._done - self._done_before) / (now - self._start)
+            left = f"{_clock((self._total - self._done) / rate)} left"
+            self._print(left, "\r" if self._terminal else "\n")
 
     def finish(self) -> None:
-        """Prints the last line."""
+        """Prints the last line, unless an earlier run had done everything."""
         if self._memory:
-            self._print("\n")
+            self._print(f"took {_clock(time.monotonic() - self._start)}", "\n")
 
-    def _print(self, end: str) -> None:
+    def _print(self, clock: str, end: str) -> None:
         seconds = max(time.monotonic() - self._start, 1e-9)
-        rate = (self._done - self._done_before) / seconds
-        left = (self._total - self._done) / rate if rate else 0.0
         line = (
             f"{self._name}: {self._done / self._total:4.0%}, "
             f"{self._documents:,} documents, {self._tokens:,} tokens, "
             f"{self._tokens / seconds:,.0f} tokens/s, "
-            f"{sum(self._memory.values()) >> 20:,} MiB, {_clock(left)} left"
+            f"{sum(self._memory.values()) >> 20:,} MiB, {clock}"
         )
         self._stream.write(f"{line:<78}{end}" if self._terminal else f"{line}{end}")
         self._stream.flush()
