@@ -121,6 +121,15 @@ class Writer:
             self._file.write(self._gzip.flush())
 
 
+def deal_out(batches: Iterable[Sequence[bytes]], writers: Sequence[Writer]) -> None:
+    """Writes the first record to the first writer, and so on in turn."""
+    before = 0
+    for batch in batches:
+        for number, writer in enumerate(writers):
+            writer.write(batch[(number - before) % len(writers) :: len(writers)])
+        before += len(batch)
+
+
 @contextlib.contextmanager
 def create(path: str, compress: bool = False) -> Iterator[Writer]:
     """Makes a TFRecord file that appears under its name only when it is complete.

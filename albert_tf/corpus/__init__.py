@@ -9,7 +9,30 @@ and B), `masking` (n-grams of whole words), `examples` (a unit's records), `mani
 Apache Beam.
 """
 
+import sys
+from typing import IO
+
+from albert_tf.corpus import beam, local
 from albert_tf.corpus.config import CorpusConfig
-from albert_tf.corpus.local import generate
 
 __all__ = ["CorpusConfig", "generate"]
+
+
+def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
+    """Makes the record files that the settings ask for.
+
+    The same settings and input give the same bytes, however many workers there are, on
+    Beam or not, and however often the run was killed and started again.
+
+    Args:
+        config: the run's settings.
+        log: where progress and warnings go.
+
+    Returns:
+        The path of the description of the training files, a JSON file beside them.
+
+    Raises:
+        InputError: the input, the vocabulary or the output cannot be used, or an
+            earlier run with other settings left its files there.
+    """
+    return (beam if config.runner else local).generate(config, log)

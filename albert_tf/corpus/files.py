@@ -9,7 +9,7 @@ from albert_tf.errors import InputError
 
 def glob(pattern: str) -> dict[str, int]:
     """Returns the files that match a pattern, with their sizes in bytes."""
-    if _is_remote(pattern):
+    if is_remote(pattern):
         [match] = beam_file_systems().match([pattern])
         return {found.path: found.size_in_bytes for found in match.metadata_list}
     if os.path.isfile(pattern):  # its name may hold characters that patterns use
@@ -20,7 +20,7 @@ def glob(pattern: str) -> dict[str, int]:
 
 def modified(path: str) -> float:
     """Returns when a file was last changed, in seconds since 1970."""
-    if _is_remote(path):
+    if is_remote(path):
         return beam_file_systems().last_updated(path)
     return os.path.getmtime(path)
 
@@ -32,7 +32,7 @@ def open_binary(path: str) -> IO[bytes]:
         InputError: it cannot be opened.
     """
     try:
-        if _is_remote(path):
+        if is_remote(path):
             return beam_file_systems().open(path, compression_type="uncompressed")
         return open(path, "rb")
     except OSError as error:
@@ -54,5 +54,6 @@ def beam_file_systems() -> Any:
     return FileSystems
 
 
-def _is_remote(path: str) -> bool:
+def is_remote(path: str) -> bool:
+    """Says whether a path is not on this machine's file systems."""
     return "://" in path

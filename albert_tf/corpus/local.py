@@ -12,7 +12,6 @@ import functools
 import glob
 import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,35 +29,17 @@ Note = dict[str, Any]
 Finished = tuple[Note, tuple[int, int]]
 
 
-def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
-    """Makes the record files that the settings ask for.
-
-    The same settings and input give the same bytes, whatever the number of workers and
-    however often the run was killed and started again. A rerun keeps what is finished.
-
-    Args:
-        config: the run's settings.
-        log: where progress and warnings go.
-
-    Returns:
-        The path of the description of the training files, a JSON file beside them.
-
-    Raises:
-        InputError: the input, the vocabulary or the output cannot be used, or an
-            earlier run with other settings left its files there.
-    """
+def generate(config: CorpusConfig, log: IO[str]) -> str:
+    """Makes the record files that the settings ask for; see `corpus.generate`."""
     sizes = text.find_files(config.input_file)
-    wanted = manifest.identity(config, vocabulary(config), sizes)
+    identity = manifest.identity(config, vocabulary(config), sizes)
     description = manifest.path_for(config.base_of("train"))
     work = Path(f"{config.base_of('train')}.work")
-    done = manifest.read(description)
-    if done:
-        manifest.check_same(description, done, wanted)
-    if done and manifest.is_whole(description, done):
+    if manifest.is_finished(description, identity):
         log.write(f"{description}: nothing to do, its files are complete\n")
     else:
-        with _claimed(work, config, wanted), Workers(config.workers) as workers:
-            _Run(config, sizes, wanted, work, workers, log).run()
+        with _claimed(work, config, identity), Workers(config.workers) as workers:
+            _Run(config, sizes, identity, work, workers, log).run()
     shutil.rmtree(work, ignore_errors=True)
     return description
 
@@ -106,13 +87,8 @@ def make_unit(note: Path, config: CorpusConfig, unit: plan.Unit) -> Finished:
             writers.append(
                 stack.enter_context(records.create(str(path), config.compress))
             )
-        made = 0
-        for batch in examples.make(
-            groups, config, vocabulary(config), unit.seed, counts
-        ):
-            for i, writer in enumerate(writers):
-                writer.write(batch[(i - made) % len(writers) :: len(writers)])
-            made += len(batch)
+        batches = examples.make(groups, config, vocabulary(config), unit.seed, counts)
+        records.deal_out(batches, writers)
     for file, writer in zip(unit.files, writers, strict=True):
         counts[f"records/{file}"] = writer.records
     return _noted(note, counts)
@@ -262,8 +238,8 @@ class _Run:
             ]
             for file in range(len(targets))
         )
-        jobs = zip(targets, parts, strict=True)
-        for _ in self._each(f"{todo.subset}-file", len(targets), join_file, jobs):
+        joins = zip(targets, parts, strict=True)
+        for _ in self._each(f"{todo.subset}-file", len(targets), join_file, joins):
             pass
         sizes = [os.path.getsize(target) for target in targets]
         content = manifest.describe(

@@ -71,7 +71,12 @@ def read(path: str) -> dict[str, Any] | None:
 def write(path: str, content: Mapping[str, Any]) -> None:
     """Writes a JSON object; the file is complete or not there at all."""
     with records.atomic(path) as file:
-        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+        file.write(to_bytes(content))
+
+
+def to_bytes(content: Mapping[str, Any]) -> bytes:
+    """Returns a JSON object as text for people to read, in UTF-8."""
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def identity(
@@ -112,8 +117,20 @@ def check_same(path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -
         )
 
 
-def is_whole(path: str, content: Mapping[str, Any]) -> bool:
-    """Says whether all files that a description names are there, by their sizes."""
+def is_finished(path: str, identity: Mapping[str, Any]) -> bool:
+    """Says whether an earlier run made all files of a description.
+
+    Args:
+        path: the description; there need not be one.
+        identity: what `identity` returned for the present run.
+
+    Raises:
+        InputError: the earlier run had other settings.
+    """
+    content = read(path)
+    if content is None:
+        return False
+    check_same(path, content, identity)
     folder = os.path.dirname(path)
     places = {
         os.path.join(folder, name): file["bytes"]

@@ -80,12 +80,12 @@ class Plan:
 
     @functools.cached_property
     def unit_count(self) -> int:
-        """Number of units: a multiple of the files, or at most as many."""
+        """Number of units; equally many for each file where there are enough."""
         tokens = self.duplicates * sum(group.padded_tokens for group in self.groups)
         count = max(-(-tokens // UNIT_TOKENS), -(-self.files // _MAX_FILES_PER_UNIT))
-        if count <= self.files:
-            return count
-        return -(-count // self.files) * self.files
+        if count > self.files:
+            count = -(-count // self.files) * self.files
+        return min(count, len(self.groups) * self.duplicates)
 
     def files_of(self, unit: int) -> list[int]:
         """Returns the numbers of the files that a unit writes to.
@@ -121,7 +121,8 @@ def make(groups: Iterable[Group], config: CorpusConfig) -> list[Plan]:
     """
     ordered = sorted(groups, key=lambda group: (group.split, group.offset))
     plans = []
-    for subset, duplicates in (("eval", 1), ("train", config.dupe_factor)):
+    uses: dict[Subset, int] = {"eval": 1, "train": config.dupe_factor}
+    for subset, duplicates in uses.items():
         mine = [group for group in ordered if group.subset == subset]
         files = len(config.files_of(subset))
         if mine:

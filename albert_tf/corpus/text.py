@@ -164,7 +164,7 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
         counts["lines"] += number
 
 
-def _read_line(file: IO[bytes], part: Range, number: int) -> bytes:
+def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> bytes:
     try:
         line = file.readline(MAX_LINE_BYTES)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
