@@ -13,7 +13,7 @@ Subset = Literal["train", "eval"]
 
 # Settings that name files, or change how a run goes about its work.
 _PLACES_AND_MEANS = (
-    *("input_file", "output_file", "spm_model_file", "vocab_file"),
+    *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
 )
 
@@ -228,10 +228,11 @@ class CorpusConfig:
     def to_dict(self) -> dict[str, object]:
         """The settings that decide the records, with values that JSON can hold.
 
-        The vocabulary and the input are identified by their contents, not by these.
+        The vocabulary and the input are described by more than their names elsewhere.
         """
         values = dataclasses.asdict(self)
         for name in _PLACES_AND_MEANS:
             del values[name]
-        values |= {"max_predictions_per_seq": self.max_predictions}
+        values["output_file"] = [os.path.basename(name) for name in self.output_file]
+        values["max_predictions_per_seq"] = self.max_predictions
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -187,6 +187,10 @@ class _Pairs:
             other = self._draw.choice(documents)
             if other.origin != document.origin:
                 break
+        else:
+            # The release would take the document itself.
+            others = (d for d in documents if d.origin != document.origin)
+            other = next(others, other)
         segment = self._draw.randrange(other.begin, other.end)
         begin = bounds[segment]
         stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.end)

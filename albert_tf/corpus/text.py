@@ -144,7 +144,7 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
         while part.end is None or at < part.end:
             line = _read_line(file, part, number)
             if not line:
-                return
+                break
             number += 1
             if at == 0:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
