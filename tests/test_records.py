@@ -177,7 +177,7 @@ def test_an_absent_file_is_refused(tmp_path):
     ("vocabulary", "count"), [("official_30k", 298), ("small", 355)]
 )
 def test_records_of_the_release_are_read(vocabulary, count):
-    lengths = {name: 128 for name in ("input_ids", "segment_ids", "token_boundary")}
+    lengths = dict.fromkeys(("input_ids", "segment_ids", "token_boundary"), 128)
     spec = {name: Feature("int", n) for name, n in lengths.items()}
     spec |= {
         "input_mask": Feature("int", 128),
