@@ -35,6 +35,12 @@ def test_the_bytes_of_a_small_record_are_those_worked_by_hand():
     assert record == b"\x0a\x1d" + a + b
 
 
+def test_the_order_of_the_spec_changes_no_byte():
+    backwards = dict(reversed(SPEC.items()))
+    assert list(backwards) == ["weights", "ids"]
+    assert records.encode(backwards, BATCH) == records.encode(SPEC, BATCH)
+
+
 def test_integers_of_every_length_come_back():
     edges = [0, 1, 127, *(1 << 7 * k for k in range(1, 9)), 2**63 - 1, -1, -(2**63)]
     near = [edge - 1 for edge in edges[3:-2]]

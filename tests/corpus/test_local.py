@@ -175,6 +175,22 @@ def test_duplicates_are_spread_over_the_whole_output(make, small_units):
     assert abs(at.mean() - 0.5) < 3 * np.sqrt(1 / 12 / at.size)
 
 
+def test_instances_of_one_unit_are_shuffled(make):
+    folder = make(dupe_factor=1, masked_lm_prob=0.0, objective="none")
+    config = settings(max_seq_length=128, masked_lm_prob=0.0, objective="none")
+    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    corpus_ids = tokenizer.encode_batch((DATA / "docs200.txt").read_text().split("\n"))
+    joined = " " + " ".join(str(id) for ids in corpus_ids for id in ids) + " "
+    places = []
+    for ids in read([folder / "x.tfrecord"], config)["input_ids"].tolist():
+        places.append(
+            joined.find(" " + " ".join(map(str, ids[1 : ids.index(3)])) + " ")
+        )
+    assert min(places) >= 0
+    order = np.corrcoef(places, np.arange(len(places)))[0, 1]
+    assert abs(order) < 4 / np.sqrt(len(places))
+
+
 def test_records_without_masks_leave_masking_to_the_training(make):
     folder = make(masked_lm_prob=0.0)
     config = settings(max_seq_length=128, masked_lm_prob=0.0)

@@ -161,6 +161,13 @@ def test_truncation_leaves_the_lengths_that_the_release_leaves():
         assert counts["truncated_tokens"] == row["len_a"] + row["len_b"] - a - b
 
 
+def test_truncation_takes_from_b_first_where_both_are_equal():
+    # 10 + 10 to 9: B and A lose one each in turn, B first: six and five of eleven.
+    found = np.array([[0, 10, 100, 110, 0]])
+    pairs.truncate(found, 9, np.random.default_rng(0), Counter())
+    assert (found[0, 1] - found[0, 0], found[0, 3] - found[0, 2]) == (5, 4)
+
+
 def test_truncation_takes_from_the_front_and_the_back_alike():
     found = np.repeat([[0, 40, 100, 110, 0]], 2003, axis=0)
     pairs.truncate(found, 20, np.random.default_rng(0), Counter())
