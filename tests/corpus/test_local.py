@@ -254,6 +254,18 @@ def test_an_unfinished_run_goes_on_and_refuses_other_settings(
     assert contents(folder) == expected
 
 
+def wait_until_gone(group):
+    """Waits for the workers of a killed run, which must end by themselves."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    pytest.fail("workers outlived their run")
+
+
 def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make):
     expected = contents(make("whole", dupe_factor=100, max_seq_length=64))
     output = tmp_path / "killed" / "x.tfrecord"
@@ -270,10 +282,13 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     draw = random.Random(5)
     for _ in range(4):
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         time.sleep(draw.uniform(0.2, 2.0))
         process.send_signal(signal.SIGKILL)
         process.wait()
+        wait_until_gone(process.pid)
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert contents(output.parent) == expected
 
@@ -321,6 +336,14 @@ def test_input_without_text_is_refused(make, tmp_path):
     assert str(error.value) == (
         f"--input_file={tmp_path}/empty,{tmp_path}/blank: no text in it"
     )
+
+
+def test_text_that_was_mended_is_read_again(make, tmp_path):
+    (tmp_path / "x").write_bytes(b"one two\nthree \xff four\n")
+    with pytest.raises(InputError):
+        make(input_file=(f"{tmp_path}/x",))
+    (tmp_path / "x").write_bytes(b"one two\nthree or four\n")
+    assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 2
 
 
 @pytest.mark.parametrize(

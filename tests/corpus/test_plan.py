@@ -6,9 +6,9 @@ from albert_tf.corpus import plan
 from albert_tf.corpus.config import CorpusConfig
 
 
-def make(groups, duplicates, files):
+def make(groups, duplicates, files, seed=3):
     found = [plan.Group("train", 0, i, 1, plan.UNIT_TOKENS // 8) for i in range(groups)]
-    return plan.Plan("train", found, duplicates, files, random_seed=3)
+    return plan.Plan("train", found, duplicates, files, random_seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,18 @@ def test_a_unit_stays_small_however_much_there_is():
 
 def test_units_mix_distant_groups_and_duplicates():
     units = list(make(800, 3, 1).units())
-    spans = [max(unit.groups)[0] - min(unit.groups)[0] for unit in units]
-    assert min(spans) > 200
+    for unit in units:
+        numbers = [number for number, _ in unit.groups]
+        assert max(numbers) - min(numbers) > 200
+        assert numbers != sorted(numbers)
+    assert units != list(make(800, 3, 1, seed=4).units())
+
+
+def test_no_two_units_draw_alike():
+    units = [*make(50, 4, 3).units()]
+    seeds = {unit.seed for unit in units}
+    seeds |= {unit._replace(subset="eval").seed for unit in units}
+    assert len(seeds) == 2 * len(units)
 
 
 def test_held_out_documents_are_used_once():

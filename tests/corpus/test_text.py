@@ -85,7 +85,7 @@ def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
 def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     monkeypatch.setattr(text, "SPLIT_BYTES", 10)
     path = tmp_path / "x"
-    path.write_bytes(b"one\n\n" * (begin // 5) + b"two\n\xc3\xa9\xfftail\n")
+    path.write_bytes(b"\xc3\xa9o\n\n" * (begin // 5) + b"two\n\xc3\xa9\xfftail\n")
     assert mistake(path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 6}: not UTF-8 (byte 0xff); "
         f"--replace_invalid_utf8 would go on"
