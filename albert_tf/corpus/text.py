@@ -21,7 +21,6 @@ SPLIT_BYTES = 2 << 20
 MAX_LINE_BYTES = 16 << 20
 # Longer documents are divided, so that one file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_RATIO = 3
 
 
@@ -146,8 +145,6 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
             if not line:
                 break
             number += 1
-            if at == 0:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
@@ -159,8 +156,8 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
                     ) from error
                 text = line.decode(errors=errors)
                 counts["undecodable_lines"] += 1
+            yield number, text.removeprefix("\ufeff") if at == 0 else text
             at += len(line)
-            yield number, text
         counts["lines"] += number
 
 

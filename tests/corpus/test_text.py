@@ -57,7 +57,7 @@ def test_json_lines_hold_a_document_each(tmp_path, name):
 def test_splits_part_large_files_between_documents(tmp_path, monkeypatch):
     path = tmp_path / "x.txt"
     expected = [[f"{i} {j}" for j in range(1 + i % 4)] for i in range(97)]
-    path.write_text("\n\n".join("\n".join(lines) for lines in expected))
+    path.write_text("\ufeff" + "\n\n".join("\n".join(lines) for lines in expected))
     for size in (1, 13, 50, 1_000_000):
         monkeypatch.setattr(text, "SPLIT_BYTES", size)
         splits = text.plan(text.find_files([str(path)]))
@@ -85,9 +85,11 @@ def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
 def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     monkeypatch.setattr(text, "SPLIT_BYTES", 10)
     path = tmp_path / "x"
-    path.write_bytes(b"\xc3\xa9o\n\n" * (begin // 5) + b"two\n\xc3\xa9\xfftail\n")
+    path.write_bytes(
+        b"\xc3\xa9o\n\n" * (begin // 5) + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n"
+    )
     assert mistake(path) == (
-        f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 6}: not UTF-8 (byte 0xff); "
+        f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
         f"--replace_invalid_utf8 would go on"
     )
 
