@@ -35,10 +35,10 @@ class CharacterMap(dict[int, str]):
 
     def __init__(self, function: Callable[[str], str]):
         super().__init__()
-        self._function = function
+        self.function = function
 
     def __missing__(self, code: int) -> str:
-        self[code] = result = self._function(chr(code))
+        self[code] = result = self.function(chr(code))
         return result
 
 
@@ -113,6 +113,10 @@ class Tokenizer(abc.ABC):
         self.fingerprint = hashlib.sha256(contents + casing).hexdigest()
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
+
+    @abc.abstractmethod
+    def clean(self, text: str) -> str:
+        """Returns what the vocabulary is applied to."""
 
     @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:
@@ -201,6 +205,9 @@ class Tokenizer(abc.ABC):
           stands inside words ("don't").
         - Nothing else. Special pieces, `<unk>` and byte pieces stay with the word that
           they follow, but WordPiece's [UNK] is a whole word and begins one.
+
+        A piece is judged by itself, so letters without a word mark stay with whatever
+        precedes them: in "(word)" with "(", in "用python" with "用".
 
         **As released:** by "released" every SentencePiece piece begins a word, except
         those without the word mark that hold only English letters and some
@@ -311,16 +318,20 @@ class SentencePieceTokenizer(Tokenizer):
             for piece, parts in self._comma_pieces.items()
         }
 
+    def clean(self, text: str) -> str:
+        """Returns `clean_text` with this tokenizer's casing."""
+        return clean_text(text, self.do_lower_case)
+
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown piece is the text it stands for."""
-        pieces = self._encode_pieces(clean_text(text, self.do_lower_case))
+        pieces = self._encode_pieces(self.clean(text))
         return [part for p in pieces for part in self._comma_pieces.get(p, [p])]
 
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
         """Returns the piece ids of each text; see `Tokenizer.encode_batch`."""
-        cleaned = [clean_text(text, self.do_lower_case) for text in texts]
+        cleaned = [self.clean(text) for text in texts]
         split = self.comma_ids
         return [
             # Few texts hold a piece to split, and looking is cheaper than copying.
@@ -357,12 +368,8 @@ class SentencePieceTokenizer(Tokenizer):
         return [origins[place] for place in places[:-1]], spans
 
     def _begins_word(self, id: int) -> bool:
-        if self._processor.is_control(id) or id == self.unk_id:
-            return False
         piece = self._pieces[id]
-        return piece not in self._bytes and (
-            piece.startswith(WORD_MARK) or _stands_alone(piece)
-        )
+        return piece.startswith(WORD_MARK) or _stands_alone(piece)
 
     def _begins_word_as_released(self, id: int) -> bool:
         piece = self._pieces[id]
@@ -410,6 +417,15 @@ class WordPieceTokenizer(Tokenizer):
         self._longest = max(map(len, pieces))
         self._known_words: dict[str, list[int]] = {}
 
+    def clean(self, text: str) -> str:
+        """Returns the words, with a space between every two."""
+        text = text.translate(IDEOGRAPHS_ALONE)
+        if self.do_lower_case:
+            text = text.lower().translate(UNACCENTED_PUNCTUATION_ALONE)
+        else:
+            text = text.translate(PUNCTUATION_ALONE)
+        return " ".join(text.split())
+
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown word is [UNK]."""
         return [self._pieces[id] for id in self.encode(text)]
@@ -419,7 +435,7 @@ class WordPieceTokenizer(Tokenizer):
     ) -> list[list[int]]:
         """Returns the piece ids of each text; Python code, so on one thread."""
         return [
-            [id for word in self._split(text).split() for id in self._encode_word(word)]
+            [id for word in self.clean(text).split() for id in self._encode_word(word)]
             for text in texts
         ]
 
@@ -428,13 +444,6 @@ class WordPieceTokenizer(Tokenizer):
         hidden = self.special_ids - {self.unk_id}
         shown = (self._pieces[id] for id in ids if id not in hidden)
         return " ".join(shown).replace(f" {CONTINUATION}", "")
-
-    def _split(self, text: str) -> str:
-        """Returns text whose words, in the end, stand between white space."""
-        text = text.translate(IDEOGRAPHS_ALONE)
-        if self.do_lower_case:
-            return text.lower().translate(UNACCENTED_PUNCTUATION_ALONE)
-        return text.translate(PUNCTUATION_ALONE)
 
     def _encode_word(self, word: str) -> list[int]:
         ids = self._known_words.get(word)

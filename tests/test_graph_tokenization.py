@@ -1,0 +1,126 @@
+# Letters that look alike are the point of these strings.
+# ruff: noqa: RUF001
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from albert_tf import graph_tokenization, tokenization
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).parents[1].parent / "shared"
+SMALL_MODEL = str(DATA / "spm_small.model")
+SENTENCEPIECE = json.loads((DATA / "tokenizer_sentencepiece.json").read_text())
+WORDPIECE = json.loads((DATA / "tokenizer_wordpiece.json").read_text())
+HARD = [
+    *("", "  ", "ΑΣ ΑΣΑ Σ 'ΑΣ' ΑΣ'Α ΣΑΣ.", "ΟΔΟΣ", "İIı ΑΣ\u0301 ϹΑϹ", "x" * 200),
+    *(
+        "\u302e\u302f",
+        "é" * 201,
+        "a5, ▁ 5字, 1995,,",
+        "ﷺ½ ㍿ 한국 각",
+        "\u2028a\x1cb\x85",
+    ),
+]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(kind, lower) for kind in ("spm", "words") for lower in (True, False)],
+    ids=str,
+)
+def pair(request, tmp_path_factory):
+    """A Python tokenizer, the same in a graph, and the recorded rows for both."""
+    kind, lower = request.param
+    if kind == "spm":
+        tokenizer = tokenization.load(SMALL_MODEL, None, lower)
+        rows = SENTENCEPIECE["rows"]
+    else:
+        path = tmp_path_factory.mktemp("words") / "vocab.txt"
+        path.write_text("\n".join(WORDPIECE["vocab"]), encoding="utf-8")
+        tokenizer = tokenization.load(None, str(path), lower)
+        rows = WORDPIECE["rows"]
+    graph = graph_tokenization.GraphTokenizer(tokenizer)
+    return tokenizer, graph, [row for row in rows if row[0] == lower]
+
+
+def test_recorded_ids(pair):
+    _, graph, rows = pair
+    ids = graph(tf.constant([row[1] for row in rows]))
+    assert ids.dtype == tf.int32
+    assert ids.to_list() == [row[4] for row in rows]
+
+
+def test_hard_strings_have_the_ids_of_python(pair):
+    tokenizer, graph, _ = pair
+    assert graph(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
+
+
+def test_every_character_is_cleaned_as_in_python(pair):
+    tokenizer, graph, _ = pair
+    assigned = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
+    others = range(0x40000, 0x110000, 251)
+    characters = [chr(code) for code in [*assigned, *others]]
+    # By itself, inside a word, and on both sides of a capital sigma.
+    texts = [
+        "".join(f"{c} a{c}b a{c}Σ aΣ{c}b " for c in characters[begin : begin + 61])
+        for begin in range(0, len(characters), 61)
+    ]
+    cleaned = graph.clean(tf.constant(texts)).numpy()
+    for text, result in zip(texts, cleaned, strict=True):
+        assert result.decode() == tokenizer.clean(text)
+
+
+def test_a_letter_of_the_text_before_does_not_end_a_word(pair):
+    tokenizer, graph, _ = pair
+    texts = ["a", "Σ", "aΣ", "b", "", "Σ"]
+    cleaned = [text.decode() for text in graph.clean(tf.constant(texts)).numpy()]
+    assert cleaned == [tokenizer.clean(text) for text in texts]
+
+
+def test_equally_likely_pieces_are_chosen_as_in_python():
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
+    graph = graph_tokenization.GraphTokenizer(tokenizer)
+    texts = [f"{'the ' * n}1110 1081\u20131118). a 1114." for n in range(97)]
+    assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
+
+
+def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair):
+    tokenizer, graph, _ = pair
+    ids = graph(tf.constant([b"the \xff\xfe test"])).to_list()
+    assert ids == [tokenizer.encode("the \ufffd\ufffd test")]
+
+
+def test_a_saved_model_keeps_the_ids(pair, tmp_path):
+    tokenizer, graph, _ = pair
+    tf.saved_model.save(graph, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
+
+
+def test_batches_of_any_size_pass_a_dataset(pair):
+    tokenizer, graph, _ = pair
+    batches = tf.data.Dataset.from_tensor_slices(HARD).batch(4).map(graph)
+    ids = [row for batch in batches for row in batch.to_list()]
+    assert ids == tokenizer.encode_batch(HARD)
+    assert graph(tf.constant([], tf.string)).to_list() == []
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(TypeError, match="no graph form of a str"):
+        graph_tokenization.GraphTokenizer("30k.model")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the official vocabulary is not here")
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_real_text_has_the_ids_of_python(lower):
+    model = SHARED / "data" / "albert_vocab" / "30k-clean.model"
+    tokenizer = tokenization.SentencePieceTokenizer(str(model), lower)
+    graph = graph_tokenization.GraphTokenizer(tokenizer)
+    text = (SHARED / "data" / "wiki_40mb.sent.txt").read_text(encoding="utf-8")
+    texts = json.loads((SHARED / "golden" / "tokenizer.json").read_text())["strings"]
+    texts += text.split("\n", 100_000)[:100_000]
+    for begin in range(0, len(texts), 20_000):
+        batch = texts[begin : begin + 20_000]
+        assert graph(tf.constant(batch)).to_list() == tokenizer.encode_batch(batch)

@@ -1,0 +1,238 @@
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from albert_tf import tokenization, vocabulary
+from albert_tf.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+LINES = [
+    f"The {animal} sat {place} (no. {number}), and Zoë's dog - in {number}, too."
+    for number, animal in enumerate(["cat", "horse", "Owl", "mouse", "quick fox"], 1995)
+    for place in ["on the mat", "under the oak", "by the river"]
+]
+
+
+def settings(folder, **changes):
+    values = {"input_file": (), "model_prefix": str(folder / "own"), "vocab_size": 52}
+    return vocabulary.VocabularySettings(**values | changes)
+
+
+def refusal(call, *arguments, **keywords):
+    with pytest.raises(InputError) as error:
+        call(*arguments, **keywords)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def pieces(folder):
+    rows = (folder / "own.vocab").read_text(encoding="utf-8").splitlines()
+    return [row.split("\t")[0] for row in rows]
+
+
+def test_special_pieces_have_the_released_ids(tmp_path):
+    vocabulary.train(LINES, settings(tmp_path))
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    symbols = ["(", ")", '"', "-", ".", "\u2013", "£", "€"]
+    assert pieces(tmp_path)[:13] == special + symbols
+    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
+    assert [tokenizer.id_to_piece(id) for id in range(52)] == pieces(tmp_path)
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id) == (0, 1, 4)
+
+
+def test_text_is_cleaned_as_the_tokenizer_cleans_it(tmp_path):
+    vocabulary.train(LINES, settings(tmp_path))
+    assert not set("TZOë") & set("".join(pieces(tmp_path)[13:]))
+    vocabulary.train(LINES, settings(tmp_path, do_lower_case=False))
+    learned = set("".join(pieces(tmp_path)[13:]))
+    assert {"T", "Z", "O"} <= learned
+    assert "ë" not in learned
+
+
+def test_the_same_text_gives_the_same_bytes(tmp_path):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        vocabulary.train(LINES * 20, settings(folder, input_sentence_size=101))
+    for name in ("own.model", "own.vocab"):
+        assert (tmp_path / "a" / name).read_bytes() == (
+            (tmp_path / "b" / name).read_bytes()
+        )
+    assert sorted(os.listdir(tmp_path / "a")) == ["own.model", "own.vocab"]
+
+
+def test_the_vocab_file_has_the_form_of_sentencepiece(tmp_path):
+    vocabulary.train(LINES, settings(tmp_path))
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
+    rows = (tmp_path / "own.vocab").read_text(encoding="utf-8").split("\n")
+    assert rows[0] == "<pad>\t0"
+    assert rows[-1] == ""
+    assert float(rows[20].split("\t")[1]) == pytest.approx(model.get_score(20), 1e-5)
+
+
+def test_summary_worked_by_hand(tmp_path):
+    # "ab ba" is cut into single letters and marks, and "q" is too rare to be known.
+    lines = ["ab ba"] * 40 + ["q"]
+    summary = vocabulary.train(
+        lines,
+        settings(
+            tmp_path, vocab_size=8, character_coverage=0.99, user_defined_symbols=()
+        ),
+    )
+    assert sorted(pieces(tmp_path)[5:]) == ["a", "b", "▁"]
+    assert summary.pieces == 8
+    assert summary.lines == 41
+    # 4 letters in each of 40 lines are known, 1 letter is not.
+    assert summary.known == pytest.approx(160 / 161)
+    # 2 marks and 4 letters for 2 words; 1 mark and 1 unknown letter for 1 word.
+    assert summary.tokens_per_word == pytest.approx(242 / 81)
+    assert summary.characters_per_token == pytest.approx(161 / 242)
+    assert str(summary) == (
+        "8 pieces from 41 lines; 99.3789% of characters known; "
+        "2.988 tokens per word, 0.665 characters per token"
+    )
+
+
+def test_long_lines_and_reserved_characters_are_learned_from(tmp_path):
+    # SentencePiece alone skips a line for each of these three.
+    long = "ø " * 2500
+    lines = [*LINES, long, "ŋ▅ŋ", "þ\0þ"]
+    vocabulary.train(lines, settings(tmp_path, character_coverage=1.0))
+    assert {"ø", "ŋ", "þ"} <= set("".join(pieces(tmp_path)))
+
+
+def test_long_lines_are_cut_at_spaces_or_else_anywhere():
+    words = " ".join(["word"] * 700)
+    parts = list(vocabulary._cut(words))
+    assert "".join(parts) == words
+    assert max(map(len, parts)) <= 1000
+    assert {word for part in parts for word in part.split()} == {"word"}
+    assert [len(part) for part in vocabulary._cut("字" * 2300)] == [1000, 1000, 300]
+
+
+def test_bytes_stand_for_unknown_characters_if_asked(tmp_path):
+    summary = vocabulary.train(
+        LINES, settings(tmp_path, vocab_size=310, byte_fallback=True)
+    )
+    assert summary.known == 1
+    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
+    assert tokenizer.tokenize("中")[1:] == ["<0xE4>", "<0xB8>", "<0xAD>"]
+
+
+def test_the_largest_vocabulary_is_named_and_works(tmp_path):
+    message = refusal(vocabulary.train, LINES, settings(tmp_path, vocab_size=5000))
+    pattern = (
+        r"--vocab_size=5000 is too large for 15 lines of text: expected at most (\d+)"
+    )
+    largest = int(re.fullmatch(pattern, message)[1])
+    assert not list(tmp_path.iterdir())
+    assert vocabulary.train(LINES, settings(tmp_path, vocab_size=largest)).lines == 15
+
+
+def test_the_smallest_vocabulary_is_named_and_works(tmp_path):
+    message = refusal(vocabulary.train, LINES, settings(tmp_path, vocab_size=20))
+    pattern = (
+        r"--vocab_size=20 is too small for the characters of the text: expected at "
+        r"least (\d+), or a lower --character_coverage than 0.99995"
+    )
+    smallest = int(re.fullmatch(pattern, message)[1])
+    assert vocabulary.train(LINES, settings(tmp_path, vocab_size=smallest)).lines == 15
+
+
+def test_an_error_while_reading_ends_the_training(tmp_path):
+    def broken():
+        yield from LINES
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        vocabulary.train(broken(), settings(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
+        (
+            {"character_coverage": 99.995},
+            "--character_coverage=99.995: expected a share in (0, 1], such as 0.99995",
+        ),
+        (
+            {"input_sentence_size": 7},
+            "--input_sentence_size=7: expected more than 100, or 0 for all lines",
+        ),
+        (
+            {"user_defined_symbols": ("[CLS]",)},
+            "--user_defined_symbols: '[CLS]' is given twice or is special",
+        ),
+        (
+            {"user_defined_symbols": ("<URL>",)},
+            "--user_defined_symbols: '<URL>' never occurs in text that the tokenizer "
+            "has cleaned; expected '<url>'",
+        ),
+    ],
+)
+def test_a_bad_setting_is_named(changes, message, tmp_path):
+    assert refusal(settings, tmp_path, **changes) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("a.txt", b"", "{path}: the file is empty"),
+        ("a.txt", b" \n\n", "there is no text to train on: every line is blank"),
+        (
+            "a.txt",
+            b"one\ncaf\xe9 two\n",
+            "{path}: line 2, byte 3 of it: not UTF-8 (byte 0xe9)",
+        ),
+        (
+            "a.txt.gz",
+            gzip.compress(b"text " * 99)[:-9],
+            "{path}: cannot be read: Compressed file ended before the end-of-stream "
+            "marker was reached",
+        ),
+    ],
+)
+def test_a_bad_file_is_named(name, contents, message, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(contents)
+    found = refusal(
+        vocabulary.train_files, settings(tmp_path, input_file=(f"{tmp_path}/a.*",))
+    )
+    assert found == message.format(path=path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    pattern = f"{tmp_path}/*.txt"
+    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert found == f"--input_file={pattern}: no such file"
+
+
+def test_an_unwritable_place_is_named_before_training(tmp_path):
+    (tmp_path / "file").write_text("x")
+    prefix = tmp_path / "file" / "own"
+    found = refusal(
+        vocabulary.train, iter(()), settings(tmp_path, model_prefix=str(prefix))
+    )
+    assert found.startswith(f"--model_prefix={prefix}: cannot write there: ")
+
+
+def test_the_script_reads_globs_and_gzip_and_prints_a_summary(tmp_path):
+    (tmp_path / "1.txt").write_text("\ufeff" + "\n".join(LINES[:9]), encoding="utf-8")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("\n".join(LINES[9:]).encode()))
+    command = [
+        *(sys.executable, "train_sentencepiece.py", "--vocab_size=52"),
+        *(f"--input_file={tmp_path}/*.txt*", f"--model_prefix={tmp_path}/own"),
+    ]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.stderr == ""
+    assert run.stdout.startswith(f"{tmp_path}/own.model: 52 pieces from 15 lines; ")
+    vocabulary.train(LINES, settings(tmp_path / "library"))
+    for name in ("own.model", "own.vocab"):
+        library = (tmp_path / "library" / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == library
