@@ -91,7 +91,9 @@ class CorpusConfig:
         "Share of documents to hold out, into a file with .eval in its name.", 0.0
     )
     compress: bool = flags.field("Compress the records with gzip.", False)
-    num_workers: int = flags.field("Worker processes; 0 means one per core.", 0)
+    num_workers: int = flags.field(
+        "Worker processes of a run without --runner; 0 means one per core.", 0
+    )
     runner: str | None = flags.field(
         "Run on Apache Beam, by the name of one of its runners (DirectRunner, ...).",
         None,
@@ -114,6 +116,10 @@ class CorpusConfig:
             raise InputError(
                 "--input_file_mode=rb leaves invalid bytes out and "
                 "--replace_invalid_utf8 keeps their place: give one of them"
+            )
+        if self.runner_options and not self.runner:
+            raise InputError(
+                f"--runner_options={','.join(self.runner_options)}: expected --runner"
             )
         files = self.output_files
         for path in files:

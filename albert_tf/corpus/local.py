@@ -24,6 +24,8 @@ from albert_tf.corpus.workers import Progress, Workers, own_memory
 from albert_tf.errors import InputError
 
 _COPY_BYTES = 1 << 20
+# Less text than this, times its duplicates, is done before another process has started.
+_BYTES_PER_WORKER = 4 << 20
 
 Note = dict[str, Any]
 Finished = tuple[Note, tuple[int, int]]
@@ -38,7 +40,9 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     if manifest.is_finished(description, identity):
         log.write(f"{description}: nothing to do, its files are complete\n")
     else:
-        with _claimed(work, config, identity), Workers(config.workers) as workers:
+        useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER
+        workers = Workers(min(config.workers, useful))
+        with _claimed(work, config, identity), workers:
             _Run(config, sizes, identity, work, workers, log).run()
     shutil.rmtree(work, ignore_errors=True)
     return description
@@ -136,6 +140,8 @@ def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     for target in [*config.output_files, *config.files_of("eval")]:
         _check_output(target)
+        if target in wanted["input"]:
+            raise InputError(f"--output_file: {target} is an input file, too")
     work.mkdir(exist_ok=True)
     with open(work / "lock", "w") as lock:
         try:

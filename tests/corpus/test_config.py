@@ -61,6 +61,10 @@ def test_equal_records_have_equal_settings_wherever_they_are_made():
             "--output_file=y@0: expected 1 to 99999 files after the @",
         ),
         (
+            {"runner_options": ("--region=r", "--x=y")},
+            "--runner_options=--region=r,--x=y: expected --runner",
+        ),
+        (
             {"objective": "none", "random_next_sentence": True},
             "--random_next_sentence asks for --objective=nsp: got --objective=none",
         ),

@@ -410,6 +410,13 @@ def test_output_that_cannot_be_made_is_refused_at_once(make, tmp_path):
     assert str(error.value) == f"{tmp_path}: is a folder; expected the name of a file"
 
 
+def test_an_input_file_is_never_written_over(make, tmp_path):
+    (tmp_path / "x").write_text("one two\n")
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/x",))
+    assert str(error.value) == f"--output_file: {tmp_path}/x is an input file, too"
+
+
 def test_a_compressed_run_holds_the_same_records(make):
     plain, packed = make("plain"), make("packed", compress=True)
     data = (packed / "x.tfrecord").read_bytes()
