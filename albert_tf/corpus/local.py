@@ -229,7 +229,7 @@ class _Run:
         """Makes the files of one subset, and their description."""
         made = read.copy()
         jobs = ((self.config, unit) for unit in todo.units())
-        for note in self._each(f"{todo.subset}", todo.unit_count, make_unit, jobs):
+        for note in self._each(todo.subset, todo.unit_count, make_unit, jobs):
             made.update(note["counts"])
         if not made["instances"]:
             raise InputError(
@@ -245,7 +245,7 @@ class _Run:
             for file in range(len(targets))
         )
         joins = zip(targets, parts, strict=True)
-        for _ in self._each(f"{todo.subset}-file", len(targets), join_file, joins):
+        for _ in self._each(f"{todo.subset}-join", len(targets), join_file, joins):
             pass
         sizes = [os.path.getsize(target) for target in targets]
         content = manifest.describe(

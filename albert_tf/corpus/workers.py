@@ -134,10 +134,13 @@ class Progress:
 
     def _print(self, clock: str, end: str) -> None:
         seconds = max(time.monotonic() - self._start, 1e-9)
-        line = (
-            f"{self._name}: {self._done / self._total:4.0%}, "
+        text = (
             f"{self._documents:,} documents, {self._tokens:,} tokens, "
             f"{self._tokens / seconds:,.0f} tokens/s, "
+        )
+        line = (
+            f"{self._name}: {self._done / self._total:4.0%}, "
+            f"{text if self._tokens else ''}"
             f"{sum(self._memory.values()) >> 20:,} MiB, {clock}"
         )
         self._stream.write(f"{line:<78}{end}" if self._terminal else f"{line}{end}")

@@ -56,6 +56,16 @@ def test_progress_says_how_far_how_fast_and_how_long(monkeypatch, terminal):
     assert end.endswith("\n")
 
 
+def test_work_without_text_says_nothing_of_tokens(monkeypatch):
+    monkeypatch.setattr(workers, "own_memory", lambda: (1, 30 << 20))
+    progress = workers.Progress(
+        "join", total=1, done=0, stream=(stream := Stream(False))
+    )
+    progress.add(1, Counter(), (1, 30 << 20))
+    progress.finish()
+    assert stream.getvalue() == "join: 100%, 30 MiB, took 0:00\n"
+
+
 def test_hours_are_shown_when_there_are_any():
     assert workers._clock(59.6) == "1:00"
     assert workers._clock(3723) == "1:02:03"
