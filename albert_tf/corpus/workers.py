@@ -5,6 +5,7 @@ import itertools
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -40,7 +41,7 @@ class Workers:
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_end_with_parent,
+                initializer=_depend_on_parent,
             )
         return self
 
@@ -159,8 +160,12 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _end_with_parent() -> None:
-    """Ends this worker when its parent dies, even by a signal that none can catch."""
+def _depend_on_parent() -> None:
+    """Leaves Ctrl-C to the parent, and ends this worker when the parent dies.
+
+    Nobody else would end it if a signal that none can catch killed the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -293,6 +293,32 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
     assert contents(output.parent) == expected
 
 
+def test_ctrl_c_is_one_line(tmp_path):
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "create_pretraining_data.py"),
+            f"--input_file={DATA / 'docs200.txt'}",
+            f"--output_file={tmp_path / 'x'}",
+            f"--spm_model_file={DATA / 'spm_small.model'}",
+            "--dupe_factor=2000",
+            "--num_workers=2",
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(tmp_path.glob("x.work/train-*.part*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, log = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in log
+    assert log.endswith("interrupted\n")
+
+
 def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path):
     write = records.Writer.write
 
