@@ -1,6 +1,7 @@
 """Runs functions in worker processes, and says how far the work is."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -41,7 +42,7 @@ class Workers:
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_depend_on_parent,
+                initializer=_end_with_parent,
             )
         return self
 
@@ -72,7 +73,8 @@ class Workers:
         try:
             while True:
                 for job in itertools.islice(jobs, 2 * self.count - len(running)):
-                    running.add(self._pool.submit(function, *job))
+                    with _without_interrupts():
+                        running.add(self._pool.submit(function, *job))
                 if not running:
                     return
                 done, running = concurrent.futures.wait(
@@ -148,6 +150,19 @@ class Progress:
         self._stream.flush()
 
 
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Holds Ctrl-C back; processes started meanwhile never see it.
+
+    Else each would print a traceback of its own before the parent ends the run.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def own_memory() -> tuple[int, int]:
     """Returns the id of this process and its peak resident memory in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -160,12 +175,8 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _depend_on_parent() -> None:
-    """Leaves Ctrl-C to the parent, and ends this worker when the parent dies.
-
-    Nobody else would end it if a signal that none can catch killed the parent.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _end_with_parent() -> None:
+    """Ends this worker when its parent dies, even by a signal that none can catch."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

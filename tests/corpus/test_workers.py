@@ -1,5 +1,6 @@
 import io
 import os
+import signal
 from collections import Counter
 
 import pytest
@@ -23,6 +24,14 @@ def test_a_killed_worker_is_a_clear_line():
         "a worker process was killed, perhaps for want of memory; the same command "
         "goes on from here, with fewer --num_workers if need be"
     )
+
+
+def test_workers_never_see_ctrl_c():
+    ask = [(signal.SIG_BLOCK, [])]
+    with workers.Workers(2) as pool:
+        [held_back] = pool.each(signal.pthread_sigmask, ask)
+    assert signal.SIGINT in held_back
+    assert signal.SIGINT not in signal.pthread_sigmask(*ask[0])
 
 
 class Stream(io.StringIO):
