@@ -1,0 +1,38 @@
+"""Makes pretraining records from raw text, with bounded memory, on all cores.
+
+    text --read--> documents --tokenize--> groups --draw--> pairs --mask--> records
+
+Modules, in the order of the work: `config` (settings), `text` and `files` (reading),
+`store` (tokenized groups of documents), `plan` (who makes what), `pairs` (segments A
+and B), `masking` (n-grams of whole words), `examples` (a unit's records), `manifest`
+(the description beside the files); `local` and `beam` run them, on `workers` or on
+Apache Beam.
+"""
+
+import sys
+from typing import IO
+
+from albert_tf.corpus import beam, local
+from albert_tf.corpus.config import CorpusConfig
+
+__all__ = ["CorpusConfig", "generate"]
+
+
+def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
+    """Makes the record files that the settings ask for.
+
+    The same settings and input give the same bytes, however many workers there are, on
+    Beam or not, and however often the run was killed and started again.
+
+    Args:
+        config: the run's settings.
+        log: where progress and warnings go.
+
+    Returns:
+        The path of the description of the training files, a JSON file beside them.
+
+    Raises:
+        InputError: the input, the vocabulary or the output cannot be used, or an
+            earlier run with other settings left its files there.
+    """
+    return (beam if config.runner else local).generate(config, log)

@@ -1,0 +1,244 @@
+"""The settings of one run of the pretraining data generator."""
+
+import dataclasses
+import os
+import re
+from typing import Literal
+
+from albert_tf import flags
+from albert_tf.errors import InputError
+
+_SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
+Subset = Literal["train", "eval"]
+
+# Settings that name files, or change how a run goes about its work.
+_PLACES_AND_MEANS = (
+    *("input_file", "spm_model_file", "vocab_file"),
+    *("num_workers", "runner", "runner_options"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """What to read, what to make of it and where to write it.
+
+    Raises:
+        InputError: a value is out of range, or two contradict each other.
+    """
+
+    input_file: tuple[str, ...] = flags.field(
+        "Text files or patterns such as corpus/*.txt, comma-separated; plain or gzip. "
+        "One sentence or paragraph a line with a blank line between documents, or JSON "
+        'lines ({"text": ...}, one document each) where a name ends in .jsonl.'
+    )
+    output_file: tuple[str, ...] = flags.field(
+        "TFRecord files to make, comma-separated; name@16 stands for the 16 files "
+        "name-00000-of-00016 and so on. A description is written beside them (.json)."
+    )
+    spm_model_file: str | None = flags.field("SentencePiece vocabulary (.model).", None)
+    vocab_file: str | None = flags.field(
+        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
+        None,
+    )
+    do_lower_case: bool = flags.field("Lower-case the text.", True)
+    input_file_mode: Literal["r", "rb"] = flags.field(
+        "What to do about bytes that are not UTF-8: r stops, rb leaves them out.", "r"
+    )
+    replace_invalid_utf8: bool = flags.field(
+        "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
+        False,
+    )
+    max_seq_length: int = flags.field("Tokens in an instance, padding included.", 512)
+    objective: Literal["sop", "nsp", "none"] = flags.field(
+        "What label 1 of the sentence loss means: sop, the two segments are swapped; "
+        "nsp, the second comes from another document; none, there is no label 1.",
+        "sop",
+    )
+    random_next_sentence: bool = flags.field("The same as --objective=nsp.", False)
+    dupe_factor: int = flags.field("Times each document is used, masked anew.", 40)
+    short_seq_prob: float = flags.field(
+        "Share of instances that aim at a random shorter length.", 0.1
+    )
+    masked_lm_prob: float = flags.field(
+        "Share of tokens to predict; 0 writes records to be masked during training.",
+        0.15,
+    )
+    max_predictions_per_seq: int | None = flags.field(
+        "Most tokens to predict in an instance; by default masked_lm_prob of "
+        "max_seq_length, rounded. --do_permutation doubles it.",
+        None,
+    )
+    ngram: int = flags.field("Most words in a masked span.", 3)
+    favor_shorter_ngram: bool = flags.field(
+        "Draw spans of n words with probability 1/n; else longer ones more often.", True
+    )
+    do_whole_word_mask: bool = flags.field("Mask whole words, not pieces.", True)
+    word_rule: Literal["word_mark", "released"] = flags.field(
+        "Where words begin: word_mark, at the mark of a space, for any script; "
+        "released, at any piece that is not English letters only.",
+        "word_mark",
+    )
+    do_permutation: bool = flags.field(
+        "Shuffle the tokens of as many more spans, and predict these too.", False
+    )
+    released_behaviour: bool = flags.field(
+        "Follow the released generator where this one differs on purpose "
+        "(docs/pretraining_data.md lists the differences).",
+        False,
+    )
+    random_seed: int = flags.field("Seed of every draw.", 12345, alias="seed")
+    eval_fraction: float = flags.field(
+        "Share of documents to hold out, into a file with .eval in its name.", 0.0
+    )
+    compress: bool = flags.field("Compress the records with gzip.", False)
+    num_workers: int = flags.field(
+        "Worker processes of a run without --runner; 0 means one per core.", 0
+    )
+    runner: str | None = flags.field(
+        "Run on Apache Beam, by the name of one of its runners (DirectRunner, ...).",
+        None,
+    )
+    runner_options: tuple[str, ...] = flags.field(
+        "Options for the Beam runner, comma-separated (--region=...,--project=...).", ()
+    )
+
+    def __post_init__(self) -> None:
+        self._check_ranges()
+        if not (self.spm_model_file or self.vocab_file):
+            raise InputError(
+                "--spm_model_file or --vocab_file must be given: got neither"
+            )
+        if self.random_next_sentence and self.objective == "none":
+            raise InputError(
+                "--random_next_sentence asks for --objective=nsp: got --objective=none"
+            )
+        if self.replace_invalid_utf8 and self.input_file_mode == "rb":
+            raise InputError(
+                "--input_file_mode=rb leaves invalid bytes out and "
+                "--replace_invalid_utf8 keeps their place: give one of them"
+            )
+        if self.runner_options and not self.runner:
+            raise InputError(
+                f"--runner_options={','.join(self.runner_options)}: expected --runner"
+            )
+        files = self.output_files
+        for path in files:
+            if files.count(path) > 1:
+                raise InputError(f"--output_file: {path} is named twice")
+
+    def _check_ranges(self) -> None:
+        lowest = {
+            "max_seq_length": 8,
+            "dupe_factor": 1,
+            "ngram": 1,
+            "random_seed": 0,
+            "num_workers": 0,
+        }
+        if self.max_predictions_per_seq is not None:
+            lowest["max_predictions_per_seq"] = 1
+        for name, least in lowest.items():
+            value = getattr(self, name)
+            if value < least:
+                raise InputError(f"--{name}={value}: expected at least {least}")
+        for name, closed in (
+            ("short_seq_prob", True),
+            ("masked_lm_prob", False),
+            ("eval_fraction", False),
+        ):
+            value = getattr(self, name)
+            if not (0 <= value < 1 or (closed and value == 1)):
+                bounds = "[0, 1]" if closed else "[0, 1)"
+                raise InputError(f"--{name}={value}: expected a number in {bounds}")
+        for name in ("input_file", "output_file"):
+            if not any(getattr(self, name)):
+                raise InputError(f"--{name}: expected at least one file, got none")
+
+    @property
+    def output_files(self) -> list[str]:
+        """Every training file to make, name@N written out."""
+        files = []
+        for name in self.output_file:
+            sharded = _SHARDED.fullmatch(name)
+            if sharded is None:
+                files.append(name)
+                continue
+            base, count = sharded["base"], int(sharded["count"])
+            if not 1 <= count <= 99_999:
+                raise InputError(
+                    f"--output_file={name}: expected 1 to 99999 files after the @"
+                )
+            files += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
+        return files
+
+    def base_of(self, subset: Subset) -> str:
+        """The first output name without @N, `.eval` added for the held-out documents.
+
+        The description of a subset's files is this name and `.json`.
+        """
+        sharded = _SHARDED.fullmatch(self.output_file[0])
+        base = sharded["base"] if sharded else self.output_file[0]
+        stem, suffix = os.path.splitext(base)
+        return base if subset == "train" else f"{stem}.eval{suffix}"
+
+    def files_of(self, subset: Subset) -> list[str]:
+        """The files to make of the training documents or the held-out ones."""
+        return self.output_files if subset == "train" else [self.base_of("eval")]
+
+    @property
+    def takes_other_documents(self) -> bool:
+        """Whether second segments come from other documents, always or at times."""
+        return self.sentence_objective == "nsp" or (
+            self.sentence_objective == "sop" and self.released_behaviour
+        )
+
+    @property
+    def sentence_objective(self) -> str:
+        """The objective, with the released flag for NSP taken into account."""
+        return "nsp" if self.random_next_sentence else self.objective
+
+    @property
+    def word_start_rule(self) -> Literal["word_mark", "released"]:
+        """The rule for word starts, with `released_behaviour` taken into account."""
+        return "released" if self.released_behaviour else self.word_rule
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Tokens of text in an instance: [CLS] and two [SEP] take the others."""
+        return self.max_seq_length - 3
+
+    @property
+    def max_predictions(self) -> int:
+        """Most masked tokens in an instance, before `do_permutation` doubles it."""
+        if self.max_predictions_per_seq is not None:
+            return self.max_predictions_per_seq
+        if self.released_behaviour:
+            return 20
+        return max(1, round(self.masked_lm_prob * self.max_seq_length))
+
+    @property
+    def decode_errors(self) -> Literal["strict", "replace", "ignore"]:
+        """What `bytes.decode` does about bytes that are not UTF-8."""
+        if self.input_file_mode == "rb":
+            return "ignore"
+        return "replace" if self.replace_invalid_utf8 else "strict"
+
+    @property
+    def workers(self) -> int:
+        """How many worker processes to start."""
+        if self.num_workers:
+            return self.num_workers
+        if hasattr(os, "sched_getaffinity"):  # not on macOS
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+    def to_dict(self) -> dict[str, object]:
+        """The settings that decide the records, with values that JSON can hold.
+
+        The vocabulary and the input are described by more than their names elsewhere.
+        """
+        values = dataclasses.asdict(self)
+        for name in _PLACES_AND_MEANS:
+            del values[name]
+        values["output_file"] = [os.path.basename(name) for name in self.output_file]
+        values["max_predictions_per_seq"] = self.max_predictions
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

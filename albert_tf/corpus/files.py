@@ -1,0 +1,59 @@
+"""Input files: local paths, and remote ones through Apache Beam's file systems."""
+
+import glob as local_glob
+import os
+from typing import IO, Any
+
+from albert_tf.errors import InputError
+
+
+def glob(pattern: str) -> dict[str, int]:
+    """Returns the files that match a pattern, with their sizes in bytes."""
+    if is_remote(pattern):
+        [match] = beam_file_systems().match([pattern])
+        return {found.path: found.size_in_bytes for found in match.metadata_list}
+    if os.path.isfile(pattern):  # its name may hold characters that patterns use
+        return {pattern: os.path.getsize(pattern)}
+    paths = local_glob.glob(pattern, recursive=True)
+    return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+
+
+def modified(path: str) -> float:
+    """Returns when a file was last changed, in seconds since 1970."""
+    if is_remote(path):
+        return beam_file_systems().last_updated(path)
+    return os.path.getmtime(path)
+
+
+def open_binary(path: str) -> IO[bytes]:
+    """Opens a file for reading.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    try:
+        if is_remote(path):
+            return beam_file_systems().open(path, compression_type="uncompressed")
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def beam_file_systems() -> Any:
+    """Imports Beam's `FileSystems`.
+
+    Raises:
+        InputError: Apache Beam is not installed.
+    """
+    try:
+        from apache_beam.io.filesystems import FileSystems
+    except ImportError as error:
+        raise InputError(
+            "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
+        ) from error
+    return FileSystems
+
+
+def is_remote(path: str) -> bool:
+    """Says whether a path is not on this machine's file systems."""
+    return "://" in path

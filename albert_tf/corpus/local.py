@@ -1,0 +1,294 @@
+"""Runs the generator on one machine: two passes, resumable, in bounded memory.
+
+Pass 1 tokenizes splits of the text into files of groups. Pass 2 makes the records of
+units of work. At last the units' parts are joined into the output files. Everything
+unfinished lies in a folder beside the output, `<output>.work`: each file in it appears
+when it is complete, with a JSON note that a rerun looks for.
+"""
+
+import contextlib
+import fcntl
+import functools
+import glob
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from albert_tf import records, tokenization
+from albert_tf.corpus import examples, files, manifest, plan, store, text
+from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.workers import Progress, Workers, own_memory
+from albert_tf.errors import InputError
+
+_COPY_BYTES = 1 << 20
+# Less text than this, times its duplicates, is done before another process has started.
+_BYTES_PER_WORKER = 4 << 20
+
+Note = dict[str, Any]
+Finished = tuple[Note, tuple[int, int]]
+
+
+def generate(config: CorpusConfig, log: IO[str]) -> str:
+    """Makes the record files that the settings ask for; see `corpus.generate`."""
+    sizes = text.find_files(config.input_file)
+    identity = manifest.identity(config, vocabulary(config), sizes)
+    description = manifest.path_for(config.base_of("train"))
+    work = Path(f"{config.base_of('train')}.work")
+    if manifest.is_finished(description, identity):
+        log.write(f"{description}: nothing to do, its files are complete\n")
+    else:
+        useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER
+        workers = Workers(min(config.workers, useful))
+        with _claimed(work, config, identity), workers:
+            _Run(config, sizes, identity, work, workers, log).run()
+    shutil.rmtree(work, ignore_errors=True)
+    return description
+
+
+@functools.lru_cache(maxsize=1)
+def tokenizer(config: CorpusConfig) -> tokenization.Tokenizer:
+    """Loads the tokenizer that the settings name, once in each process."""
+    return tokenization.load(
+        spm_model_file=config.spm_model_file,
+        vocab_file=config.vocab_file,
+        do_lower_case=config.do_lower_case,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def vocabulary(config: CorpusConfig) -> examples.Vocabulary:
+    """Looks up the vocabulary that the settings name, once in each process."""
+    return examples.Vocabulary.of(tokenizer(config), config)
+
+
+def tokenize_split(
+    note: Path, config: CorpusConfig, number: int, split: text.Split
+) -> Finished:
+    """Tokenizes one split into a file of groups; the first pass's job for a worker."""
+    counts: Counter = Counter()
+    groups = []
+    with records.atomic(str(_groups_file(note.parent, number))) as file:
+        for subset, padded_tokens, packed in store.groups(
+            split, number, config, tokenizer(config), counts
+        ):
+            place = file.tell(), len(packed)
+            groups.append(plan.Group(subset, number, *place, padded_tokens))
+            file.write(packed)
+    return _noted(note, counts, groups=groups)
+
+
+def make_unit(note: Path, config: CorpusConfig, unit: plan.Unit) -> Finished:
+    """Makes one unit's part of each of its files; the second pass's job."""
+    counts: Counter = Counter()
+    groups = _read_groups(note.parent, unit.groups)
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for file in unit.files:
+            path = _part_file(note.parent, unit.subset, unit.number, file)
+            writers.append(
+                stack.enter_context(records.create(str(path), config.compress))
+            )
+        batches = examples.make(groups, config, vocabulary(config), unit.seed, counts)
+        records.deal_out(batches, writers)
+    for file, writer in zip(unit.files, writers, strict=True):
+        counts[f"records/{file}"] = writer.records
+    return _noted(note, counts)
+
+
+def join_file(note: Path, target: str, parts: Sequence[Path]) -> Finished:
+    """Joins parts into an output file, then removes them to free the disk."""
+    for left_by_a_killed_run in glob.glob(f"{glob.escape(target)}.tmp-*"):
+        os.remove(left_by_a_killed_run)
+    with records.atomic(target) as joined:
+        for part in parts:
+            with open(part, "rb") as file:
+                shutil.copyfileobj(file, joined, _COPY_BYTES)
+    finished = _noted(note, Counter())
+    for part in parts:
+        part.unlink()
+    return finished
+
+
+def _noted(note: Path, counts: Counter, **more: Any) -> Finished:
+    content = {"counts": counts, **more}
+    manifest.write(str(note), content)
+    return content, own_memory()
+
+
+def _groups_file(work: Path, split: int) -> Path:
+    return work / f"split-{split:05}.groups"
+
+
+def _part_file(work: Path, subset: str, unit: int, file: int) -> Path:
+    return work / f"{subset}-{unit:05}-{file:05}.part"
+
+
+def _read_groups(
+    work: Path, groups: Sequence[tuple[int, plan.Group]]
+) -> Iterator[tuple[int, bytes]]:
+    for number, group in groups:
+        with open(_groups_file(work, group.split), "rb") as file:
+            file.seek(group.offset)
+            yield number, file.read(group.size)
+
+
+@contextlib.contextmanager
+def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
+    """Makes the folder of unfinished files, or takes over what a killed run left."""
+    for target in [*config.output_files, *config.files_of("eval")]:
+        _check_output(target)
+        if target in wanted["input"]:
+            raise InputError(f"--output_file: {target} is an input file, too")
+    work.mkdir(exist_ok=True)
+    with open(work / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"{work}: another run is at work here") from error
+        modified = {path: files.modified(path) for path in wanted["input"]}
+        wanted = wanted | {"modified": modified}
+        settings = str(work / "settings.json")
+        noted = manifest.read(settings)
+        if noted:
+            manifest.check_same(str(work), noted, wanted)
+        else:
+            manifest.write(settings, wanted)
+        yield
+
+
+def _check_output(target: str) -> None:
+    folder = os.path.dirname(target) or "."
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{target}: its folder cannot be made: {error.strerror}"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{target}: its folder cannot be written")
+    if os.path.isdir(target):
+        raise InputError(f"{target}: is a folder; expected the name of a file")
+
+
+class _Run:
+    """The steps of one run, and what they share.
+
+    Attributes:
+        config: the run's settings.
+        sizes: {input file: bytes}.
+        identity: what `manifest.identity` returned.
+        work: the folder of unfinished files.
+        workers: the pool.
+        log: where progress and warnings go.
+    """
+
+    def __init__(
+        self,
+        config: CorpusConfig,
+        sizes: dict[str, int],
+        identity: Note,
+        work: Path,
+        workers: Workers,
+        log: IO[str],
+    ):
+        self.config = config
+        self.sizes = sizes
+        self.identity = identity
+        self.work = work
+        self.workers = workers
+        self.log = log
+
+    def run(self) -> None:
+        """Does all steps, or those that an earlier run has left to do."""
+        read = Counter(empty_files=list(self.sizes.values()).count(0))
+        try:
+            groups = self._tokenize(read)
+        except InputError:
+            # Once the text is mended, what was tokenized before is of no use.
+            shutil.rmtree(self.work, ignore_errors=True)
+            raise
+        for warning in plan.check_input(read, self.config):
+            self.log.write(f"warning: {warning}\n")
+        # The training files come last: their description says that all is done.
+        for subset_plan in plan.make(groups, self.config):
+            self._make(subset_plan, read)
+
+    def _tokenize(self, read: Counter) -> list[plan.Group]:
+        splits = text.plan(self.sizes)
+        jobs = ((self.config, number, split) for number, split in enumerate(splits))
+        groups = []
+        for note in self._each("tokenize", len(splits), tokenize_split, jobs):
+            read.update(note["counts"])
+            groups += [plan.Group(*group) for group in note["groups"]]
+        return groups
+
+    def _make(self, todo: plan.Plan, read: Counter) -> None:
+        """Makes the files of one subset, and their description."""
+        made = read.copy()
+        jobs = ((self.config, unit) for unit in todo.units())
+        for note in self._each(todo.subset, todo.unit_count, make_unit, jobs):
+            made.update(note["counts"])
+        if not made["instances"]:
+            raise InputError(
+                f"no instance could be made: all {made['dropped_segments']} segments "
+                f"are single words; expected sentences"
+            )
+        targets = self.config.files_of(todo.subset)
+        parts = (
+            [
+                _part_file(self.work, todo.subset, unit, file)
+                for unit in todo.units_of(file)
+            ]
+            for file in range(len(targets))
+        )
+        joins = zip(targets, parts, strict=True)
+        for _ in self._each(f"{todo.subset}-join", len(targets), join_file, joins):
+            pass
+        sizes = [os.path.getsize(target) for target in targets]
+        content = manifest.describe(
+            self.identity, self.config, todo.subset, sizes, made
+        )
+        manifest.write(manifest.path_for(self.config.base_of(todo.subset)), content)
+        self.log.write(manifest.summary(content))
+
+    def _each(
+        self,
+        name: str,
+        total: int,
+        function: Callable[..., Finished],
+        jobs: Iterable[tuple[Any, ...]],
+    ) -> Iterator[Note]:
+        """Does the jobs that have no note yet.
+
+        Args:
+            name: what the jobs do; their notes are `<name>-<number>.json`.
+            total: number of jobs.
+            function: does one; it takes the path of the note that it must write last.
+            jobs: the other arguments of `function`, for each job.
+
+        Yields:
+            The notes of all jobs, in any order.
+        """
+        before = len(list(self.work.glob(f"{name}-[0-9]*.json")))
+        if before:
+            self.log.write(f"{name}: {before} of {total} done by an earlier run\n")
+        progress = Progress(name, total, before, self.log)
+        found: list[Note] = []
+
+        def missing() -> Iterator[tuple[Any, ...]]:
+            for number, job in enumerate(jobs):
+                path = self.work / f"{name}-{number:05}.json"
+                note = manifest.read(str(path))
+                if note is None:
+                    yield path, *job
+                else:
+                    found.append(note)
+
+        for note, memory in self.workers.each(function, missing()):
+            progress.add(1, note["counts"], memory)
+            yield note
+        progress.finish()
+        yield from found

@@ -1,0 +1,215 @@
+"""The description beside record files: settings, vocabulary, counts, statistics."""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf import records
+from albert_tf.corpus import examples
+from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.errors import InputError
+
+# Raise it when the same settings begin to give other bytes.
+FORMAT = 1
+# Of the whole input: from "lines" to "empty_files". Of the subset, all duplicates
+# together: the others.
+_COUNTERS = (
+    *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
+    *("documents_without_tokens", "divided_documents", "empty_files"),
+    *("truncated_tokens", "dropped_tokens", "dropped_segments"),
+    *("instances", "instance_tokens"),
+)
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
+
+
+def path_for(record_file: str) -> str:
+    """Returns where the description of a record file is, or would be."""
+    return f"{_SHARD.sub('', record_file)}.json"
+
+
+def of(record_file: str) -> dict[str, Any] | None:
+    """Reads the description of a record file, for a program that trains on it.
+
+    Where several unrelated names were given to `--output_file`, the description stands
+    beside the first.
+
+    Returns:
+        The description, or None where there is none or it is not about this file.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    description = read(path_for(record_file))
+    if description and os.path.basename(record_file) in description["files"]:
+        return description
+    return None
+
+
+def read(path: str) -> dict[str, Any] | None:
+    """Reads a JSON object, or None where there is no file.
+
+    Raises:
+        InputError: it cannot be read or does not hold an object.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not a JSON file: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected a JSON object")
+    return found
+
+
+def write(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON object; the file is complete or not there at all."""
+    with records.atomic(path) as file:
+        file.write(to_bytes(content))
+
+
+def to_bytes(content: Mapping[str, Any]) -> bytes:
+    """Returns a JSON object as text for people to read, in UTF-8."""
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def identity(
+    config: CorpusConfig, vocabulary: examples.Vocabulary, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Returns all that decides the bytes of the records."""
+    return {
+        "format": FORMAT,
+        "settings": config.to_dict(),
+        "vocabulary": {
+            "fingerprint": vocabulary.fingerprint,
+            "size": vocabulary.size,
+            "pad_id": vocabulary.pad_id,
+            "cls_id": vocabulary.cls_id,
+            "sep_id": vocabulary.sep_id,
+            "mask_id": vocabulary.mask_id,
+        },
+        "input": dict(sizes),
+    }
+
+
+def check_same(path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Compares what an earlier run noted with what this one is about to do.
+
+    Raises:
+        InputError: they differ; the message names the first difference.
+    """
+    for part in wanted:
+        old, new = found.get(part), wanted[part]
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            keys = sorted(key for key in old | new if old.get(key) != new.get(key))
+            part, old, new = f"{part}: {keys[0]}", old.get(keys[0]), new.get(keys[0])
+        raise InputError(
+            f"{path} is from a run with other settings ({part} was {json.dumps(old)}, "
+            f"is now {json.dumps(new)}); delete it or choose another --output_file"
+        )
+
+
+def is_finished(path: str, identity: Mapping[str, Any]) -> bool:
+    """Says whether an earlier run made all files of a description.
+
+    Args:
+        path: the description; there need not be one.
+        identity: what `identity` returned for the present run.
+
+    Raises:
+        InputError: the earlier run had other settings.
+    """
+    content = read(path)
+    if content is None:
+        return False
+    check_same(path, content, identity)
+    folder = os.path.dirname(path)
+    places = {
+        os.path.join(folder, name): file["bytes"]
+        for name, file in content["files"].items()
+    }
+    return all(
+        os.path.isfile(place) and os.path.getsize(place) == size
+        for place, size in places.items()
+    )
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """Returns a description's main numbers as a line of text."""
+    numbers = content["statistics"]
+    lost = numbers["truncated_tokens"] + numbers["dropped_tokens"]
+    return (
+        f"{content['subset']}: {numbers['instances']:,} instances of "
+        f"{numbers['mean_length']:.1f} tokens on average, "
+        f"{numbers['predicted_share']:.1%} of them predicted, "
+        f"{numbers['label_1_share']:.1%} with label 1, {lost:,} tokens truncated or "
+        f"dropped, {len(content['files'])} files\n"
+    )
+
+
+def describe(
+    identity: Mapping[str, Any],
+    config: CorpusConfig,
+    subset: Subset,
+    sizes: Sequence[int],
+    counts: Counter,
+) -> dict[str, Any]:
+    """Returns the description of a subset's files.
+
+    Args:
+        identity: what `identity` returned.
+        config: the run's settings.
+        subset: "train" or "eval".
+        sizes: bytes of each file.
+        counts: the counters that the steps of the generator raised.
+    """
+    names = map(os.path.basename, config.files_of(subset))
+    found = {
+        name: {"records": counts[f"records/{number}"], "bytes": size}
+        for number, (name, size) in enumerate(zip(names, sizes, strict=True))
+    }
+    return {
+        "subset": subset,
+        **identity,
+        "files": found,
+        "statistics": _statistics(subset, counts, config),
+    }
+
+
+def _statistics(
+    subset: Subset, counts: Counter, config: CorpusConfig
+) -> dict[str, Any]:
+    tokens, instances = counts["instance_tokens"], counts["instances"]
+    kinds = ("masked", "kept", "random", "permuted")
+    predictions = {kind: counts[f"predictions_{kind}"] for kind in kinds}
+    return {
+        "documents": counts[f"{subset}_documents"],
+        "tokens": counts[f"{subset}_tokens"],
+        **{name: counts[name] for name in _COUNTERS},
+        "mean_length": tokens / instances,
+        "padding_share": 1 - tokens / (instances * config.max_seq_length),
+        "label_1_share": counts["instances_with_label_1"] / instances,
+        "predicted_share": sum(predictions.values()) / tokens,
+        "predictions": predictions,
+        "words_per_span": _histogram(counts, "spans"),
+        "words_per_drawn_span": _histogram(counts, "spans_drawn"),
+        "length_histogram_bin": examples.length_bin(config),
+        "length_histogram": _histogram(counts, "lengths"),
+    }
+
+
+def _histogram(counts: Counter, name: str) -> dict[str, int]:
+    bins = {
+        int(key.removeprefix(f"{name}/")): value
+        for key, value in counts.items()
+        if key.startswith(f"{name}/")
+    }
+    return {str(bin): bins[bin] for bin in sorted(bins)}

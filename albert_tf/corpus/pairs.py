@@ -1,0 +1,207 @@
+"""Divides documents into pairs of segments: where each instance's text lies.
+
+A pair is five numbers, not tokens: a unit of work holds thousands of them, shuffles
+them, and copies tokens only for the batch that it is about to write.
+"""
+
+import bisect
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.corpus import store
+from albert_tf.corpus.config import CorpusConfig
+
+# Columns of the array of pairs.
+A_BEGIN, A_END, B_BEGIN, B_END, LABEL = range(5)
+_OTHER_DOCUMENT_TRIES = 10
+
+Pair = tuple[int, int, int, int, int]
+
+
+class Document(NamedTuple):
+    """A run of segments.
+
+    Attributes:
+        begin: number of its first segment.
+        end: one past the number of its last.
+        origin: equal for the duplicates of one document, and only for them.
+    """
+
+    begin: int
+    end: int
+    origin: tuple[int, int]
+
+
+class Text:
+    """The documents of one unit of work.
+
+    Attributes:
+        tokens: uint16 or uint32 [N], the ids of all documents one after the other.
+        bounds: S + 1 numbers; segment s holds tokens [bounds[s], bounds[s + 1]).
+        documents: the documents, in order.
+    """
+
+    def __init__(self, groups: Iterable[tuple[int, bytes]], vocab_size: int):
+        """Joins groups.
+
+        Args:
+            groups: the number and the packed bytes of each; a group may come twice.
+            vocab_size: number of pieces, V.
+        """
+        self.documents: list[Document] = []
+        lengths, tokens = [], []
+        segment = 0
+        for number, packed in groups:
+            counts, segments, ids = store.unpack(packed, vocab_size)
+            for i, count in enumerate(counts.tolist()):
+                self.documents.append(Document(segment, segment + count, (number, i)))
+                segment += count
+            lengths.append(segments)
+            tokens.append(ids)
+        self.tokens = np.concatenate(tokens)
+        ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
+        self.bounds: list[int] = [0, *ends.tolist()]
+
+
+def pair(
+    text: Text,
+    config: CorpusConfig,
+    starts: np.ndarray,
+    rng: np.random.Generator,
+    counts: Counter,
+) -> np.ndarray:
+    """Draws the pairs of all documents, in order (paper 3.1, "sentence-order").
+
+    A pair takes segments until it reaches its target length, and is divided between
+    two of them. With probability 1/2 the halves are swapped (label 1).
+
+    **As released:** the release draws one target length for each document; here one is
+    drawn for each pair. Where only one segment is left, the release takes B from
+    another document and gives label 1, which makes 53 to 60 % of the labels 1 and
+    teaches topics, not order; here the segment is divided at a word start.
+    `released_behaviour` does as the release does.
+
+    Args:
+        text: the documents.
+        config: the run's settings.
+        starts: bool [V], whether a piece begins a word.
+        rng: source of the draws.
+        counts: raised by the `truncated_tokens` and the `dropped_tokens`.
+
+    Returns:
+        int64 [I, 5]: where A begins and ends in `text.tokens`, where B does, the label.
+    """
+    draw = random.Random(int(rng.integers(1 << 62)))
+    drawer = _Pairs(text, config, starts, draw, counts)
+    rows = [row for document in text.documents for row in drawer.of(document)]
+    pairs = np.array(rows, np.int64).reshape(-1, 5)
+    truncate(pairs, config.max_num_tokens, rng, counts)
+    return pairs
+
+
+def truncate(
+    pairs: np.ndarray, limit: int, rng: np.random.Generator, counts: Counter
+) -> None:
+    """Shortens pairs to `limit` tokens, in place.
+
+    Tokens are taken one by one from the longer half, from B where both are equal, each
+    from the front or the back with probability 1/2 (as released).
+    """
+    a = pairs[:, A_END] - pairs[:, A_BEGIN]
+    b = pairs[:, B_END] - pairs[:, B_BEGIN]
+    excess = np.maximum(a + b - limit, 0)
+    first = np.minimum(excess, abs(a - b))  # all of it from the longer half
+    from_b = (excess - first + 1) // 2 + np.where(b > a, first, 0)
+    for begin, end, taken in (
+        (A_BEGIN, A_END, excess - from_b),
+        (B_BEGIN, B_END, from_b),
+    ):
+        front = rng.binomial(taken, 0.5)
+        pairs[:, begin] += front
+        pairs[:, end] -= taken - front
+    counts["truncated_tokens"] += int(excess.sum())
+
+
+class _Pairs:
+    """Draws the pairs of one document after the other."""
+
+    def __init__(
+        self,
+        text: Text,
+        config: CorpusConfig,
+        starts: np.ndarray,
+        draw: random.Random,
+        counts: Counter,
+    ):
+        self._text = text
+        self._config = config
+        self._starts = starts
+        self._draw = draw
+        self._counts = counts
+        self._is_nsp = config.sentence_objective == "nsp"
+        self._is_sop = config.sentence_objective == "sop"
+
+    def of(self, document: Document) -> Iterator[Pair]:
+        bounds, draw = self._text.bounds, self._draw
+        released = self._config.released_behaviour
+        takes_others = self._config.takes_other_documents
+        target = self._target()
+        at = document.begin
+        while at < document.end:
+            a_begin = bounds[at]
+            stop = bisect.bisect_left(bounds, a_begin + target, at + 1, document.end)
+            single = stop == at + 1
+            middle = stop if single else at + draw.randint(1, stop - at - 1)
+            if takes_others and (single or (self._is_nsp and draw.random() < 0.5)):
+                a_end = bounds[middle]
+                b = self._from_other(document, target - (a_end - a_begin))
+                yield a_begin, a_end, *b, 1
+                at = middle  # the segments that B would have had come next
+            else:
+                cut = self._cut(at) if single else bounds[middle]
+                if cut is not None:
+                    yield self._in_order_or_swapped(a_begin, cut, bounds[stop])
+                at = stop
+            if not released:
+                target = self._target()
+
+    def _target(self) -> int:
+        longest = self._config.max_num_tokens
+        if self._draw.random() < self._config.short_seq_prob:
+            return self._draw.randint(2, longest)
+        return longest
+
+    def _in_order_or_swapped(self, begin: int, middle: int, end: int) -> Pair:
+        if self._is_sop and self._draw.random() < 0.5:
+            return middle, end, begin, middle, 1
+        return begin, middle, middle, end, 0
+
+    def _from_other(self, document: Document, target: int) -> tuple[int, int]:
+        """Draws B from another document, from a random segment on."""
+        documents, bounds = self._text.documents, self._text.bounds
+        for _ in range(_OTHER_DOCUMENT_TRIES):
+            other = self._draw.choice(documents)
+            if other.origin != document.origin:
+                break
+        else:
+            # The release would take the document itself.
+            others = (d for d in documents if d.origin != document.origin)
+            other = next(others, other)
+        segment = self._draw.randrange(other.begin, other.end)
+        begin = bounds[segment]
+        stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.end)
+        return begin, bounds[stop]
+
+    def _cut(self, segment: int) -> int | None:
+        """Draws where to divide a segment; one of a single word cannot be divided."""
+        begin, end = self._text.bounds[segment : segment + 2]
+        words = np.flatnonzero(self._starts[self._text.tokens[begin + 1 : end]])
+        if not words.size:
+            self._counts["dropped_tokens"] += end - begin
+            self._counts["dropped_segments"] += 1
+            return None
+        return begin + 1 + int(self._draw.choice(words))

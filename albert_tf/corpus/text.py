@@ -1,0 +1,226 @@
+"""Finds the input files, divides them into splits, and reads documents from a split.
+
+A split is some megabytes of text that one worker reads: a part of a large file that
+begins and ends between documents, or several small files. Splits depend on the files
+alone, never on the number of workers, and so do all numbers derived from them.
+"""
+
+import gzip
+import itertools
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import IO, NamedTuple
+
+from albert_tf import records
+from albert_tf.corpus import files
+from albert_tf.errors import InputError
+
+SPLIT_BYTES = 2 << 20
+MAX_LINE_BYTES = 16 << 20
+# Longer documents are divided, so that one file without blank lines fits into memory.
+MAX_DOCUMENT_CHARS = 4 << 20
+_GZIP_RATIO = 3
+
+
+class Range(NamedTuple):
+    """The part of a file that lies between two byte offsets.
+
+    Attributes:
+        file: path.
+        begin: first byte; 0 for compressed files.
+        end: one past the last byte, or None for the whole file.
+    """
+
+    file: str
+    begin: int
+    end: int | None
+
+
+Split = list[Range]
+
+
+def find_files(patterns: Sequence[str]) -> dict[str, int]:
+    """Lists the files that the patterns name, each pattern's in sorted order.
+
+    Returns:
+        {path: size in bytes}.
+
+    Raises:
+        InputError: a pattern matches nothing, or two match the same file.
+    """
+    found: dict[str, int] = {}
+    for pattern in patterns:
+        matches = files.glob(pattern)
+        if not matches:
+            raise InputError(f"--input_file={pattern}: no such file")
+        for path, size in sorted(matches.items()):
+            if path in found:
+                raise InputError(f"--input_file: {path} is named twice")
+            found[path] = size
+    return found
+
+
+def plan(sizes: dict[str, int]) -> list[Split]:
+    """Divides files into splits of about `SPLIT_BYTES`.
+
+    Args:
+        sizes: {path: bytes}, as from `find_files`.
+    """
+    splits: list[Split] = []
+    room = 0
+    for path, size in sizes.items():
+        for part, weight in _divide(path, size):
+            if weight > room:
+                splits.append([])
+                room = SPLIT_BYTES
+            splits[-1].append(part)
+            room -= weight
+    return splits
+
+
+def documents(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
+    """Reads the documents of a range.
+
+    Args:
+        part: where to read; a name that ends in .jsonl or .jsonl.gz holds JSON lines.
+        errors: as for `bytes.decode`: "strict", "replace" or "ignore".
+        counts: raised by the `lines` read, the `undecodable_lines` among them, and the
+            `divided_documents`.
+
+    Yields:
+        The lines of one document: not empty, without white space at their ends.
+
+    Raises:
+        InputError: see the messages; each names the file and the line.
+    """
+    lines = _decoded(part, errors, counts)
+    json_lines = part.file.removesuffix(".gz").endswith(".jsonl")
+    stream = _json_texts(part.file, lines) if json_lines else (t for _, t in lines)
+    document: list[str] = []
+    size = 0
+    for line in itertools.chain(map(str.strip, stream), [""]):
+        divide = bool(line) and size > MAX_DOCUMENT_CHARS
+        if document and (not line or divide):
+            counts["divided_documents"] += divide
+            yield document
+            document, size = [], 0
+        if line:
+            document.append(line)
+            size += len(line)
+
+
+def _json_texts(path: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Yields the lines of each text, and an empty one after each."""
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise InputError(
+                f'{path}: line {number}: expected JSON such as {{"text": "..."}}, '
+                f"got {_shortened(line)}"
+            ) from error
+        if not isinstance(text, str):
+            raise InputError(
+                f"{path}: line {number}: expected a string as text, "
+                f"got {_shortened(json.dumps(text))}"
+            )
+        # A blank line within a text parts paragraphs, not documents.
+        yield from filter(str.strip, text.split("\n"))
+        yield ""
+
+
+def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, str]]:
+    """Yields the number of each line, counted from the range's first, and its text."""
+    with files.open_binary(part.file) as raw:
+        raw.seek(part.begin)
+        file = gzip.GzipFile(fileobj=raw) if _is_gzip(part) else raw
+        at = part.begin
+        number = 0
+        while part.end is None or at < part.end:
+            line = _read_line(file, part, number)
+            if not line:
+                break
+            number += 1
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                if errors == "strict":
+                    raise InputError(
+                        f"{part.file}: line {_lines_before(part) + number}, byte "
+                        f"{at + error.start}: not UTF-8 (byte 0x{line[error.start]:02x}"
+                        f"); --replace_invalid_utf8 would go on"
+                    ) from error
+                text = line.decode(errors=errors)
+                counts["undecodable_lines"] += 1
+            yield number, text.removeprefix("\ufeff") if at == 0 else text
+            at += len(line)
+        counts["lines"] += number
+
+
+def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> bytes:
+    try:
+        line = file.readline(MAX_LINE_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{part.file}: damaged gzip file: {error}") from error
+    except OSError as error:
+        raise InputError(f"{part.file}: cannot be read: {error.strerror}") from error
+    if len(line) == MAX_LINE_BYTES:
+        raise InputError(
+            f"{part.file}: line {_lines_before(part) + number + 1} is longer than "
+            f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph a line"
+        )
+    return line
+
+
+def _lines_before(part: Range) -> int:
+    """Counts the lines before a range; slow, for error messages only."""
+    with files.open_binary(part.file) as file:
+        left, lines = part.begin, 0
+        while block := file.read(min(left, 1 << 20)):
+            lines += block.count(b"\n")
+            left -= len(block)
+    return lines
+
+
+def _divide(path: str, size: int) -> Iterator[tuple[Range, int]]:
+    """Yields the ranges of a file, each with about as many bytes as its text has."""
+    whole = Range(path, 0, None)
+    if size == 0:
+        return
+    if _is_gzip(whole):
+        yield whole, size * _GZIP_RATIO
+        return
+    begin = 0
+    with files.open_binary(path) as file:
+        while begin < size:
+            end = _next_boundary(file, begin + SPLIT_BYTES, size)
+            yield Range(path, begin, end), end - begin
+            begin = end
+
+
+def _next_boundary(file: IO[bytes], at: int, size: int) -> int:
+    """Finds the end of the first blank line after a byte offset."""
+    if at >= size:
+        return size
+    file.seek(at)
+    file.readline(MAX_LINE_BYTES)
+    while line := file.readline(MAX_LINE_BYTES):
+        if not line.strip():
+            return file.tell()
+    return size
+
+
+def _is_gzip(part: Range) -> bool:
+    if part.end is not None:
+        return False
+    with files.open_binary(part.file) as file:
+        return file.read(2) == records.GZIP_MAGIC
+
+
+def _shortened(text: str, width: int = 60) -> str:
+    text = text.strip()
+    return text if len(text) <= width else f"{text[:width]}..."

@@ -1,0 +1,47 @@
+import sys
+
+import pytest
+
+from albert_tf.corpus import plan, store, text
+from albert_tf.errors import InputError
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_beam_makes_the_files_of_the_local_run(make, monkeypatch, tmp_path):
+    pytest.importorskip("apache_beam")
+    monkeypatch.setattr(text, "SPLIT_BYTES", 9_000)
+    monkeypatch.setattr(store, "GROUP_TOKENS", 2_000)
+    monkeypatch.setattr(plan, "UNIT_TOKENS", 20_000)
+    changes = {"eval_fraction": 0.1, "compress": True}
+    local = make("local", output_file=(f"{tmp_path}/local/x@3",), **changes)
+    beam = make(
+        "beam",
+        output_file=(f"{tmp_path}/beam/x@3",),
+        runner="DirectRunner",
+        **changes,
+    )
+    assert len(contents(local)) == 6
+    assert contents(beam) == contents(local)
+
+
+def test_a_mistake_on_beam_is_one_line(make, tmp_path):
+    pytest.importorskip("apache_beam")
+    (tmp_path / "x").write_bytes(b"one\n\xff\n")
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",), runner="DirectRunner")
+    assert str(error.value) == (
+        f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --replace_invalid_utf8 "
+        f"would go on"
+    )
+
+
+def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam.io.filesystems", None)
+    with pytest.raises(InputError) as error:
+        make(runner="DirectRunner")
+    assert str(error.value) == (
+        "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
+    )

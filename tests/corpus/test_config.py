@@ -1,0 +1,81 @@
+import pytest
+
+from albert_tf.corpus.config import CorpusConfig
+from albert_tf.errors import InputError
+
+
+def settings(**changes):
+    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
+    return CorpusConfig(**values | changes)
+
+
+def test_shards_are_written_out_and_the_eval_file_has_its_own_name():
+    config = settings(output_file=("d/x.tfrecord@3", "z"))
+    shards = [f"d/x.tfrecord-0000{i}-of-00003" for i in range(3)]
+    assert config.files_of("train") == [*shards, "z"]
+    assert config.files_of("eval") == ["d/x.eval.tfrecord"]
+
+
+def test_predictions_follow_the_length_except_in_the_release():
+    assert settings().max_predictions == 77  # 0.15 * 512 = 76.8
+    assert settings(max_seq_length=128).max_predictions == 19
+    assert settings(released_behaviour=True).max_predictions == 20
+    assert settings(max_predictions_per_seq=7).max_predictions == 7
+
+
+def test_the_flag_for_next_sentences_is_the_objective():
+    assert settings(random_next_sentence=True).sentence_objective == "nsp"
+
+
+def test_equal_records_have_equal_settings_wherever_they_are_made():
+    here = settings(output_file=("a/y@2",), num_workers=3, max_predictions_per_seq=77)
+    there = settings(output_file=("b/y@2",), input_file=("c/x",), runner="DirectRunner")
+    assert here.to_dict() == there.to_dict()
+    assert here.to_dict() != settings(output_file=("a/y@3",)).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"vocab_file": None},
+            "--spm_model_file or --vocab_file must be given: got neither",
+        ),
+        ({"max_seq_length": 7}, "--max_seq_length=7: expected at least 8"),
+        ({"dupe_factor": 0}, "--dupe_factor=0: expected at least 1"),
+        ({"ngram": 0}, "--ngram=0: expected at least 1"),
+        ({"random_seed": -1}, "--random_seed=-1: expected at least 0"),
+        ({"num_workers": -1}, "--num_workers=-1: expected at least 0"),
+        (
+            {"max_predictions_per_seq": 0},
+            "--max_predictions_per_seq=0: expected at least 1",
+        ),
+        ({"masked_lm_prob": 1.0}, "--masked_lm_prob=1.0: expected a number in [0, 1)"),
+        ({"short_seq_prob": 1.5}, "--short_seq_prob=1.5: expected a number in [0, 1]"),
+        ({"eval_fraction": -0.5}, "--eval_fraction=-0.5: expected a number in [0, 1)"),
+        ({"input_file": ()}, "--input_file: expected at least one file, got none"),
+        ({"output_file": ("",)}, "--output_file: expected at least one file, got none"),
+        ({"output_file": ("y", "y")}, "--output_file: y is named twice"),
+        (
+            {"output_file": ("y@0",)},
+            "--output_file=y@0: expected 1 to 99999 files after the @",
+        ),
+        (
+            {"runner_options": ("--region=r", "--x=y")},
+            "--runner_options=--region=r,--x=y: expected --runner",
+        ),
+        (
+            {"objective": "none", "random_next_sentence": True},
+            "--random_next_sentence asks for --objective=nsp: got --objective=none",
+        ),
+        (
+            {"input_file_mode": "rb", "replace_invalid_utf8": True},
+            "--input_file_mode=rb leaves invalid bytes out and --replace_invalid_utf8 "
+            "keeps their place: give one of them",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(InputError) as error:
+        settings(**changes)
+    assert str(error.value) == message

@@ -1,0 +1,137 @@
+"""Whole words are masked in scripts with spaces, without, and right to left."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from albert_tf import tokenization
+from albert_tf.corpus import CorpusConfig, examples, pairs, store, text
+
+CHINESE = (
+    "我们 今天 去 图书馆 看书 。|他 昨天 在 北京 大学 学习 中文 。"
+    "|老师 说 天气 很 好 。|学生 喜欢 中国 历史 和 音乐 。"
+    "|公司 明年 在 上海 开 新 商店 。"
+)
+JAPANESE = (
+    "私 は 東京 の 大学 で 日本語 を 勉強 して います 。"
+    "|今日 は 天気 が とても いい です 。"
+    "|先生 は 図書館 で 本 を 読みます 。|明日 友達 と 京都 へ 行きます 。"
+)
+ARABIC = (
+    "ذهب الطالب إلى المدرسة صباح اليوم .|كتب المعلم الدرس على السبورة الجديدة ."
+    "|تحب البنت قراءة الكتب القديمة في المكتبة .|يعمل المهندس في الشركة الكبيرة ."
+)
+MIXED = (
+    "我 今天 用 laptop 写 report 。|Please 发 邮件 to the manager ."
+    "|这个 weekend 我们 去 shopping 。|الطالب likes 中文 and music ."
+)
+TEXTS = {  # sentences, and what stands between two words
+    "chinese": (CHINESE, ""),
+    "japanese": (JAPANESE, ""),
+    "arabic": (ARABIC, " "),
+    "code-mixed": (MIXED, " "),
+}
+
+
+@pytest.fixture(scope="module", params=TEXTS)
+def language(request, tmp_path_factory):
+    """Writes a corpus of random sentences and trains a vocabulary on it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    sentences, space = TEXTS[request.param]
+    vocabulary = [sentence.split() for sentence in sentences.split("|")]
+    words = sorted({word for sentence in vocabulary for word in sentence})
+    draw = random.Random(3)
+    documents = [
+        "\n".join(
+            space.join([*draw.choices(words, k=draw.randint(3, 9)), "."])
+            for _ in range(draw.randint(2, 8))
+        )
+        for _ in range(300)
+    ]
+    (folder / "x.txt").write_text("\n\n".join(documents))
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=map(
+            tokenization.clean_text, "\n".join(documents).split("\n")
+        ),
+        model_prefix=str(folder / "x"),
+        vocab_size=160,
+        character_coverage=1.0,
+        hard_vocab_limit=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols="[CLS],[SEP],[MASK]",
+        minloglevel=2,
+    )
+    config = CorpusConfig(
+        input_file=(str(folder / "x.txt"),),
+        output_file=(str(folder / "x.tfrecord"),),
+        spm_model_file=str(folder / "x.model"),
+        max_seq_length=64,
+    )
+    return request.param, config, tokenization.load(config.spm_model_file)
+
+
+def test_masked_words_are_whole_words_of_the_script(language):
+    name, config, tokenizer = language
+    vocabulary = examples.Vocabulary.of(tokenizer, config)
+    counts = Counter()
+    [split] = text.plan(text.find_files(config.input_file))
+    groups = [
+        (i, packed)
+        for i, (_, _, packed) in enumerate(
+            store.groups(split, 0, config, tokenizer, counts)
+        )
+    ]
+    rng = np.random.default_rng(1)
+    found = pairs.Text(groups, vocabulary.size)
+    drawn = pairs.pair(found, config, vocabulary.starts, rng, counts)
+    batch = examples._assemble(found.tokens, drawn, config, vocabulary, counts)
+    original = batch["input_ids"].copy()
+    examples._add_masks(batch, examples.masking_rules(config, vocabulary), rng, counts)
+    used = batch["masked_lm_weights"] > 0
+    share = used.sum() / batch["input_mask"].sum()
+    assert 0.13 < share < 0.16
+    assert counts["spans/2"] > 30
+    assert counts["spans/3"] > 10
+    masked = np.zeros(original.shape, bool)
+    masked[np.nonzero(used)[0], batch["masked_lm_positions"][used]] = True
+    words = masked_words(tokenizer, original, masked)
+    assert len(words) > 200
+    for pieces in words:
+        shown = "".join(pieces)
+        if name == "arabic":
+            # A word with its mark, or a punctuation mark: never a part of a word.
+            assert shown.startswith("▁") or shown == ".", shown
+            assert "▁" not in shown[1:]
+        if name in ("chinese", "japanese"):
+            assert len(pieces) == 1 or shown.startswith("▁"), shown
+        if name == "code-mixed" and any("a" <= c <= "z" for c in shown):
+            assert shown.strip("▁") in MIXED.lower(), shown
+            assert not any("一" <= c <= "龥" for c in shown), shown
+    if name == "arabic":
+        assert any(len(pieces) > 1 for pieces in words)
+
+
+def masked_words(tokenizer, ids, masked):
+    """Lists the masked words, each a list of pieces that are masked together.
+
+    A masked piece that follows a masked one continues its word unless it begins one.
+    """
+    starts = tokenizer.word_starts()
+    words = []
+    for row, hidden in zip(ids, masked, strict=True):
+        cut = False
+        for column in np.flatnonzero(hidden):
+            piece = tokenizer.id_to_piece(row[column])
+            if starts[row[column]] or not hidden[column - 1]:
+                # Truncation may have cut the first word of a segment.
+                cut = row[column - 1] in tokenizer.special_ids
+                words += [] if cut else [[piece]]
+            elif not cut:
+                words[-1].append(piece)
+    return words

@@ -1,0 +1,463 @@
+import gzip
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import corpus, records, tokenization
+from albert_tf.corpus import examples, manifest, plan, store, text
+from albert_tf.errors import InputError
+
+DATA = Path(__file__).parents[1] / "data"
+ROOT = Path(__file__).parents[2]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def read(files, config):
+    spec = examples.spec(config)
+    batches = list(records.dataset([str(f) for f in files], spec, batch_size=9999))
+    return {
+        name: np.concatenate([batch[name].numpy() for batch in batches])
+        for name in spec
+    }
+
+
+def settings(**changes):
+    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
+    return corpus.CorpusConfig(**values | changes)
+
+
+@pytest.fixture
+def small_units(monkeypatch):
+    """Makes a small corpus behave like a large one: many splits, groups and units."""
+    monkeypatch.setattr(text, "SPLIT_BYTES", 9_000)
+    monkeypatch.setattr(store, "GROUP_TOKENS", 700)
+    monkeypatch.setattr(plan, "UNIT_TOKENS", 9_000)
+
+
+def test_the_features_are_the_released_ones_and_hang_together(make):
+    folder = make()
+    config = settings(max_seq_length=128)
+    batch = read([folder / "x.tfrecord"], config)
+    assert list(contents(folder)) == ["x.tfrecord", "x.tfrecord.json"]
+    lengths = batch["input_mask"].sum(axis=1)
+    columns = np.arange(128)
+    np.testing.assert_array_equal(batch["input_mask"], columns < lengths[:, None])
+    shown, ids = batch["input_ids"], batch["input_ids"].copy()
+    rows, slots = np.nonzero(batch["masked_lm_weights"])
+    ids[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][
+        rows, slots
+    ]
+    assert (shown != ids).any()
+    assert not ids[batch["input_mask"] == 0].any()
+    assert (ids[:, 0] == 2).all()
+    assert (np.count_nonzero(ids == 3, axis=1) == 2).all()
+    b_begins = (ids == 3).argmax(axis=1) + 1
+    inside = (columns >= b_begins[:, None]) & (columns < lengths[:, None])
+    np.testing.assert_array_equal(batch["segment_ids"], inside)
+    starts = tokenization.load(str(DATA / "spm_small.model")).word_starts()
+    boundary = starts[ids] | (ids == 2) | (ids == 3)
+    boundary[:, 1] = boundary[np.arange(len(ids)), b_begins] = True
+    boundary &= columns < lengths[:, None]
+    np.testing.assert_array_equal(batch["token_boundary"], boundary)
+
+
+def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(make):
+    folder = make(masked_lm_prob=0.0, eval_fraction=0.2)
+    config = settings(max_seq_length=128, masked_lm_prob=0.0)
+    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    documents = []
+    for lines in (DATA / "docs200.txt").read_text().split("\n"):
+        if not lines.strip() or not documents:
+            documents.append([])
+        documents[-1] += tokenizer.encode(lines)
+    joined = [" " + " ".join(map(str, ids)) + " " for ids in documents]
+    found: dict[str, set[int]] = {}
+    for name in ("x.tfrecord", "x.eval.tfrecord"):
+        batch = read([folder / name], config)
+        assert set(batch["next_sentence_labels"][:, 0].tolist()) == {0, 1}
+        found[name] = set()
+        for ids, label in zip(
+            batch["input_ids"].tolist(), batch["next_sentence_labels"], strict=True
+        ):
+            a_end = ids.index(3)
+            b_end = ids.index(3, a_end + 1)
+            halves = [ids[1:a_end], ids[a_end + 1 : b_end]]
+            first, second = (
+                " " + " ".join(map(str, half)) + " "
+                for half in (halves[::-1] if label else halves)
+            )
+            homes = [
+                i
+                for i, document in enumerate(joined)
+                if first in document
+                and document.find(second, document.find(first) + len(first) - 1) >= 0
+            ]
+            assert homes
+            found[name] |= set(homes) if len(homes) == 1 else set()
+    assert found["x.tfrecord"].isdisjoint(found["x.eval.tfrecord"])
+    assert len(found["x.eval.tfrecord"]) > 20
+
+
+def test_one_seed_gives_one_result_and_another_gives_another(make, small_units):
+    one, again = contents(make("one")), contents(make("again"))
+    assert one == again
+    other = contents(make("other", random_seed=2))
+    assert other["x.tfrecord"] != one["x.tfrecord"]
+
+
+def test_processes_make_the_bytes_that_one_process_makes(make):
+    changes = {"dupe_factor": 150, "compress": True, "eval_fraction": 0.1}
+    one, three = make("one", **changes), make("three", num_workers=3, **changes)
+    assert contents(one) == contents(three)
+    described = json.loads((one / "x.tfrecord.json").read_text())
+    assert described["statistics"]["instance_tokens"] > plan.UNIT_TOKENS / 2
+
+
+def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path):
+    names = tuple(str(tmp_path / "run" / name) for name in ("x@3", "y"))
+    folder = make(output_file=names, eval_fraction=0.2)
+    config = settings(max_seq_length=128)
+    described = json.loads((folder / "x.json").read_text())
+    batch = read([folder / name for name in described["files"]], config)
+    numbers = described["statistics"]
+    assert list(described["files"]) == [*(f"x-0000{i}-of-00003" for i in range(3)), "y"]
+    counts = [file["records"] for file in described["files"].values()]
+    assert sum(counts) == numbers["instances"] == len(batch["input_ids"])
+    assert min(counts) > 0.6 * max(counts)
+    for name, file in described["files"].items():
+        assert file["bytes"] == (folder / name).stat().st_size
+    lengths = batch["input_mask"].sum(axis=1)
+    assert numbers["instance_tokens"] == lengths.sum()
+    assert numbers["mean_length"] == lengths.mean()
+    assert (
+        numbers["predicted_share"] == batch["masked_lm_weights"].sum() / lengths.sum()
+    )
+    assert numbers["label_1_share"] == batch["next_sentence_labels"].mean()
+    assert numbers["length_histogram_bin"] == 8
+    bins = np.bincount(lengths // 8)
+    assert numbers["length_histogram"] == {
+        str(8 * i): int(n) for i, n in enumerate(bins) if n
+    }
+    held_out = json.loads((folder / "x.eval.json").read_text())
+    documents = numbers["documents"] + held_out["statistics"]["documents"]
+    assert documents == 200
+    assert held_out["statistics"]["documents"] == pytest.approx(40, abs=20)
+    assert manifest.of(str(folder / "x-00002-of-00003")) == described
+    assert manifest.of(str(folder / "y")) is None
+
+
+def test_duplicates_are_spread_over_the_whole_output(make, small_units):
+    folder = make(dupe_factor=20, masked_lm_prob=0.0)
+    config = settings(max_seq_length=128, masked_lm_prob=0.0)
+    ids = read([folder / "x.tfrecord"], config)["input_ids"]
+    # Where the instances are that hold the first document's first three tokens.
+    first = tokenization.load(str(DATA / "spm_small.model")).encode(
+        (DATA / "docs200.txt").read_text().split("\n")[1]
+    )[:6]
+    text_rows = [" ".join(map(str, row)) for row in ids.tolist()]
+    needle = " ".join(map(str, first))
+    at = np.array([i for i, row in enumerate(text_rows) if needle in row]) / len(ids)
+    assert at.size >= 15  # of twenty; some are cut off
+    assert at.min() < 0.3
+    assert at.max() > 0.7
+    assert abs(at.mean() - 0.5) < 3 * np.sqrt(1 / 12 / at.size)
+
+
+def test_instances_of_one_unit_are_shuffled(make):
+    folder = make(dupe_factor=1, masked_lm_prob=0.0, objective="none")
+    config = settings(max_seq_length=128, masked_lm_prob=0.0, objective="none")
+    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    corpus_ids = tokenizer.encode_batch((DATA / "docs200.txt").read_text().split("\n"))
+    joined = " " + " ".join(str(id) for ids in corpus_ids for id in ids) + " "
+    places = []
+    for ids in read([folder / "x.tfrecord"], config)["input_ids"].tolist():
+        places.append(
+            joined.find(" " + " ".join(map(str, ids[1 : ids.index(3)])) + " ")
+        )
+    assert min(places) >= 0
+    order = np.corrcoef(places, np.arange(len(places)))[0, 1]
+    assert abs(order) < 4 / np.sqrt(len(places))
+
+
+def test_records_without_masks_leave_masking_to_the_training(make):
+    folder = make(masked_lm_prob=0.0)
+    config = settings(max_seq_length=128, masked_lm_prob=0.0)
+    batch = read([folder / "x.tfrecord"], config)
+    assert "masked_lm_ids" not in batch
+    assert not (batch["input_ids"] == 4).any()
+    assert json.loads((folder / "x.tfrecord.json").read_text())["statistics"][
+        "predictions"
+    ] == {"masked": 0, "kept": 0, "random": 0, "permuted": 0}
+
+
+def test_a_finished_run_is_left_alone(make):
+    folder = make()
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    log = io.StringIO()
+    make(log=log)
+    assert log.getvalue() == (
+        f"{folder}/x.tfrecord.json: nothing to do, its files are complete\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_file_that_has_gone_is_made_again(make):
+    folder = make()
+    before = contents(folder)
+    (folder / "x.tfrecord").unlink()
+    make()
+    assert contents(folder) == before
+
+
+def test_a_finished_run_with_other_settings_is_refused(make):
+    folder = make()
+    with pytest.raises(InputError) as error:
+        make(ngram=2)
+    assert str(error.value) == (
+        f"{folder}/x.tfrecord.json is from a run with other settings (settings: ngram "
+        f"was 3, is now 2); delete it or choose another --output_file"
+    )
+
+
+def test_an_unfinished_run_goes_on_and_refuses_other_settings(
+    make, small_units, monkeypatch
+):
+    expected = contents(make("whole"))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "join_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    with pytest.raises(InputError) as error:
+        make(random_seed=7)
+    assert "settings: random_seed was 12345, is now 7" in str(error.value)
+    log = io.StringIO()
+    folder = make(log=log)
+    units = json.loads((folder / "x.tfrecord.json").read_text())["files"]
+    assert len(units) == 1
+    assert "tokenize: 12 of 12 done by an earlier run\n" in log.getvalue()
+    assert contents(folder) == expected
+
+
+def wait_until_gone(group):
+    """Waits for the workers of a killed run, which must end by themselves."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    pytest.fail("workers outlived their run")
+
+
+def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make):
+    expected = contents(make("whole", dupe_factor=100, max_seq_length=64))
+    output = tmp_path / "killed" / "x.tfrecord"
+    command = [
+        sys.executable,
+        str(ROOT / "create_pretraining_data.py"),
+        f"--input_file={DATA / 'docs200.txt'}",
+        f"--output_file={output}",
+        f"--spm_model_file={DATA / 'spm_small.model'}",
+        "--max_seq_length=64",
+        "--dupe_factor=100",
+        "--num_workers=2",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    draw = random.Random(5)
+    for _ in range(4):
+        process = subprocess.Popen(
+            command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(draw.uniform(0.2, 2.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        wait_until_gone(process.pid)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert contents(output.parent) == expected
+
+
+def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "create_pretraining_data.py"),
+            f"--input_file={DATA / 'docs200.txt'}",
+            f"--output_file={tmp_path / 'x'}",
+            f"--spm_model_file={DATA / 'spm_small.model'}",
+            "--dupe_factor=2000",
+            "--num_workers=2",
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(tmp_path.glob("x.work/train-*.part*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, log = process.communicate()
+    assert process.returncode == 130
+    assert log.endswith("interrupted\n")
+
+
+def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path):
+    write = records.Writer.write
+
+    def full(self, batch):
+        write(self, batch)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records.Writer, "write", full)
+        with pytest.raises(InputError) as error:
+            make()
+    work = tmp_path / "run" / "x.tfrecord.work"
+    assert str(error.value) == (
+        f"{work}/train-00000-00000.part: cannot be written: No space left on device"
+    )
+    assert os.listdir(tmp_path / "run") == ["x.tfrecord.work"]
+    assert not list(work.glob("*.part*"))
+    assert contents(make()) == contents(make("other"))
+
+
+def test_two_runs_do_not_share_an_output(make, tmp_path):
+    (tmp_path / "run" / "x.tfrecord.work").mkdir(parents=True)
+    config = settings(output_file=(str(tmp_path / "run" / "x.tfrecord"),))
+    with (
+        corpus.local._claimed(
+            tmp_path / "run" / "x.tfrecord.work", config, {"input": {}}
+        ),
+        pytest.raises(InputError) as error,
+    ):
+        make()
+    assert str(error.value) == (
+        f"{tmp_path}/run/x.tfrecord.work: another run is at work here"
+    )
+
+
+def test_input_without_text_is_refused(make, tmp_path):
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "blank").write_text(" \n\n")
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/empty", f"{tmp_path}/blank"))
+    assert str(error.value) == (
+        f"--input_file={tmp_path}/empty,{tmp_path}/blank: no text in it"
+    )
+
+
+def test_text_that_was_mended_is_read_again(make, tmp_path):
+    (tmp_path / "x").write_bytes(b"one two\nthree \xff four\n")
+    with pytest.raises(InputError):
+        make(input_file=(f"{tmp_path}/x",))
+    (tmp_path / "x").write_bytes(b"one two\nthree or four\n")
+    assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"objective": "nsp"}, {"released_behaviour": True}]
+)
+def test_one_document_is_too_few_where_b_comes_from_another(make, tmp_path, changes):
+    (tmp_path / "x").write_text("one two\nthree four\n")
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",), **changes)
+    assert str(error.value) == (
+        f"--input_file={tmp_path}/x: one document, and the second segment must come "
+        f"from another; expected a blank line between documents"
+    )
+
+
+def test_text_of_single_words_is_refused(make, tmp_path):
+    (tmp_path / "x").write_text("a\n\nthe\n")
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",))
+    assert str(error.value) == (
+        "no instance could be made: all 6 segments are single words; expected sentences"
+    )
+
+
+def test_odd_input_is_used_with_a_warning(make, tmp_path):
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "x").write_bytes(
+        "one two.\nthree \xff four.\n\u200b\n".encode("latin-1", "ignore")
+    )
+    log = io.StringIO()
+    make(
+        input_file=(f"{tmp_path}/empty", f"{tmp_path}/x"),
+        log=log,
+        replace_invalid_utf8=True,
+        eval_fraction=0.01,
+    )
+    warnings = [line for line in log.getvalue().split("\n") if "warning" in line]
+    assert warnings == [
+        "warning: 1 input files are empty",
+        "warning: the input is one document of 3 lines: no blank line parts documents",
+        "warning: 1 lines held bytes that are not UTF-8",
+        "warning: no document was held out: --eval_fraction=0.01 of 1",
+    ]
+
+
+def test_a_vocabulary_without_special_pieces_is_refused(make, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    with pytest.raises(InputError) as error:
+        make(spm_model_file=None, vocab_file=f"{tmp_path}/vocab.txt")
+    assert str(error.value) == (
+        f"{tmp_path}/vocab.txt: the vocabulary has no piece '[MASK]'"
+    )
+
+
+def test_output_that_cannot_be_made_is_refused_at_once(make, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError) as error:
+        make(output_file=(f"{tmp_path}/file/x",))
+    assert str(error.value) == (
+        f"{tmp_path}/file/x: its folder cannot be made: File exists"
+    )
+    with pytest.raises(InputError) as error:
+        make(output_file=(str(tmp_path),))
+    assert str(error.value) == f"{tmp_path}: is a folder; expected the name of a file"
+
+
+def test_an_input_file_is_never_written_over(make, tmp_path):
+    (tmp_path / "x").write_text("one two\n")
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/x",))
+    assert str(error.value) == f"--output_file: {tmp_path}/x is an input file, too"
+
+
+def test_a_compressed_run_holds_the_same_records(make):
+    plain, packed = make("plain"), make("packed", compress=True)
+    data = (packed / "x.tfrecord").read_bytes()
+    assert gzip.decompress(data) == (plain / "x.tfrecord").read_bytes()
+
+
+def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
+    words = " ".join(["brilliant parliament say that the wooden"] * 50)
+    (tmp_path / "x").write_text(f"{words}\n\n{words}\n")
+    folder = make(input_file=(f"{tmp_path}/x",), masked_lm_prob=0.0)
+    numbers = json.loads((folder / "x.tfrecord.json").read_text())["statistics"]
+    assert (numbers["lines"], numbers["lines_cut"]) == (3, 2)
+    assert numbers["truncated_tokens"] < 0.3 * numbers["tokens"] * 3
+    batch = read(
+        [folder / "x.tfrecord"], settings(max_seq_length=128, masked_lm_prob=0.0)
+    )
+    starts = tokenization.load(str(DATA / "spm_small.model")).word_starts()
+    first = batch["input_ids"][:, 1]
+    assert starts[first].mean() > 0.5

@@ -1,0 +1,187 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.corpus import pairs, store
+from albert_tf.corpus.config import CorpusConfig
+
+DATA = Path(__file__).parents[1] / "data"
+V = 1000
+STARTS = np.ones(V, bool)
+
+
+def settings(**changes):
+    values = {
+        "input_file": ("x",),
+        "output_file": ("y",),
+        "vocab_file": "v",
+        "max_seq_length": 23,
+        "short_seq_prob": 0.0,
+    }
+    return CorpusConfig(**values | changes)
+
+
+def text(*documents):
+    """Builds a text of tokens 0, 1, 2, ...; documents are lengths of segments."""
+    group, at = store.Group(), 0
+    for document in documents:
+        segments = []
+        for length in document:
+            segments.append(list(range(at, at + length)))
+            at += length
+        group.add(segments, settings())
+    return pairs.Text([(5, group.pack(V))], V)
+
+
+def draw(found, config, seed=0, starts=STARTS):
+    counts = Counter()
+    rng = np.random.default_rng(seed)
+    return pairs.pair(found, config, starts, rng, counts), counts
+
+
+def draws(found, config, times=400, starts=STARTS):
+    return np.concatenate(
+        [draw(found, config, seed, starts)[0] for seed in range(times)]
+    )
+
+
+def test_groups_come_back_as_they_were_packed():
+    found = text([4, 3], [2, 5, 1])
+    assert found.tokens.tolist() == list(range(15))
+    assert found.bounds == [0, 4, 7, 9, 14, 15]
+    assert found.documents == [
+        pairs.Document(0, 2, (5, 0)),
+        pairs.Document(2, 5, (5, 1)),
+    ]
+
+
+def test_a_large_vocabulary_is_stored_in_four_bytes():
+    group = store.Group()
+    group.add([[70_000, 3]], settings())
+    _, _, tokens = store.unpack(group.pack(80_000), 80_000)
+    assert tokens.tolist() == [70_000, 3]
+
+
+def test_sentence_order_divides_a_document_and_swaps_half_the_pairs():
+    # Twenty tokens fit: the first three segments (21, one cut off), then the others.
+    found = text([6, 7, 8, 3, 4])
+    drawn = draws(found, settings())
+    a, b, label = drawn[:, :2], drawn[:, 2:4], drawn[:, 4]
+    assert abs(label.mean() - 0.5) < 3 * 0.5 / np.sqrt(label.size)
+    first = np.where(label[:, None], b, a)
+    second = np.where(label[:, None], a, b)
+    assert (first[:, 1] <= second[:, 0]).all()  # B follows A unless they are swapped
+    assert set(second[:, 0].tolist()) >= {6, 13, 24}  # divided between segments
+    assert (first[:, 0] < 21).sum() == (first[:, 0] >= 21).sum() == 400
+    assert (a[:, 1] - a[:, 0] + b[:, 1] - b[:, 0]).max() == 20
+
+
+def test_without_an_objective_pairs_stay_in_order():
+    drawn = draws(text([6, 7, 8]), settings(objective="none"), times=50)
+    assert not drawn[:, pairs.LABEL].any()
+    assert (drawn[:, pairs.A_END] <= drawn[:, pairs.B_BEGIN]).all()
+
+
+def test_a_single_segment_is_divided_at_a_word_and_never_paired_with_another_text():
+    starts = STARTS.copy()
+    starts[[1, 2, 4, 5]] = False  # tokens 0 to 5 hold the words 0-2 and 3-5
+    drawn = draws(text([6], [9, 9]), settings(), times=60, starts=starts)
+    single = drawn[drawn[:, :4].max(axis=1) <= 6]
+    assert len(single) == 60
+    halves = {tuple(row) for row in single.tolist()}
+    assert halves == {(0, 3, 3, 6, 0), (3, 6, 0, 3, 1)}
+
+
+def test_a_segment_of_one_word_is_dropped_and_counted():
+    starts = STARTS.copy()
+    starts[1:5] = False
+    drawn, counts = draw(text([5]), settings(), starts=starts)
+    assert drawn.shape == (0, 5)
+    assert (counts["dropped_tokens"], counts["dropped_segments"]) == (5, 1)
+
+
+def test_the_release_pairs_a_single_segment_with_another_document():
+    config = settings(released_behaviour=True)
+    drawn = draws(text([6], [30, 9]), config, times=50)
+    single = drawn[drawn[:, pairs.A_END] <= 6]
+    assert len(single) == 50
+    assert (single[:, pairs.LABEL] == 1).all()
+    assert (single[:, pairs.B_BEGIN] >= 6).all()
+
+
+def test_next_sentence_takes_b_elsewhere_half_the_time_and_comes_back_for_the_rest():
+    found = text([6, 7, 8, 3, 4], [11, 12])
+    drawn = draws(found, settings(objective="nsp"))
+    own = drawn[drawn[:, pairs.A_BEGIN] < 28]
+    random = own[own[:, pairs.LABEL] == 1]
+    true = own[own[:, pairs.LABEL] == 0]
+    assert (random[:, pairs.B_BEGIN] >= 28).all()
+    assert (true[:, pairs.A_END] <= true[:, pairs.B_BEGIN]).all()
+    assert (true[:, pairs.B_END] <= 28).all()
+    # After a random B, the next A begins where that B would have begun.
+    assert {0, 6, 13, 21, 24} == set(own[:, pairs.A_BEGIN].tolist()) & {
+        0,
+        6,
+        13,
+        21,
+        24,
+    }
+    released = settings(random_next_sentence=True)
+    np.testing.assert_array_equal(draws(found, released), drawn)
+
+
+def test_targets_are_drawn_anew_for_each_pair_but_once_for_a_document_in_the_release():
+    found = text([1] * 200)
+
+    def lengths(config, seed):
+        drawn, _ = draw(found, config, seed)
+        return (drawn[:, 1] - drawn[:, 0] + drawn[:, 3] - drawn[:, 2])[:-1]
+
+    short = settings(short_seq_prob=1.0)
+    assert len(set(lengths(short, 0).tolist())) > 5
+    released = settings(short_seq_prob=1.0, released_behaviour=True)
+    assert {len(set(lengths(released, seed).tolist())) for seed in range(9)} == {1}
+    every = np.concatenate([lengths(short, seed) for seed in range(99)])
+    assert (every.min(), every.max()) == (2, 20)
+    assert set(lengths(settings(), 0).tolist()) == {20}
+
+
+def test_truncation_leaves_the_lengths_that_the_release_leaves():
+    rows = json.loads((DATA / "released_pretraining_data.json").read_text())["rows"]
+    for row in rows:
+        found = np.array([[0, row["len_a"], 100, 100 + row["len_b"], 0]])
+        counts = Counter()
+        rng = np.random.default_rng(0)
+        pairs.truncate(found, row["max_num_tokens"], rng, counts)
+        a, b = found[0, 1] - found[0, 0], found[0, 3] - found[0, 2]
+        assert (a, b) == (row["truncated_a_len"], row["truncated_b_len"])
+        assert counts["truncated_tokens"] == row["len_a"] + row["len_b"] - a - b
+
+
+def test_truncation_takes_from_b_first_where_both_are_equal():
+    # 10 + 10 to 9: B and A lose one each in turn, B first: six and five of eleven.
+    found = np.array([[0, 10, 100, 110, 0]])
+    pairs.truncate(found, 9, np.random.default_rng(0), Counter())
+    assert (found[0, 1] - found[0, 0], found[0, 3] - found[0, 2]) == (5, 4)
+
+
+def test_truncation_takes_from_the_front_and_the_back_alike():
+    found = np.repeat([[0, 40, 100, 110, 0]], 2003, axis=0)
+    pairs.truncate(found, 20, np.random.default_rng(0), Counter())
+    assert (found[:, 1] - found[:, 0] == 10).all()
+    assert (found[:, 2:4] == [100, 110]).all()
+    # Thirty tokens taken, each from the front with probability 1/2.
+    assert abs(found[:, 0].mean() - 15) < 3 * np.sqrt(30 / 4 / 2003)
+    assert abs(found[:, 0].std() - np.sqrt(30 / 4)) < 0.2
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_every_token_is_used_when_nothing_is_truncated(released):
+    found = text([5, 5, 5, 5, 5, 5, 5, 5], [10, 10])
+    drawn, counts = draw(found, settings(released_behaviour=released))
+    used = [t for row in drawn for t in [*range(*row[:2]), *range(*row[2:4])]]
+    assert sorted(used) == list(range(60))
+    assert counts["truncated_tokens"] == 0

@@ -1,0 +1,56 @@
+from collections import Counter
+
+import pytest
+
+from albert_tf.corpus import plan
+from albert_tf.corpus.config import CorpusConfig
+
+
+def make(groups, duplicates, files, seed=3):
+    found = [plan.Group("train", 0, i, 1, plan.UNIT_TOKENS // 8) for i in range(groups)]
+    return plan.Plan("train", found, duplicates, files, random_seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("groups", "duplicates", "files"),
+    [(1, 1, 1), (7, 3, 1), (50, 4, 3), (3, 2, 5), (1, 1, 70), (90, 5, 4)],
+)
+def test_units_use_every_group_equally_and_fill_every_file(groups, duplicates, files):
+    found = make(groups, duplicates, files)
+    units = list(found.units())
+    assert [unit.number for unit in units] == list(range(found.unit_count))
+    uses = Counter(number for unit in units for number, _ in unit.groups)
+    assert uses == dict.fromkeys(range(groups), duplicates)
+    written = {(unit.number, file) for unit in units for file in unit.files}
+    assert written == {(u, f) for f in range(files) for u in found.units_of(f)}
+    assert {file for _, file in written} == set(range(files))
+
+
+def test_a_unit_stays_small_however_much_there_is():
+    for groups, duplicates in ((50, 4), (400, 40)):
+        units = list(make(groups, duplicates, 2).units())
+        assert max(len(unit.groups) for unit in units) <= 9
+        assert len(units) % 2 == 0
+
+
+def test_units_mix_distant_groups_and_duplicates():
+    units = list(make(800, 3, 1).units())
+    for unit in units:
+        numbers = [number for number, _ in unit.groups]
+        assert max(numbers) - min(numbers) > 200
+        assert numbers != sorted(numbers)
+    assert units != list(make(800, 3, 1, seed=4).units())
+
+
+def test_no_two_units_draw_alike():
+    units = [*make(50, 4, 3).units()]
+    seeds = {unit.seed for unit in units}
+    seeds |= {unit._replace(subset="eval").seed for unit in units}
+    assert len(seeds) == 2 * len(units)
+
+
+def test_held_out_documents_are_used_once():
+    config = CorpusConfig(input_file=("x",), output_file=("y@3",), vocab_file="v")
+    groups = [plan.Group("eval", 2, 0, 1, 9), plan.Group("train", 1, 0, 1, 9)]
+    found = {p.subset: (p.duplicates, p.files) for p in plan.make(groups, config)}
+    assert found == {"eval": (1, 1), "train": (40, 3)}

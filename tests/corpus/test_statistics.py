@@ -1,0 +1,171 @@
+"""The records have the statistics of those that the release made from the same text.
+
+A number agrees when the recorded seed lies within three standard errors of the mean of
+our seeds; a distribution, when its greatest cumulative distance from our mean does. The
+errors are those of one seed, estimated from the spread of ours.
+"""
+
+import functools
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import records
+from albert_tf.corpus import CorpusConfig, examples, local, masking, text
+
+DATA = Path(__file__).parents[1] / "data"
+RELEASED = json.loads((DATA / "released_pretraining_data.json").read_text())
+VARIANTS = {
+    "default": {"dupe_factor": 40},
+    "random_next_sentence": {"dupe_factor": 5, "random_next_sentence": True},
+    "no_whole_word": {"dupe_factor": 5, "do_whole_word_mask": False},
+    "favor_longer": {"dupe_factor": 5, "favor_shorter_ngram": False},
+    "ngram1": {"dupe_factor": 5, "ngram": 1},
+    "permutation": {"dupe_factor": 5, "do_permutation": True},
+    "short_seq_half": {"dupe_factor": 5, "short_seq_prob": 0.5},
+}
+SEEDS = range(20)
+
+
+def settings(**changes):
+    return CorpusConfig(
+        input_file=(str(DATA / "docs200.txt"),),
+        output_file=("unused",),
+        spm_model_file=str(DATA / "spm_small.model"),
+        max_seq_length=128,
+        released_behaviour=True,
+        **changes,
+    )
+
+
+@functools.cache
+def packed_groups():
+    config = settings()
+    counts = Counter()
+    [split] = text.plan(text.find_files(config.input_file))
+    groups = local.store.groups(split, 0, config, local.tokenizer(config), counts)
+    return [packed for _, _, packed in groups]
+
+
+def generate(config):
+    """Makes all batches of one seed, before they are serialised, and the counters."""
+    batches, counts = [], Counter()
+    groups = [(i, packed) for i, packed in enumerate(packed_groups())]
+    groups *= config.dupe_factor
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "encode", lambda _, batch: batches.append(batch))
+        made = examples.make(groups, config, local.vocabulary(config), (1, 0), counts)
+        assert list(made) == [None] * len(batches)
+    return {
+        name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]
+    }, counts
+
+
+def measure(batch):
+    lengths = batch["input_mask"].sum(axis=1)
+    b = batch["segment_ids"].sum(axis=1) - 1
+    a = lengths - 3 - b
+    used = batch["masked_lm_weights"] > 0
+    seen = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], 1)[used]
+    masked = np.zeros((len(lengths), 128 + 2), int)
+    masked[np.nonzero(used)[0], batch["masked_lm_positions"][used] + 1] = 1
+    edges = np.flatnonzero(np.diff(masked, axis=1)).reshape(-1, 2)
+    runs = np.bincount(edges[:, 1] - edges[:, 0], minlength=5)
+    return {
+        "instances": len(lengths),
+        "mean_length": lengths.mean(),
+        "std_length": lengths.std(),
+        "fraction_label1": batch["next_sentence_labels"].mean(),
+        "fraction_masked_of_tokens": used.sum() / lengths.sum(),
+        "mean_predictions": used.sum(axis=1).mean(),
+        "fraction_mask_token": (seen == 4).mean(),
+        "fraction_kept": (seen == batch["masked_lm_ids"][used]).mean(),
+        "mean_len_a": a.mean(),
+        "mean_len_b": b.mean(),
+        "std_len_a": a.std(),
+        "std_len_b": b.std(),
+        **{f"runs_of_masked_pieces {n}": runs[n] / runs.sum() for n in range(1, 5)},
+    }, {
+        f"hist_{name}_by10": np.cumsum(np.bincount(values // 10, minlength=13)) / len(a)
+        for name, values in (("length", lengths), ("len_a", a), ("len_b", b))
+    }
+
+
+def recorded(variant, name):
+    found = RELEASED["statistics"][variant]
+    if name.startswith("hist"):
+        times = np.array([found[name].get(str(10 * i), 0) for i in range(13)])
+        return np.cumsum(times) / times.sum()
+    if " " in name:
+        name, bin = name.split()
+        return found[name][bin] / sum(found[name].values())
+    return found[name]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_statistics_agree_with_the_release(variant):
+    ours = [
+        measure(generate(settings(random_seed=seed, **VARIANTS[variant]))[0])
+        for seed in SEEDS
+    ]
+    for name in ours[0][0]:
+        values = np.array([numbers[name] for numbers, _ in ours])
+        error = values.std(ddof=1) * np.sqrt(1 + 1 / len(SEEDS))
+        assert abs(values.mean() - recorded(variant, name)) < 3 * error, name
+    for name in ours[0][1]:
+        values = np.array([distributions[name] for _, distributions in ours])
+        distances = abs(values - values.mean(axis=0)).max(axis=1)
+        distance = abs(values.mean(axis=0) - recorded(variant, name)).max()
+        assert distance < distances.mean() + 3 * distances.std(ddof=1), name
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes"),
+    [
+        ("default", {"dupe_factor": 40}),
+        ("favor_longer", {"dupe_factor": 10, "favor_shorter_ngram": False}),
+        ("no_whole_word", {"dupe_factor": 10, "do_whole_word_mask": False}),
+        ("max_predictions_200", {"dupe_factor": 10, "max_predictions_per_seq": 200}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("spans_drawn", "drawn_n"), ("spans", "accepted_words_per_span")],
+)
+def test_spans_drawn_and_accepted_agree_with_the_release(variant, changes, name, key):
+    released = np.array([RELEASED["spans"][variant][key][n] for n in "123"])
+    ours = Counter()
+    for seed in SEEDS:
+        ours += generate(settings(random_seed=seed, **changes))[1]
+    found = np.array([ours[f"{name}/{n}"] for n in (1, 2, 3)])
+    share, expected = found / found.sum(), released / released.sum()
+    error = np.sqrt(share * (1 - share) * (1 / found.sum() + 1 / released.sum()))
+    assert (abs(share - expected) < 3 * error).all()
+
+
+def test_token_boundaries_are_those_of_the_release():
+    starts = local.vocabulary(settings()).starts
+    for row in RELEASED["rows"]:
+        ids = np.array(row["tokens"])
+        boundary = starts[ids] | np.isin(ids, [2, 3])
+        assert boundary.astype(int).tolist() == row["token_boundary"]
+
+
+def test_masking_predicts_as_many_tokens_of_recorded_rows():
+    config = settings()
+    vocabulary = local.vocabulary(config)
+    rules = examples.masking_rules(config, vocabulary)
+    assert rules.cross_separators
+    assert rules.replacements.tolist() == list(range(1500))
+    ordinary = CorpusConfig(**{**vars(config), "released_behaviour": False})
+    kept = examples.masking_rules(ordinary, vocabulary).replacements
+    assert kept.tolist() == list(range(5, 1500))
+    for row in RELEASED["rows"]:
+        ids = np.array([row["tokens"]], np.int32)
+        maskable = ~np.isin(ids, [2, 3])
+        rng = np.random.default_rng(0)
+        masked = masking.mask(ids, maskable, rules, rng, Counter())
+        assert masked.weights.sum() <= min(20, max(1, round(0.15 * ids.size)))

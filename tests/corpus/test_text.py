@@ -1,0 +1,145 @@
+import gzip
+import json
+from collections import Counter
+
+import pytest
+
+from albert_tf.corpus import text
+from albert_tf.errors import InputError
+
+
+def read(path, errors="strict"):
+    counts = Counter()
+    sizes = text.find_files([str(path)])
+    found = [
+        document
+        for split in text.plan(sizes)
+        for part in split
+        for document in text.documents(part, errors, counts)
+    ]
+    return found, counts
+
+
+def mistake(path):
+    with pytest.raises(InputError) as error:
+        read(path)
+    return str(error.value)
+
+
+def test_documents_are_parted_by_blank_lines_and_lines_lose_their_ends(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes("\ufeffone \r\n\ttwo\n \t\n\n\nthree\u3000\n".encode())
+    found, counts = read(path)
+    assert found == [["one", "two"], ["three"]]
+    assert counts["lines"] == 6
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes("a\u2028b\x0bc\x85d\n".encode())
+    assert read(path)[0] == [["a\u2028b\x0bc\x85d"]]
+
+
+def test_compressed_text_is_recognised_by_its_bytes(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(gzip.compress(b"one\n\ntwo\n"))
+    assert read(path)[0] == [["one"], ["two"]]
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_json_lines_hold_a_document_each(tmp_path, name):
+    lines = [{"id": 7, "text": "one\n\n two\u2028still two \n"}, {"text": "three"}]
+    data = "\n".join(map(json.dumps, lines)).encode() + b"\n\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name[-2:] == "gz" else data)
+    assert read(tmp_path / name)[0] == [["one", "two\u2028still two"], ["three"]]
+
+
+def test_splits_part_large_files_between_documents(tmp_path, monkeypatch):
+    path = tmp_path / "x.txt"
+    expected = [[f"{i} {j}" for j in range(1 + i % 4)] for i in range(97)]
+    path.write_text("\ufeff" + "\n\n".join("\n".join(lines) for lines in expected))
+    for size in (1, 13, 50, 1_000_000):
+        monkeypatch.setattr(text, "SPLIT_BYTES", size)
+        splits = text.plan(text.find_files([str(path)]))
+        assert len(splits) == {1: 97, 1_000_000: 1}.get(size, len(splits))
+        assert read(path)[0] == expected
+
+
+def test_small_files_share_a_split(tmp_path):
+    for name in "bca":
+        (tmp_path / name).write_text(name)
+    (tmp_path / "d").write_text("")
+    [split] = text.plan(text.find_files([str(tmp_path / "*")]))
+    assert [part.file[-1] for part in split] == ["a", "b", "c"]
+
+
+def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "MAX_DOCUMENT_CHARS", 10)
+    (tmp_path / "x").write_text("12345\n" * 7 + "\n12345\n12345\n12345\n\n12")
+    found, counts = read(tmp_path / "x")
+    assert [len(document) for document in found] == [3, 3, 1, 3, 1]
+    assert counts["divided_documents"] == 2
+
+
+@pytest.mark.parametrize("begin", [0, 30])
+def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
+    monkeypatch.setattr(text, "SPLIT_BYTES", 10)
+    path = tmp_path / "x"
+    path.write_bytes(
+        b"\xc3\xa9o\n\n" * (begin // 5) + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n"
+    )
+    assert mistake(path) == (
+        f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
+        f"--replace_invalid_utf8 would go on"
+    )
+
+
+def test_bytes_that_are_not_utf8_can_be_replaced_or_left_out(tmp_path):
+    (tmp_path / "x").write_bytes(b"a\xffb\nc\n")
+    found, counts = read(tmp_path / "x", "replace")
+    assert (found, counts["undecodable_lines"]) == ([["a\ufffdb", "c"]], 1)
+    assert read(tmp_path / "x", "ignore")[0] == [["ab", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{oops", 'expected JSON such as {"text": "..."}, got {oops'),
+        ('{"txt": "a"}', 'expected JSON such as {"text": "..."}, got {"txt": "a"}'),
+        ("[1]", 'expected JSON such as {"text": "..."}, got [1]'),
+        ('{"text": 3}', "expected a string as text, got 3"),
+    ],
+)
+def test_json_of_another_form_is_named(tmp_path, line, message):
+    path = tmp_path / "x.jsonl"
+    path.write_text(f'{{"text": "a"}}\n{line}\n')
+    assert mistake(path) == f"{path}: line 2: {message}"
+
+
+def test_a_damaged_gzip_file_is_named(tmp_path):
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b"one\n" * 1000)[:-20])
+    assert mistake(path) == (
+        f"{path}: damaged gzip file: Compressed file ended before the end-of-stream "
+        f"marker was reached"
+    )
+
+
+def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "MAX_LINE_BYTES", 1000)
+    path = tmp_path / "x"
+    path.write_bytes(b"one\n" + b"x" * 1200 + b"\n")
+    assert mistake(path) == (
+        f"{path}: line 2 is longer than 1,000 bytes; expected one sentence or "
+        f"paragraph a line"
+    )
+
+
+def test_patterns_that_name_nothing_or_a_file_twice_are_refused(tmp_path):
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(InputError) as error:
+        text.find_files([f"{tmp_path}/*.txt"])
+    assert str(error.value) == f"--input_file={tmp_path}/*.txt: no such file"
+    with pytest.raises(InputError) as error:
+        text.find_files([f"{tmp_path}/a", f"{tmp_path}/*"])
+    assert str(error.value) == f"--input_file: {tmp_path}/a is named twice"

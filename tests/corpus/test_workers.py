@@ -1,0 +1,80 @@
+import io
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from albert_tf.corpus import workers
+from albert_tf.errors import InputError
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_job_is_done_and_jobs_are_drawn_as_needed(count):
+    with workers.Workers(count) as pool:
+        assert sorted(pool.each(divmod, ((i, 3) for i in range(7)))) == [
+            divmod(i, 3) for i in range(7)
+        ]
+
+
+def test_a_killed_worker_is_a_clear_line():
+    with workers.Workers(2) as pool, pytest.raises(InputError) as error:
+        list(pool.each(os._exit, [(9,)]))
+    assert str(error.value) == (
+        "a worker process was killed, perhaps for want of memory; the same command "
+        "goes on from here, with fewer --num_workers if need be"
+    )
+
+
+def test_workers_never_see_ctrl_c():
+    ask = [(signal.SIG_BLOCK, [])]
+    with workers.Workers(2) as pool:
+        [held_back] = pool.each(signal.pthread_sigmask, ask)
+    assert signal.SIGINT in held_back
+    assert signal.SIGINT not in signal.pthread_sigmask(*ask[0])
+
+
+class Stream(io.StringIO):
+    def __init__(self, terminal):
+        super().__init__()
+        self.isatty = lambda: terminal
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_says_how_far_how_fast_and_how_long(monkeypatch, terminal):
+    now = [100.0]
+    monkeypatch.setattr(workers.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(workers, "own_memory", lambda: (1, 30 << 20))
+    stream = Stream(terminal)
+    progress = workers.Progress("train", total=8, done=2, stream=stream)
+    counts = Counter(used_documents=1000, instance_tokens=50_000)
+    now[0] += 10
+    progress.add(1, counts, (2, 40 << 20))
+    now[0] += 0.1  # too soon for another line
+    progress.add(1, counts, (2, 50 << 20))
+    now[0] += 9.9
+    progress.finish()
+    begin, end = stream.getvalue().split("\r" if terminal else "\n", 1)
+    assert begin.strip() == (
+        "train:  38%, 1,000 documents, 50,000 tokens, 5,000 tokens/s, 70 MiB, 0:50 left"
+    )
+    assert end.strip() == (
+        "train:  50%, 2,000 documents, 100,000 tokens, 5,000 tokens/s, 80 MiB, "
+        "took 0:20"
+    )
+    assert end.endswith("\n")
+
+
+def test_work_without_text_says_nothing_of_tokens(monkeypatch):
+    monkeypatch.setattr(workers, "own_memory", lambda: (1, 30 << 20))
+    progress = workers.Progress(
+        "join", total=1, done=0, stream=(stream := Stream(False))
+    )
+    progress.add(1, Counter(), (1, 30 << 20))
+    progress.finish()
+    assert stream.getvalue() == "join: 100%, 30 MiB, took 0:00\n"
+
+
+def test_hours_are_shown_when_there_are_any():
+    assert workers._clock(59.6) == "1:00"
+    assert workers._clock(3723) == "1:02:03"

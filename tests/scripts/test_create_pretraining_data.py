@@ -1,0 +1,63 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "create_pretraining_data.py"), *flags],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_every_released_flag_is_understood(tmp_path):
+    result = run(
+        f"--input_file={DATA / 'docs200.txt'}",
+        f"--output_file={tmp_path}/a,{tmp_path}/b",
+        "--vocab_file=unused",
+        f"--spm_model_file={DATA / 'spm_small.model'}",
+        "--input_file_mode=r",
+        "--do_lower_case",
+        "--do_whole_word_mask=true",
+        "--nodo_permutation",
+        "--favor_shorter_ngram",
+        "--random_next_sentence=false",
+        "--max_seq_length=64",
+        "--ngram=2",
+        "--max_predictions_per_seq=9",
+        "--random_seed=7",
+        "--dupe_factor=2",
+        "--masked_lm_prob=0.15",
+        "--short_seq_prob=0.1",
+        "--num_workers=1",
+    )
+    assert (result.returncode, result.stdout) == (0, f"{tmp_path}/a.json\n")
+    described = json.loads((tmp_path / "a.json").read_text())
+    assert described["settings"]["random_seed"] == 7
+    assert set(described["statistics"]["words_per_span"]) == {"1", "2"}
+    [a, b] = (described["files"][name]["records"] for name in "ab")
+    assert abs(a - b) <= 1
+    lines = result.stderr.splitlines()
+    assert any(line.startswith("tokenize: 100%, 200 documents, ") for line in lines)
+    assert lines[-1].startswith("train: ")
+
+
+def test_a_users_mistake_is_one_line():
+    result = run("--input_file=/nowhere/x", "--output_file=y", "--vocab_file=z")
+    assert (result.returncode, result.stderr) == (
+        2,
+        "error: --input_file=/nowhere/x: no such file\n",
+    )
+
+
+def test_the_script_does_not_import_tensorflow():
+    code = "import sys, create_pretraining_data; sys.exit('tensorflow' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT)
+    assert result.returncode == 0
