@@ -62,6 +62,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.output_bias = self.add_weight(
             shape=(self.config.vocab_size,),
             initializer="zeros",
+            autocast=False,
             name="output_bias",
         )
 
