@@ -62,6 +62,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.output_bias = self.add_weight(
             shape=(self.config.vocab_size,),
             initializer="zeros",
+            autocast=False,
             name="output_bias",
         )
 
@@ -340,7 +341,8 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
         is_impossible: [B], 1 where the question has no answer.
 
     Returns:
-        Four float32 []: the loss, and its start, end and answerability parts.
+        Four float32 []: the loss, and its start, end and answerability parts before
+        they are halved.
     """
     span, start, end = span_loss(
         outputs["start_log_probs"],
@@ -353,7 +355,7 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
             ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
         )
     )
-    return span + 0.5 * answerable, start, end, 0.5 * answerable
+    return span + 0.5 * answerable, start, end, answerable
 
 
 def _output(units: int, policy) -> keras.layers.Dense:

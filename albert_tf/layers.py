@@ -214,6 +214,7 @@ class Embeddings(ConfiguredLayer):
             return self.add_weight(
                 shape=(rows, self.config.embedding_size),
                 initializer=initializer(self.config.initializer_range),
+                autocast=False,
                 name=name,
             )
 

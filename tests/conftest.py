@@ -158,24 +158,39 @@ def write_checkpoint(tmp_path):
 
 
 @pytest.fixture
-def released_gradients(differentiate, tmp_path):
-    """Returns gradients by the released variable names, in the released layout.
+def assert_released_gradients(differentiate, tmp_path):
+    """Compares a loss's gradients with those of a recording, and their global norm.
 
-    They are written in place of the model's weights, and the file says which is which.
+    The gradients are written in place of the model's weights, and the file says which
+    is which: it has the released names and layout.
     """
 
-    def gradients(model, function):
+    def check(model, loss, recorded, section="", zeros=(), norm="global_norm_dense"):
         import tensorflow as tf
 
         variables = model.trainable_variables
         for variable, gradient in zip(
-            variables, differentiate(function, variables), strict=True
+            variables, differentiate(loss, variables), strict=True
         ):
             variable.assign(gradient)
         prefix = weights.save(model, tmp_path / "gradients", format="tf1")
         reader = tf.train.load_checkpoint(str(prefix))
-        return {
+        ours = {
             name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
         }
+        start = f"{section}grad/"
+        expected = {
+            key.removeprefix(start): gradient
+            for key, gradient in recorded.items()
+            if key.startswith(start)
+        }
+        assert expected.keys() <= ours.keys()
+        for name, gradient in expected.items():
+            # What is 0 in exact arithmetic is noise, with no scale of its own.
+            bound = 1e-6 if name.endswith(zeros) else 1e-4 * np.abs(gradient).max()
+            assert np.abs(ours[name] - gradient).max() <= bound, name
+        total = np.sqrt(sum(np.square(gradient).sum() for gradient in ours.values()))
+        assert total == pytest.approx(recorded[f"{section}{norm}"], rel=1e-5)
+        return expected.keys()
 
-    return gradients
+    return check

@@ -286,3 +286,20 @@ def test_norms_run_in_float32(compute_dtype, half_a_digit, arrays):
     assert keras.backend.standardize_dtype(normed.dtype) == "float32"
     expected = norm(arrays(ops.cast(x, "float32")))
     np.testing.assert_allclose(arrays(normed), expected, rtol=half_a_digit, atol=1e-5)
+
+
+def test_embeddings_are_summed_in_float32(tiny, tokens, arrays):
+    batch = tokens()
+    layer = layers.Embeddings(tiny(), dtype="mixed_bfloat16")
+    plain = layers.Embeddings(tiny(), dtype="float32")
+    for one in (layer, plain):
+        one.build()
+    plain.set_weights(layer.get_weights())
+    mixed, exact = (
+        one(batch["input_ids"], batch["segment_ids"]) for one in (layer, plain)
+    )
+    rounded = ops.cast(exact, "bfloat16")
+    assert keras.backend.standardize_dtype(mixed.dtype) == "bfloat16"
+    np.testing.assert_array_equal(
+        arrays(ops.cast(mixed, "float32")), arrays(ops.cast(rounded, "float32"))
+    )
