@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off -c constraints.txt
 
 .PHONY: demo test test-jax lint format clean
 
