@@ -32,7 +32,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "albert_tf needs Python 3.11 to 3.13, and $(PYTHON) is" \
 	       "$$($(PYTHON) --version 2>&1); call make with PYTHON=/path/to/python3.12"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.runtime: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing TensorFlow and the other requirements into $(VENV) (once) ..."

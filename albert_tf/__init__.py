@@ -22,7 +22,10 @@ _HOME = {
     "AlbertSpanLabeler": "models",
     "InputError": "errors",
 }
-_MODULES = ("config", "errors", "heads", "layers", "models", "weights")
+_MODULES = (
+    *("config", "corpus", "errors", "graph_tokenization", "heads", "layers", "models"),
+    *("records", "tokenization", "vocabulary", "weights"),
+)
 
 __all__ = [*_HOME, *_MODULES]
 

@@ -50,7 +50,9 @@ class AlbertConfig:
         classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
             **As released:** fixed at 0.1.
         recompute: "none", or "block" to keep only each block's input for the
-            backward pass and compute the rest again.
+            backward pass and compute the rest again. Gradients are identical in
+            float32; in mixed precision those of shared kernels add up in float32
+            instead of the compute dtype.
 
     Raises:
         InputError: a value of the wrong type or out of range, or a combination that

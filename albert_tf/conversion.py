@@ -27,8 +27,8 @@ class ConversionSettings:
         "or a .keras file."
     )
     output: str = flags.field(
-        "What to write: a checkpoint prefix or folder for tf1, a folder for hf, a "
-        ".keras file for keras."
+        "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
+        "folder, for keras a .keras file."
     )
     output_format: Literal["tf1", "hf", "keras"] = flags.field(
         "Format to write: tf1 is read by the released code, hf by transformers."
@@ -54,6 +54,12 @@ def convert(settings: ConversionSettings) -> None:
         InputError: what `weights.load` and `weights.save` refuse, no configuration, or
             outputs that differ by more than `TOLERANCE`.
     """
+    if not settings.output or Path(settings.output).resolve() == (
+        Path(settings.input).resolve()
+    ):
+        raise InputError(
+            f"output={settings.output!r}: expected another path than input"
+        )
     source = weights.open_source(settings.input)
     config = _config(source, settings.albert_config_file)
     model = weights.model_for(source, config)
@@ -70,8 +76,8 @@ def convert(settings: ConversionSettings) -> None:
     ours = _run(model, tokens)
     again = weights.open_source(written)
     copy = weights.model_for(again, again.config())
-    if type(copy) is not type(model):  # one output unit: regression or choice
-        copy = type(model).from_config(model.get_config())
+    if isinstance(model, models.AlbertMultipleChoice):  # looks like regression
+        copy = models.AlbertMultipleChoice(again.config())
     weights.load(copy, written)
     mask = tokens["input_mask"]
     _compare("read again from what was written", ours, _run(copy, tokens), mask, 0.0)
@@ -124,9 +130,10 @@ def _run_natively(path: Path, format: str, tokens) -> dict[str, np.ndarray]:
     Returns nothing where that program is not installed, or no longer runs (TF1).
     """
     installed = importlib.util.find_spec
-    if format == "hf" and installed("torch") and installed("transformers"):
+    whole = (path / "config.json").exists()
+    if format == "hf" and whole and installed("torch") and installed("transformers"):
         return _run_huggingface(path, tokens)
-    if format == "kerashub" and installed("keras_hub") and path.is_dir():
+    if format == "kerashub" and whole and installed("keras_hub"):
         return _run_kerashub(path, tokens)
     if format == "model_garden" and (path / "saved_model.pb").exists():
         return _run_tf_hub(path, tokens)
@@ -137,9 +144,13 @@ def _run_huggingface(path: Path, tokens) -> dict[str, np.ndarray]:
     import torch
     import transformers
 
-    folder = path if path.is_dir() else path.parent
-    architecture = read_json_object(folder / "config.json")["architectures"][0]
-    model = getattr(transformers, architecture).from_pretrained(folder).eval()
+    config = read_json_object(path / "config.json")
+    architecture = (config.get("architectures") or ["AlbertModel"])[0]
+    transformers.utils.logging.disable_progress_bar()
+    model = getattr(transformers, architecture).from_pretrained(
+        path, dtype=torch.float32
+    )
+    model.eval()
     tensors = {key: torch.tensor(value).long() for key, value in tokens.items()}
     names = {
         "last_hidden_state": "sequence_output",

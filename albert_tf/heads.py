@@ -80,7 +80,7 @@ class MaskedLMHead(ConfiguredLayer):
         narrowed = ops.cast(self.norm(narrowed), self.compute_dtype)  # [B, P, E]
         decoder = ops.transpose(ops.cast(word_table, self.compute_dtype))
         logits = ops.matmul(narrowed, decoder)
-        return ops.cast(logits, "float32") + self.output_bias
+        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
 
 def masked_lm_loss(logits, ids, weights):

@@ -12,6 +12,9 @@ normalisation always run in float32.
 """
 
 import contextlib
+import contextvars
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import keras
 from keras import ops
@@ -88,28 +91,39 @@ ACTIVATIONS = {
 }
 
 
+# The kernels that `cast_once` holds for its thread, by the id of their layer.
+_cast_kernels = contextvars.ContextVar[Mapping](
+    "_cast_kernels", default=MappingProxyType({})
+)
+
+
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, which can cast its kernel once for several calls.
-
-    A shared block is applied L times in one pass. In mixed precision each of them would
-    read the same float32 kernel to cast it, and add up float32 gradients.
-    """
-
-    _cast_kernel = None
+    """Keras's dense layer, whose kernel `cast_once` can cast for several calls."""
 
     @property
     def kernel(self):
-        """The kernel: float32 variable, or its cast within `cast_once`."""
-        return super().kernel if self._cast_kernel is None else self._cast_kernel
+        """The float32 variable, or its cast within `cast_once`."""
+        return _cast_kernels.get().get(id(self), super().kernel)
 
-    @contextlib.contextmanager
-    def cast_once(self):
-        """Within this context every call multiplies with the same cast kernel."""
-        self._cast_kernel = ops.cast(self.kernel, self.compute_dtype)
-        try:
-            yield
-        finally:
-            self._cast_kernel = None
+
+@contextlib.contextmanager
+def cast_once(layers: Iterable[Dense]):
+    """Within this context, each layer multiplies with one cast of its kernel.
+
+    A shared block is applied L times in one pass. In mixed precision each of them would
+    read the same float32 kernel to cast it, and add up float32 gradients. In float32
+    nothing changes.
+    """
+    casts = {
+        id(layer): ops.cast(layer.kernel, layer.compute_dtype)
+        for layer in layers
+        if layer.compute_dtype != layer.variable_dtype
+    }
+    token = _cast_kernels.set(casts)
+    try:
+        yield
+    finally:
+        _cast_kernels.reset(token)
 
 
 def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:

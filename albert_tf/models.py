@@ -1,7 +1,5 @@
 """ALBERT's encoder, and the encoder with each of its heads."""
 
-import contextlib
-
 import keras
 from keras import ops
 
@@ -15,6 +13,7 @@ from albert_tf.layers import (
     DropoutSeeds,
     Embeddings,
     FeedForward,
+    cast_once,
     dense,
 )
 
@@ -89,7 +88,8 @@ class AlbertEncoder(_ConfiguredModel):
         Args:
             inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
                 for padding (without it everything is a token); `segment_ids` (without
-                it all 0). T is at most `max_position_embeddings`.
+                it all 0). T is at most `max_position_embeddings`. Other keys are
+                passed over, so that a whole batch can be given.
             training: whether dropout applies.
 
         Returns:
@@ -98,8 +98,10 @@ class AlbertEncoder(_ConfiguredModel):
             `embedding_output` [B, T, E], before the step from E to H.
 
         Raises:
-            InputError: a length above `max_position_embeddings`.
+            InputError: no `input_ids`, or a length above `max_position_embeddings`.
         """
+        if "input_ids" not in inputs:
+            raise InputError(f"the inputs have no 'input_ids', only {list(inputs)}")
         input_ids = inputs["input_ids"]
         self._check_length(input_ids.shape[1])
         mask = inputs.get("input_mask")
@@ -117,7 +119,7 @@ class AlbertEncoder(_ConfiguredModel):
         embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs = []
-        with self._kernels_cast_once():
+        with cast_once(self._layers_to_cast()):
             for block in self._layers_in_order():
                 block_seeds = [seeds and seeds.next() for _ in range(3)]
                 hidden = block(hidden, mask_scores, seeds=block_seeds)
@@ -137,16 +139,12 @@ class AlbertEncoder(_ConfiguredModel):
             first = self.config.owner(layer, count) * inner
             yield from self.blocks[first : first + inner]
 
-    @contextlib.contextmanager
-    def _kernels_cast_once(self):
-        # A recomputed block differentiates by the variables it finds itself, so a cast
-        # from outside would hide them from it.
-        with contextlib.ExitStack() as stack:
-            if self.config.recompute == "none":
-                for block in self.blocks:
-                    for layer in block.dense_layers():
-                        stack.enter_context(layer.cast_once())
-            yield
+    def _layers_to_cast(self):
+        # A recomputed block finds its gradients by the variables that it reads itself,
+        # so a cast from outside would hide them from it.
+        if self.config.recompute != "none":
+            return []
+        return [layer for block in self.blocks for layer in block.dense_layers()]
 
     def _check_length(self, length):
         longest = self.config.max_position_embeddings

@@ -58,6 +58,23 @@ def test_regression_and_choice_survive_the_check(tmp_path):
     assert weights.open_source(tmp_path / "b").shapes["output_weights"] == (1, 12)
 
 
+@pytest.mark.parametrize("num_labels", [1, 2, 3])
+def test_a_classifier_stays_a_classifier(num_labels, tmp_path, capsys):
+    model = models.AlbertClassifier(CONFIG, num_labels)
+    path = weights.save(model, tmp_path / "model.keras", "keras")
+    conversion.convert(settings(path, tmp_path / "hf", "hf"))
+    assert "AlbertClassifier" in capsys.readouterr().out
+    shapes = weights.open_source(tmp_path / "hf").shapes
+    assert shapes["classifier.weight"] == (num_labels, 12)
+
+
+@pytest.mark.parametrize("output", ["", "{input}"])
+def test_the_input_is_never_overwritten(output, tmp_path):
+    path = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "in", "hf")
+    with pytest.raises(InputError, match="expected another path than input"):
+        conversion.convert(settings(path, output.format(input=path), "hf"))
+
+
 def test_outputs_that_differ_fail_the_check():
     ours = {"logits": np.array([[1.0, 2.0]])}
     theirs = {"logits": np.array([[1.0, 2.5]])}
@@ -77,7 +94,7 @@ def test_outputs_at_padding_are_not_compared():
 
 
 def test_weights_without_a_configuration_ask_for_one(tmp_path):
-    prefix = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "x", "tf1")
+    prefix = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
     (tmp_path / "albert_config.json").unlink()
     with pytest.raises(InputError) as refused:
         conversion.convert(settings(prefix, tmp_path / "out", "hf"))
@@ -107,16 +124,18 @@ def run_script(*arguments):
 
 
 def test_the_script_converts_and_names_mistakes_in_one_line(tmp_path):
-    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "x", "tf1")
+    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
     done = run_script(
-        f"--input={tmp_path}/x", f"--output={tmp_path}/y", "--output_format=keras"
+        f"--input={tmp_path}/ckpt", f"--output={tmp_path}/y", "--output_format=keras"
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
         f"error: {tmp_path}/y: a file of format 'keras' has to end in .keras"
     )
     done = run_script(
-        f"--input={tmp_path}/x", f"--output={tmp_path}/y.keras", "--output_format=keras"
+        f"--input={tmp_path}/ckpt",
+        f"--output={tmp_path}/y.keras",
+        "--output_format=keras",
     )
     assert done.returncode == 0, done.stderr
     assert "checked  read again from what was written" in done.stdout

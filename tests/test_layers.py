@@ -1,5 +1,6 @@
 import inspect
 import math
+import threading
 
 import keras
 import numpy as np
@@ -303,3 +304,25 @@ def test_embeddings_are_summed_in_float32(tiny, tokens, arrays):
     np.testing.assert_array_equal(
         arrays(ops.cast(mixed, "float32")), arrays(ops.cast(rounded, "float32"))
     )
+
+
+def test_kernels_are_cast_once_and_only_for_their_own_thread(tiny):
+    layer = layers.dense(tiny(), 5, "dense", dtype="mixed_bfloat16")
+    layer.build((None, 3))
+    seen = []
+    with layers.cast_once([layer]):
+        assert keras.backend.standardize_dtype(layer.kernel.dtype) == "bfloat16"
+        assert layer.kernel is layer.kernel
+        other = threading.Thread(target=lambda: seen.append(layer.kernel))
+        other.start()
+        other.join()
+    assert seen[0] is layer.kernel
+    assert keras.backend.standardize_dtype(layer.kernel.dtype) == "float32"
+
+
+def test_in_float32_no_kernel_is_cast(tiny):
+    layer = layers.dense(tiny(), 5, "dense", dtype="float32")
+    layer.build((None, 3))
+    variable = layer.kernel
+    with layers.cast_once([layer]):
+        assert layer.kernel is variable

@@ -717,3 +717,15 @@ def test_every_model_is_among_those_tested():
         if issubclass(kind, keras.Model) and not name.startswith("_")
     ]
     assert set(found) == {kind for kind, _ in MODELS.values()}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_pretrainer_runs_in_a_pure_half_precision(dtype, tiny, tokens):
+    outputs = models.AlbertPretrainer(tiny(), dtype=dtype)(tokens())
+    assert keras.backend.standardize_dtype(outputs["mlm_logits"].dtype) == "float32"
+
+
+def test_inputs_without_ids_are_refused(tiny):
+    with pytest.raises(InputError) as refused:
+        models.AlbertEncoder(tiny())({"input_id": np.ones((2, 5), "int32")})
+    assert str(refused.value) == "the inputs have no 'input_ids', only ['input_id']"

@@ -121,7 +121,10 @@ def test_hugging_face_round_trip_is_exact(kind, tmp_path):
 def test_keras_round_trip_is_exact(kind, tmp_path):
     model = randomised(MODELS[kind](CONFIG))
     written = weights.save(model, tmp_path / "model.keras", "keras")
-    copy = MODELS[kind](CONFIG)
+    source = weights.open_source(written)
+    copy = weights.model_for(source, source.config())
+    assert type(copy) is type(model)
+    assert copy.get_config() == model.get_config()
     weights.load(copy, written)
     assert_same(model, copy)
 
@@ -129,7 +132,7 @@ def test_keras_round_trip_is_exact(kind, tmp_path):
 def test_tf1_names_and_layouts_are_the_released_ones(tmp_path):
     config = AlbertConfig(**{**SIZES, "num_hidden_layers": 2}, num_hidden_groups=2)
     model = randomised(models.AlbertPretrainer(config))
-    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
     block = "bert/encoder/transformer/group_{}/inner_group_0/"
     dense = {
         "attention_1/self/query": (12, 12),
@@ -264,7 +267,7 @@ def test_a_folder_with_several_checkpoints_is_refused_by_name(tmp_path):
 
 def test_a_tf1_hub_folder_is_read(tmp_path):
     model = randomised(models.AlbertEncoder(SHARED_CONFIG))
-    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
     hub = tmp_path / "hub"
     write_tf1(
         hub / "variables" / "variables",
@@ -281,13 +284,13 @@ def test_a_tf1_hub_folder_is_read(tmp_path):
 
 def test_optimizer_slots_and_the_step_are_known_and_skipped(tmp_path):
     model = randomised(models.AlbertEncoder(SHARED_CONFIG))
-    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
     slots = {f"{name}/adam_m": tensor for name, tensor in tensors.items()}
     slots |= {f"{name}/adam_v": tensor for name, tensor in tensors.items()}
     slots["global_step"] = np.int64(5)
-    write_tf1(tmp_path / "y", {**tensors, **slots})
+    write_tf1(tmp_path / "other.ckpt", {**tensors, **slots})
     copy = models.AlbertEncoder(SHARED_CONFIG)
-    report = weights.load(copy, tmp_path / "y")
+    report = weights.load(copy, tmp_path / "other.ckpt")
     assert sorted(report.ignored) == sorted(slots)
     assert report.unused == {} and report.missing == {}
     assert_same(model, copy)
@@ -314,25 +317,27 @@ def test_half_precision_safetensors_are_read(tmp_path):
 
 def test_a_missing_weight_is_named_with_its_shape(tmp_path):
     model = models.AlbertPretrainer(SHARED_CONFIG)
-    tensors = tf1_tensors(weights.save(model, tmp_path / "x", "tf1"))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
     del tensors["bert/pooler/dense/bias"]
-    write_tf1(tmp_path / "y", tensors)
+    write_tf1(tmp_path / "other.ckpt", tensors)
     before = values(model)
     with pytest.raises(InputError) as refused:
-        weights.load(model, tmp_path / "y")
+        weights.load(model, tmp_path / "other.ckpt")
     assert str(refused.value) == (
-        f"{tmp_path}/y (tf1) does not fit AlbertPretrainer:\n"
+        f"{tmp_path}/other.ckpt (tf1) does not fit AlbertPretrainer:\n"
         f"  not in the file: encoder.pooler.bias [12]"
     )
     for a, b in zip(before, values(model), strict=True):
         np.testing.assert_array_equal(a, b)
-    report = weights.load(model, tmp_path / "y", allow_missing=["encoder.pooler"])
+    report = weights.load(
+        model, tmp_path / "other.ckpt", allow_missing=["encoder.pooler"]
+    )
     assert report.missing == {"encoder.pooler.bias": (12,)}
 
 
 def test_a_left_over_tensor_is_named_with_its_shape(tmp_path):
     pretrainer = models.AlbertPretrainer(SHARED_CONFIG)
-    written = weights.save(pretrainer, tmp_path / "x", "tf1")
+    written = weights.save(pretrainer, tmp_path / "ckpt", "tf1")
     with pytest.raises(InputError) as refused:
         weights.load(
             models.AlbertPretrainer(SHARED_CONFIG, sentence_head=False), written
@@ -345,7 +350,9 @@ def test_a_left_over_tensor_is_named_with_its_shape(tmp_path):
 
 
 def test_shapes_that_differ_from_the_configuration_are_listed(tmp_path):
-    written = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "x", "tf1")
+    written = weights.save(
+        models.AlbertEncoder(SHARED_CONFIG), tmp_path / "ckpt", "tf1"
+    )
     other = AlbertConfig(**{**SIZES, "vocab_size": 29, "max_position_embeddings": 8})
     with pytest.raises(InputError) as refused:
         weights.load(models.AlbertEncoder(other), written)
@@ -360,7 +367,7 @@ def test_shapes_that_differ_from_the_configuration_are_listed(tmp_path):
 
 def test_only_the_encoder_is_loaded_when_asked(tmp_path, caplog):
     pretrainer = randomised(models.AlbertPretrainer(SHARED_CONFIG))
-    written = weights.save(pretrainer, tmp_path / "x", "tf1")
+    written = weights.save(pretrainer, tmp_path / "ckpt", "tf1")
     classifier = models.AlbertClassifier(SHARED_CONFIG, 5)
     head = np.asarray(classifier.head.output_dense.kernel)
     report = weights.load(classifier, written, only="encoder")
@@ -374,7 +381,7 @@ def test_only_the_encoder_is_loaded_when_asked(tmp_path, caplog):
 
 def test_an_unknown_part_is_refused(tmp_path):
     written = weights.save(
-        models.AlbertPretrainer(SHARED_CONFIG), tmp_path / "x", "tf1"
+        models.AlbertPretrainer(SHARED_CONFIG), tmp_path / "ckpt", "tf1"
     )
     with pytest.raises(InputError) as refused:
         weights.load(models.AlbertPretrainer(SHARED_CONFIG), written, only="decoder")
@@ -386,7 +393,7 @@ def test_an_unknown_part_is_refused(tmp_path):
 
 def test_an_unshared_model_starts_from_a_shared_checkpoint_when_asked(tmp_path):
     shared = randomised(models.AlbertEncoder(SHARED_CONFIG))
-    written = weights.save(shared, tmp_path / "x", "tf1")
+    written = weights.save(shared, tmp_path / "ckpt", "tf1")
     unshared = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="none"))
     with pytest.raises(InputError, match=r"not in the file: encoder\.blocks\.1\."):
         weights.load(unshared, written)
@@ -401,7 +408,7 @@ def test_an_unshared_model_starts_from_a_shared_checkpoint_when_asked(tmp_path):
 def test_half_shared_models_are_written_layer_by_layer(sharing, format, tmp_path):
     config = AlbertConfig(**SIZES, parameter_sharing=sharing)
     model = randomised(models.AlbertEncoder(config))
-    written = weights.save(model, tmp_path / "x", format)
+    written = weights.save(model, tmp_path / "written", format)
     untied = weights.open_source(written).config()
     assert (untied.num_hidden_groups, untied.parameter_sharing) == (4, "all")
     plain = models.AlbertEncoder(untied)
@@ -421,7 +428,7 @@ def test_layers_that_differ_cannot_be_loaded_as_shared(tmp_path):
     unshared = randomised(
         models.AlbertEncoder(AlbertConfig(**SIZES, num_hidden_groups=4))
     )
-    written = weights.save(unshared, tmp_path / "x", "tf1")
+    written = weights.save(unshared, tmp_path / "ckpt", "tf1")
     half = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="attention"))
     before = values(half)
     with pytest.raises(InputError, match="same values as in the layers it is shared"):
@@ -444,6 +451,99 @@ def test_no_projection_becomes_the_identity_for_hugging_face(tmp_path):
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
     with pytest.raises(InputError, match="expected the identity, because embedding_"):
         weights.load(models.AlbertEncoder(config), folder)
+
+
+def test_only_the_encoder_is_still_strict_about_the_encoder(tmp_path):
+    config = AlbertConfig(**SIZES, num_hidden_groups=4)
+    written = weights.save(models.AlbertPretrainer(config), tmp_path / "ckpt", "tf1")
+    with pytest.raises(InputError, match="group_3") as refused:
+        weights.load(models.AlbertEncoder(SHARED_CONFIG), written, only="encoder")
+    assert "cls/" not in str(refused.value)
+
+
+def test_what_may_be_missing_can_be_one_string_but_not_a_typo(tmp_path):
+    written = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "tf1")
+    model = models.AlbertPretrainer(SHARED_CONFIG)
+    with pytest.raises(InputError, match=r"not in the file: masked_lm\.norm\.gamma"):
+        weights.load(model, written, allow_missing="masked_lm.transform")
+    with pytest.raises(InputError) as refused:
+        weights.load(model, written, allow_missing="maskedlm")
+    assert str(refused.value) == "allow_missing='maskedlm': no weight begins so"
+    weights.load(model, written, allow_missing=["masked_lm", "sentence"])
+
+
+@pytest.mark.parametrize("path", ["folder", "hf", "model.keras"])
+def test_every_format_can_start_own_layers_from_shared_ones(path, tmp_path):
+    format = {"folder": "tf1", "hf": "hf", "model.keras": "keras"}[path]
+    config = AlbertConfig(**SIZES, inner_group_num=2)
+    shared = randomised(models.AlbertEncoder(config))
+    written = weights.save(shared, tmp_path / path, format)
+    own = AlbertConfig(**SIZES, inner_group_num=2, num_hidden_groups=4)
+    model = models.AlbertEncoder(own)
+    weights.load(model, written, init_from_group0=True)
+    for place, block in enumerate(model.blocks):
+        np.testing.assert_array_equal(
+            np.asarray(block.attention.key.kernel),
+            np.asarray(shared.blocks[place % 2].attention.key.kernel),
+        )
+
+
+def test_a_model_of_another_package_is_refused(tmp_path):
+    written = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "tf1")
+    with pytest.raises(InputError, match="Sequential is not a model of this package"):
+        weights.load(keras.Sequential([keras.layers.Dense(3)]), written)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05: expected 1e-12"),
+        (
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type='relative_key': expected 'absolute'",
+        ),
+        ({"hidden_size": "12"}, "hidden_size='12': expected an integer of at least 1"),
+        (
+            {"hidden_act": ["gelu"]},
+            "model_type='albert' with hidden_act=\"['gelu']\": expected 'albert' with "
+            "one of gelu_new, gelu_pytorch_tanh, gelu, relu, tanh, linear",
+        ),
+    ],
+)
+def test_hugging_face_settings_that_no_model_here_has(changes, message, tmp_path):
+    folder = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "hf")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, **changes}))
+    with pytest.raises(InputError) as refused:
+        weights.open_source(folder).config()
+    assert str(refused.value) == f"{folder}/config.json: {message}"
+
+
+def test_an_incomplete_kerashub_configuration(tmp_path):
+    from albert_tf.weights import reading
+
+    path = tmp_path / "config.json"
+    for config in (None, {"vocabulary_size": 23}):
+        path.write_text(json.dumps({"class_name": "AlbertBackbone", "config": config}))
+        with pytest.raises(InputError, match="incomplete configuration"):
+            reading._kerashub_config(path)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+def test_files_with_changed_bytes_are_refused_in_one_line(name, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    whole = (tmp_path / name).read_bytes()
+    for share in (0.3, 0.5, 0.7):
+        at = int(len(whole) * share)
+        (tmp_path / name).write_bytes(
+            whole[:at]
+            + bytes(b ^ 0xFF for b in whole[at : at + 400])
+            + whole[at + 400 :]
+        )
+        with pytest.raises(InputError):
+            weights.open_source(tmp_path / name)
 
 
 # --- bad paths and damaged files ---
@@ -473,15 +573,15 @@ def test_a_pickle_is_never_read(tmp_path):
 def test_a_truncated_checkpoint_is_named(tmp_path):
     model = models.AlbertEncoder(SHARED_CONFIG)
     before = values(model)
-    written = weights.save(model, tmp_path / "x", "tf1")
-    data = tmp_path / "x.data-00000-of-00001"
+    written = weights.save(model, tmp_path / "ckpt", "tf1")
+    data = tmp_path / "ckpt.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged or cut short") as refused:
         weights.load(model, written)
     assert "\n" not in str(refused.value)
     for a, b in zip(before, values(model), strict=True):
         np.testing.assert_array_equal(a, b)
-    index = tmp_path / "x.index"
+    index = tmp_path / "ckpt.index"
     index.write_bytes(index.read_bytes()[:-30])
     with pytest.raises(InputError, match="not a readable checkpoint"):
         weights.load(model, written)
@@ -536,7 +636,7 @@ def test_an_unknown_format_is_refused(tmp_path):
 
 def test_a_keras_file_has_to_be_called_so(tmp_path):
     with pytest.raises(InputError, match=r"has to end in \.keras"):
-        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "x", "keras")
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "ckpt", "keras")
 
 
 # --- the other programs ---

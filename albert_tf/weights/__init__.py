@@ -5,7 +5,6 @@ Nothing is ever unpickled.
 
 import dataclasses
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,14 @@ import numpy as np
 from albert_tf import models
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.weights.names import HEADS, Target, expand, listed, tensor_name
+from albert_tf.weights.names import (
+    HEADS,
+    OF_ENCODER,
+    Target,
+    expand,
+    listed,
+    tensor_name,
+)
 from albert_tf.weights.reading import Source, open_source
 from albert_tf.weights.writing import save
 
@@ -47,7 +53,7 @@ def load(
     path: str | Path,
     *,
     only: str | Sequence[str] | None = None,
-    allow_missing: Sequence[str] = (),
+    allow_missing: str | Sequence[str] = (),
     init_from_group0: bool = False,
 ) -> Report:
     """Sets a model's weights from a file or folder, whose format it finds out.
@@ -58,8 +64,8 @@ def load(
             folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
             `.safetensors` file, a KerasHub preset folder or its weights file, or a
             `.keras` file of this package.
-        only: parts of the model to load, such as "encoder"; the rest of the model and
-            of the file is left alone.
+        only: parts of the model to load, such as "encoder"; the other parts of the
+            model and of the file are left alone.
         allow_missing: beginnings of our names that may be absent from the file, such
             as "encoder.pooler" for Hugging Face's question answering models.
         init_from_group0: where the file has no group g, take its group 0: starts a
@@ -76,10 +82,16 @@ def load(
             shape that differs. The message lists every one with its shape.
     """
     source = open_source(path)
+    only = (only,) if isinstance(only, str) else only
+    allowed = (
+        (allow_missing,) if isinstance(allow_missing, str) else tuple(allow_missing)
+    )
     targets = _wanted(model, source.format, only)
+    for beginning in allowed:
+        if not any(target.ours.startswith(beginning) for target in targets):
+            raise InputError(f"allow_missing={beginning!r}: no weight begins so")
     names = {
-        target: _find(target.name, source.shapes, init_from_group0)
-        for target in targets
+        target: _find(target, source.shapes, init_from_group0) for target in targets
     }
     missing = {t.ours: t.shape for t, name in names.items() if name is None}
     used = set(names.values())
@@ -89,9 +101,14 @@ def load(
         missing={
             name: shape
             for name, shape in missing.items()
-            if not name.startswith(tuple(allow_missing))
+            if not name.startswith(allowed)
         },
-        unused=unused if only is None else {},
+        unused={
+            name: shape
+            for name, shape in unused.items()
+            if only is None
+            or ("encoder" in only and OF_ENCODER[source.format].match(name))
+        },
         differing={
             name: (source.shapes[name], target.shape)
             for target, name in names.items()
@@ -112,8 +129,11 @@ def load(
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """Creates the model whose head is in a file: the weights are not loaded.
 
-    A single output unit is taken for regression; multiple choice looks the same.
+    Formats other than this package's own do not say: a single output unit is taken for
+    regression, though multiple choice looks the same.
     """
+    if source.fresh_model is not None:
+        return source.fresh_model()
 
     def shape_of(row):
         name = tensor_name(row, row.ours, source.format, "kernel")
@@ -132,12 +152,11 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     return models.AlbertEncoder(config)
 
 
-def _wanted(model, format: str, only: str | Sequence[str] | None) -> list[Target]:
+def _wanted(model, format: str, only: Sequence[str] | None) -> list[Target]:
     """Lists the targets of some parts of a model; None means all."""
     targets = expand(model, format)
     if only is None:
         return targets
-    only = (only,) if isinstance(only, str) else tuple(only)
     parts = {target.ours.split(".")[0] for target in targets}
     for part in only:
         if part not in parts:
@@ -148,13 +167,12 @@ def _wanted(model, format: str, only: str | Sequence[str] | None) -> list[Target
     return [target for target in targets if target.ours.split(".")[0] in only]
 
 
-def _find(name: str | None, shapes, init_from_group0: bool) -> str | None:
+def _find(target: Target, shapes, init_from_group0: bool) -> str | None:
     """Returns the name under which a file has a tensor, None if it has not."""
-    if name in shapes:
-        return name
-    if name is not None and init_from_group0:
-        shared = re.sub(r"(group_|albert_layer_groups\.)\d+", r"\g<1>0", name, count=1)
-        return shared if shared in shapes else None
+    if target.name in shapes:
+        return target.name
+    if init_from_group0 and target.group0 in shapes:
+        return target.group0
     return None
 
 

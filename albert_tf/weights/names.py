@@ -14,6 +14,7 @@ import numpy as np
 
 from albert_tf import models
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +141,15 @@ LEAVES = {
 }
 # fmt: on
 
+# How the names of the encoder's tensors begin.
+OF_ENCODER = {
+    "tf1": re.compile("bert/"),
+    "hf": re.compile(r"albert\."),
+    "kerashub": re.compile("layers/"),
+    "model_garden": re.compile("(?!cls/)"),
+    "keras": re.compile(r"encoder\."),
+}
+
 # Tensors of a file that are no weights of a model.
 IGNORED = {
     # Slots of both released optimizers, and the number of updates.
@@ -159,6 +169,7 @@ class Target:
     Attributes:
         ours: our name, an attribute path.
         name: the tensor's name in the format, None if the format has no such module.
+        group0: the name of the same tensor of group 0.
         variable: the model's variable, or a constant where the format has a tensor
             that the model does without.
         shape: the tensor's shape in the format.
@@ -167,6 +178,7 @@ class Target:
 
     ours: str
     name: str | None
+    group0: str | None
     variable: Any
     shape: tuple[int, ...]
     transposed: bool
@@ -183,6 +195,11 @@ class Target:
 
 def expand(model, format: str) -> list[Target]:
     """Lists every tensor that a format has, or should have, for a model."""
+    if type(model).__name__ not in HEADS:
+        raise InputError(
+            f"{type(model).__name__} is not a model of this package; expected one of "
+            f"{', '.join(HEADS)}"
+        )
     config = model.config
     count = max(config.num_attentions, config.num_feed_forwards)
     targets = []
@@ -192,11 +209,15 @@ def expand(model, format: str) -> list[Target]:
             ours = row.ours.format(b=b)
             group, inner = divmod(b, config.inner_group_num)
             for leaf, variable in _parts(model, ours, row.kind, format):
-                name = tensor_name(row, ours, format, leaf, g=group, i=inner, b=b)
-                layout = _layout(format, row.kind, leaf, variable.shape, config)
-                targets.append(
-                    Target(ours + LEAVES["keras"][leaf], name, variable, *layout)
+                names = (
+                    tensor_name(row, ours, format, leaf, g=group, i=inner, b=b),
+                    tensor_name(
+                        row, row.ours.format(b=inner), format, leaf, i=inner, b=inner
+                    ),
                 )
+                layout = _layout(format, row.kind, leaf, variable.shape, config)
+                own = ours + LEAVES["keras"][leaf]
+                targets.append(Target(own, *names, variable, *layout))
     return targets
 
 

@@ -2,8 +2,11 @@
 
 import dataclasses
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -35,6 +38,8 @@ class Source:
         read: returns one tensor by name, numpy.
         config: returns the configuration found beside the weights; raises InputError
             if there is none.
+        fresh_model: returns a new model of the kind that was saved, where the format
+            says which; else None.
     """
 
     format: str
@@ -43,6 +48,7 @@ class Source:
     ignored: tuple[str, ...]
     read: Callable[[str], np.ndarray]
     config: Callable[[], AlbertConfig]
+    fresh_model: Callable[[], keras.Model] | None = None
 
 
 def open_source(path: str | Path) -> Source:
@@ -106,7 +112,7 @@ def _open_folder(folder: Path) -> Source:
 def _checkpoint_in(folder: Path) -> str:
     """Returns the prefix of a folder's checkpoint: the named, best or only one."""
     if (folder / "checkpoint").exists():
-        text = (folder / "checkpoint").read_text(encoding="utf-8")
+        text = (folder / "checkpoint").read_text(encoding="utf-8", errors="replace")
         named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
         if named:
             # The folder may have moved since: only the last part of the path counts.
@@ -215,18 +221,26 @@ def _open_safetensors(path: Path) -> Source:
     )
 
 
+# What Hugging Face lets vary and the released model does not.
+_HF_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+
+
 def _hf_config(path: Path) -> AlbertConfig:
     values = read_json_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
     known = {key: value for key, value in values.items() if key in keys}
-    activation = values.get("hidden_act", "gelu_new")
+    activation = str(values.get("hidden_act", "gelu_new"))
     if values.get("model_type") != "albert" or activation not in HF_ACTIVATIONS:
         raise InputError(
             f"{path}: model_type={values.get('model_type')!r} with hidden_act="
             f"{activation!r}: expected 'albert' with one of "
             f"{', '.join(HF_ACTIVATIONS)}"
         )
-    return AlbertConfig.from_dict({**known, "hidden_act": HF_ACTIVATIONS[activation]})
+    for key, expected in _HF_FIXED.items():
+        if values.get(key, expected) != expected:
+            raise InputError(f"{path}: {key}={values[key]!r}: expected {expected!r}")
+    known["hidden_act"] = HF_ACTIVATIONS[activation]
+    return _config_of(path, lambda: AlbertConfig.from_dict(known))
 
 
 def _open_kerashub(path: Path) -> Source:
@@ -236,12 +250,7 @@ def _open_kerashub(path: Path) -> Source:
     tensors = {}
 
     def collect(file: Path, prefix: str):
-        try:
-            opened = h5py.File(file, "r")
-        except OSError as error:
-            raise InputError(
-                f"{file}: not a readable HDF5 file: {_first_line(error)}"
-            ) from None
+        opened = h5py.File(file, "r")
 
         def visit(name, item):
             if isinstance(item, h5py.Dataset):
@@ -253,9 +262,14 @@ def _open_kerashub(path: Path) -> Source:
 
         opened.visititems(visit)
 
-    collect(path, "")
-    if path.with_name("task.weights.h5").exists():
-        collect(path.with_name("task.weights.h5"), "task/")
+    try:
+        collect(path, "")
+        if path.with_name("task.weights.h5").exists():
+            collect(path.with_name("task.weights.h5"), "task/")
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"{path}: not a readable HDF5 file: {_first_line(error)}"
+        ) from None
     if "layers/reversible_embedding/vars/0" not in shapes:
         raise InputError(
             f"{path}: not the weights of a KerasHub ALBERT backbone; what Keras's "
@@ -272,31 +286,51 @@ def _open_kerashub(path: Path) -> Source:
 
 def _kerashub_config(path: Path) -> AlbertConfig:
     values = read_json_object(path)
-    config = values.get("config", {})
+    config: Any = values.get("config")
     if not str(values.get("class_name")).startswith("Albert"):
         raise InputError(
             f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
         )
-    return AlbertConfig(
-        vocab_size=config["vocabulary_size"],
-        embedding_size=config["embedding_dim"],
-        hidden_size=config["hidden_dim"],
-        num_hidden_layers=config["num_layers"],
-        num_hidden_groups=config["num_groups"],
-        num_attention_heads=config["num_heads"],
-        intermediate_size=config["intermediate_dim"],
-        inner_group_num=config["num_inner_repetitions"],
-        hidden_dropout_prob=config["dropout"],
-        attention_probs_dropout_prob=config["dropout"],
-        max_position_embeddings=config["max_sequence_length"],
-        type_vocab_size=config["num_segments"],
+    return _config_of(
+        path,
+        lambda: AlbertConfig(
+            vocab_size=config["vocabulary_size"],
+            embedding_size=config["embedding_dim"],
+            hidden_size=config["hidden_dim"],
+            num_hidden_layers=config["num_layers"],
+            num_hidden_groups=config["num_groups"],
+            num_attention_heads=config["num_heads"],
+            intermediate_size=config["intermediate_dim"],
+            inner_group_num=config["num_inner_repetitions"],
+            hidden_dropout_prob=config["dropout"],
+            attention_probs_dropout_prob=config["dropout"],
+            max_position_embeddings=config["max_sequence_length"],
+            type_vocab_size=config["num_segments"],
+        ),
     )
+
+
+def _config_of(path: Path, make: Callable[[], AlbertConfig]) -> AlbertConfig:
+    """Returns a configuration made of a file's values, naming the file in mistakes."""
+    try:
+        return make()
+    except InputError as mistake:
+        raise InputError(f"{path}: {mistake}") from None
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: incomplete configuration: {error!r}") from None
+
+
+# What Keras raises on files that are cut short or changed, beside its own ValueError.
+_DAMAGED_KERAS = (
+    *(ValueError, OSError, KeyError, TypeError, RuntimeError, EOFError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 def _open_keras(path: Path) -> Source:
     try:
         model = keras.models.load_model(path, compile=False)
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except _DAMAGED_KERAS as error:
         raise InputError(
             f"{path}: not a readable .keras file: {_first_line(error)}"
         ) from None
@@ -306,12 +340,15 @@ def _open_keras(path: Path) -> Source:
             f"{', '.join(HEADS)}"
         )
     targets = {target.name: target for target in expand(model, "keras")}
-    return _source(
+    source = _source(
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},
         lambda name: targets[name].to_theirs(),
         lambda: model.config,
+    )
+    return dataclasses.replace(
+        source, fresh_model=lambda: type(model).from_config(model.get_config())
     )
 
 
@@ -323,4 +360,4 @@ _OPENERS = {
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return (str(error).strip().splitlines() or [repr(error)])[0]

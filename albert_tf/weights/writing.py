@@ -23,9 +23,9 @@ def save(model: keras.Model, path: str | Path, format: str) -> Path:
 
     Args:
         model: one of the models of `albert_tf.models`.
-        path: for "tf1" the checkpoint's prefix, or a folder (one that exists, or a
-            name that ends in "/"), which gets `model.ckpt-best` and
-            `albert_config.json`. For "hf" a folder, which gets `model.safetensors`
+        path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
+            `albert_config.json`; or the checkpoint's prefix, if its last part has
+            "ckpt" in it. For "hf" a folder, which gets `model.safetensors`
             and `config.json`. For "keras" a file that ends in `.keras`.
         format: "tf1" (for the released code), "hf" (for `transformers`), "keras".
 
@@ -72,10 +72,10 @@ def _save_tf1(model, path: str | Path) -> Path:
     import tensorflow as tf
 
     folder = Path(path)
-    if folder.is_dir() or str(path).endswith("/"):
-        prefix = folder / "model.ckpt-best"
-    else:
+    if "ckpt" in folder.name and not folder.is_dir():
         prefix, folder = folder, folder.parent
+    else:
+        prefix = folder / "model.ckpt-best"
     tensors = _collected(model, "tf1")
     with _new_folder(folder) as new:
         tf.raw_ops.SaveV2(
