@@ -685,20 +685,24 @@ def test_hugging_face_runs_what_is_written(kind, tmp_path):
         assert max_difference(outputs[key].numpy(), ours[own]) < 2e-5, key
 
 
-def test_kerashub_presets_load_with_equal_outputs(tmp_path):
+def kerashub_backbone(**more):
     keras_hub = pytest.importorskip("keras_hub")
-    backbone = keras_hub.models.AlbertBackbone(
+    return keras_hub.models.AlbertBackbone(
         vocabulary_size=23,
         num_layers=4,
-        num_groups=2,
-        num_inner_repetitions=2,
         num_heads=3,
         embedding_dim=6,
         hidden_dim=12,
         intermediate_dim=20,
         dropout=0.0,
         max_sequence_length=9,
+        **more,
     )
+
+
+def test_kerashub_presets_load_with_equal_outputs(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = kerashub_backbone(num_groups=2, num_inner_repetitions=2)
     classifier = randomised(
         keras_hub.models.AlbertTextClassifier(
             backbone, num_classes=5, preprocessor=None
@@ -728,16 +732,7 @@ def test_kerashub_presets_load_with_equal_outputs(tmp_path):
 
 def test_kerashub_masked_lm_head_loads_with_equal_outputs(tmp_path):
     keras_hub = pytest.importorskip("keras_hub")
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=23,
-        num_layers=4,
-        num_heads=3,
-        embedding_dim=6,
-        hidden_dim=12,
-        intermediate_dim=20,
-        dropout=0.0,
-        max_sequence_length=9,
-    )
+    backbone = kerashub_backbone()
     task = randomised(keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None))
     # KerasHub's head normalises with 1e-5, not with the released 1e-12.
     task.get_layer("mlm_head")._intermediate_layer_norm.epsilon = 1e-12
@@ -798,16 +793,7 @@ def test_model_garden_checkpoints_load_with_equal_outputs(tmp_path):
 
 
 def test_heads_that_split_differently_do_not_load_silently(tmp_path):
-    keras_hub = pytest.importorskip("keras_hub")
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=23,
-        num_layers=4,
-        num_heads=3,
-        embedding_dim=6,
-        hidden_dim=12,
-        intermediate_dim=20,
-        max_sequence_length=9,
-    )
+    backbone = kerashub_backbone()
     backbone.save_to_preset(str(tmp_path))
     other = models.AlbertEncoder(AlbertConfig(**{**SIZES, "num_attention_heads": 4}))
     with pytest.raises(
