@@ -45,15 +45,16 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
             Beam is not installed.
     """
     files.beam_file_systems()
-    import apache_beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     sizes = text.find_files(config.input_file)
     description = manifest.path_for(config.base_of("train"))
     identity = manifest.identity(config, local.vocabulary(config), sizes)
     if manifest.is_finished(description, identity):
         log.write(f"{description}: nothing to do, its files are complete\n")
         return description
+    files.check_outputs(config.targets, sizes)
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     options = PipelineOptions([f"--runner={config.runner}", *config.runner_options])
     try:
         with apache_beam.Pipeline(options=options) as pipeline:

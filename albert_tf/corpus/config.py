@@ -6,6 +6,7 @@ import re
 from typing import Literal
 
 from albert_tf import flags
+from albert_tf.corpus import files
 from albert_tf.errors import InputError
 
 _SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
@@ -121,9 +122,9 @@ class CorpusConfig:
             raise InputError(
                 f"--runner_options={','.join(self.runner_options)}: expected --runner"
             )
-        files = self.output_files
-        for path in files:
-            if files.count(path) > 1:
+        paths = self.output_files
+        for path in paths:
+            if paths.count(path) > 1:
                 raise InputError(f"--output_file: {path} is named twice")
 
     def _check_ranges(self) -> None:
@@ -156,19 +157,19 @@ class CorpusConfig:
     @property
     def output_files(self) -> list[str]:
         """Every training file to make, name@N written out."""
-        files = []
+        paths = []
         for name in self.output_file:
             sharded = _SHARDED.fullmatch(name)
             if sharded is None:
-                files.append(name)
+                paths.append(name)
                 continue
             base, count = sharded["base"], int(sharded["count"])
             if not 1 <= count <= 99_999:
                 raise InputError(
                     f"--output_file={name}: expected 1 to 99999 files after the @"
                 )
-            files += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
-        return files
+            paths += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
+        return paths
 
     def base_of(self, subset: Subset) -> str:
         """The first output name without @N, `.eval` added for the held-out documents.
@@ -183,6 +184,13 @@ class CorpusConfig:
     def files_of(self, subset: Subset) -> list[str]:
         """The files to make of the training documents or the held-out ones."""
         return self.output_files if subset == "train" else [self.base_of("eval")]
+
+    @property
+    def targets(self) -> list[str]:
+        """Every file that a run writes: records first, then the descriptions."""
+        subsets: list[Subset] = ["train", "eval"] if self.eval_fraction else ["train"]
+        paths = [path for subset in subsets for path in self.files_of(subset)]
+        return paths + [files.description_of(self.base_of(name)) for name in subsets]
 
     @property
     def takes_other_documents(self) -> bool:

@@ -138,10 +138,7 @@ def _read_groups(
 @contextlib.contextmanager
 def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
-    for target in [*config.output_files, *config.files_of("eval")]:
-        _check_output(target)
-        if target in wanted["input"]:
-            raise InputError(f"--output_file: {target} is an input file, too")
+    files.check_outputs(config.targets, wanted["input"])
     work.mkdir(exist_ok=True)
     with open(work / "lock", "w") as lock:
         try:
@@ -157,20 +154,6 @@ def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
         else:
             manifest.write(settings, wanted)
         yield
-
-
-def _check_output(target: str) -> None:
-    folder = os.path.dirname(target) or "."
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{target}: its folder cannot be made: {error.strerror}"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{target}: its folder cannot be written")
-    if os.path.isdir(target):
-        raise InputError(f"{target}: is a folder; expected the name of a file")
 
 
 class _Run:

@@ -2,13 +2,12 @@
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import records
-from albert_tf.corpus import examples
+from albert_tf.corpus import examples, files
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
@@ -22,12 +21,11 @@ _COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
 )
-_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
 def path_for(record_file: str) -> str:
     """Returns where the description of a record file is, or would be."""
-    return f"{_SHARD.sub('', record_file)}.json"
+    return files.description_of(record_file)
 
 
 def of(record_file: str) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from albert_tf.corpus import plan, store, text
+from albert_tf.corpus import files, plan, store, text
 from albert_tf.errors import InputError
 
 
@@ -45,3 +45,26 @@ def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
     assert str(error.value) == (
         "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
     )
+
+
+def test_outputs_are_checked_before_beam_starts(make, monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "beam_file_systems", lambda: None)
+    path = tmp_path / "x"
+    path.write_text("one two\n")
+    changes = {"input_file": (str(path),), "runner": "DirectRunner"}
+    with pytest.raises(InputError) as error:
+        make(output_file=(str(path),), **changes)
+    assert str(error.value) == f"--output_file: {path} is an input file, too"
+    with pytest.raises(InputError) as error:
+        make(output_file=(f"{path}/y",), **changes)
+    assert str(error.value) == f"{path}/y: its folder cannot be made: File exists"
+    assert path.read_text() == "one two\n"
+
+
+def test_remote_outputs_are_not_looked_for_on_this_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files.check_outputs(["gs://bucket/x"], ["gs://bucket/y"])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError) as error:
+        files.check_outputs(["gs://bucket/x"], ["gs://bucket/x"])
+    assert str(error.value) == "--output_file: gs://bucket/x is an input file, too"

@@ -440,6 +440,9 @@ def test_an_input_file_is_never_written_over(make, tmp_path):
     with pytest.raises(InputError) as error:
         make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/x",))
     assert str(error.value) == f"--output_file: {tmp_path}/x is an input file, too"
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/./x",))
+    assert str(error.value) == f"--output_file: {tmp_path}/./x is an input file, too"
 
 
 def test_a_compressed_run_holds_the_same_records(make):
