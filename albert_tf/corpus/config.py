@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+from collections import Counter
 from typing import Literal
 
 from albert_tf import flags
@@ -122,10 +123,20 @@ class CorpusConfig:
             raise InputError(
                 f"--runner_options={','.join(self.runner_options)}: expected --runner"
             )
-        paths = self.output_files
-        for path in paths:
-            if paths.count(path) > 1:
+        self._check_targets()
+
+    def _check_targets(self) -> None:
+        named = Counter(map(os.path.normpath, self.output_files))
+        written = Counter(map(os.path.normpath, self.targets))
+        for path in self.output_files:
+            if named[os.path.normpath(path)] > 1:
                 raise InputError(f"--output_file: {path} is named twice")
+        for path in self.targets:
+            if written[os.path.normpath(path)] > 1:
+                raise InputError(
+                    f"--output_file: {path} would be written twice; the names of "
+                    f"descriptions end in .json and held-out files have .eval in theirs"
+                )
 
     def _check_ranges(self) -> None:
         lowest = {

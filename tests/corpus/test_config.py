@@ -3,6 +3,11 @@ import pytest
 from albert_tf.corpus.config import CorpusConfig
 from albert_tf.errors import InputError
 
+TWICE = (
+    "--output_file: {} would be written twice; the names of descriptions end in .json "
+    "and held-out files have .eval in theirs"
+)
+
 
 def settings(**changes):
     values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
@@ -14,6 +19,10 @@ def test_shards_are_written_out_and_the_eval_file_has_its_own_name():
     shards = [f"d/x.tfrecord-0000{i}-of-00003" for i in range(3)]
     assert config.files_of("train") == [*shards, "z"]
     assert config.files_of("eval") == ["d/x.eval.tfrecord"]
+
+
+def test_a_name_of_a_held_out_file_is_free_where_none_is_held_out():
+    assert settings(output_file=("a", "a.eval")).targets == ["a", "a.eval", "a.json"]
 
 
 def test_predictions_follow_the_length_except_in_the_release():
@@ -56,6 +65,16 @@ def test_equal_records_have_equal_settings_wherever_they_are_made():
         ({"input_file": ()}, "--input_file: expected at least one file, got none"),
         ({"output_file": ("",)}, "--output_file: expected at least one file, got none"),
         ({"output_file": ("y", "y")}, "--output_file: y is named twice"),
+        ({"output_file": ("y", "./y")}, "--output_file: y is named twice"),
+        ({"output_file": ("a", "a.json")}, TWICE.format("a.json")),
+        (
+            {"output_file": ("a", "b@2", "a.eval"), "eval_fraction": 0.1},
+            TWICE.format("a.eval"),
+        ),
+        (
+            {"output_file": ("a", "a.eval.json"), "eval_fraction": 0.1},
+            TWICE.format("a.eval.json"),
+        ),
         (
             {"output_file": ("y@0",)},
             "--output_file=y@0: expected 1 to 99999 files after the @",
