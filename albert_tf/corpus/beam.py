@@ -19,7 +19,7 @@ from albert_tf.corpus import examples, files, local, manifest, plan, store, text
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
-_FAILURE = re.compile(r"InputError: (.*?)(?: \[while running|\n|$)")
+_FAILURE = re.compile(r"(?:Input|Text)Error: (.*?)(?: \[while running|\n|$)")
 _GROUP, _NOTE, _COUNTS, _FILE = "group", "note", "counts", "file"
 
 GroupKey = tuple[int, int]

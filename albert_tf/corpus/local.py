@@ -24,6 +24,7 @@ from albert_tf.corpus.workers import Progress, Workers, own_memory
 from albert_tf.errors import InputError
 
 _COPY_BYTES = 1 << 20
+_SETTINGS = "settings.json"
 # Less text than this, times its duplicates, is done before another process has started.
 _BYTES_PER_WORKER = 4 << 20
 
@@ -42,9 +43,15 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     else:
         useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER
         workers = Workers(min(config.workers, useful))
-        with _claimed(work, config, identity), workers:
-            _Run(config, sizes, identity, work, workers, log).run()
-    shutil.rmtree(work, ignore_errors=True)
+        with _claimed(work, config, identity):
+            try:
+                with workers:
+                    _Run(config, sizes, identity, work, workers, log).run()
+            except text.TextError:
+                # Once the text is mended, or the settings are, nothing here is of use.
+                _remove(work)
+                raise
+    _remove(work)
     return description
 
 
@@ -147,13 +154,23 @@ def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
             raise InputError(f"{work}: another run is at work here") from error
         modified = {path: files.modified(path) for path in wanted["input"]}
         wanted = wanted | {"modified": modified}
-        settings = str(work / "settings.json")
+        settings = str(work / _SETTINGS)
         noted = manifest.read(settings)
         if noted:
             manifest.check_same(str(work), noted, wanted)
         else:
             manifest.write(settings, wanted)
         yield
+
+
+def _remove(work: Path) -> None:
+    """Removes the folder of unfinished files; its settings first.
+
+    What a kill leaves of it then belongs to no run, and the next one starts anew.
+    """
+    with contextlib.suppress(OSError):
+        (work / _SETTINGS).unlink()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 class _Run:
@@ -187,12 +204,7 @@ class _Run:
     def run(self) -> None:
         """Does all steps, or those that an earlier run has left to do."""
         read = Counter(empty_files=list(self.sizes.values()).count(0))
-        try:
-            groups = self._tokenize(read)
-        except InputError:
-            # Once the text is mended, what was tokenized before is of no use.
-            shutil.rmtree(self.work, ignore_errors=True)
-            raise
+        groups = self._tokenize(read)
         for warning in plan.check_input(read, self.config):
             self.log.write(f"warning: {warning}\n")
         # The training files come last: their description says that all is done.
@@ -215,7 +227,7 @@ class _Run:
         for note in self._each(todo.subset, todo.unit_count, make_unit, jobs):
             made.update(note["counts"])
         if not made["instances"]:
-            raise InputError(
+            raise text.TextError(
                 f"no instance could be made: all {made['dropped_segments']} segments "
                 f"are single words; expected sentences"
             )

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from albert_tf.corpus import files, plan, store, text
+from albert_tf.corpus import beam, files, plan, store, text
 from albert_tf.errors import InputError
 
 
@@ -36,6 +36,13 @@ def test_a_mistake_on_beam_is_one_line(make, tmp_path):
         f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --replace_invalid_utf8 "
         f"would go on"
     )
+
+
+@pytest.mark.parametrize("kind", [InputError, text.TextError])
+def test_a_workers_mistake_is_found_in_the_text_of_a_runners_exception(kind):
+    name = f"{kind.__module__}.{kind.__name__}"
+    found = beam._FAILURE.search(f"RuntimeError: {name}: x: line 2 [while running 'T']")
+    assert found[1] == "x: line 2"
 
 
 def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):

@@ -371,6 +371,56 @@ def test_text_that_was_mended_is_read_again(make, tmp_path):
     assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 2
 
 
+def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
+    (tmp_path / "x").write_text("one two\nthree four\n")
+    changes = {"input_file": (f"{tmp_path}/x",)}
+    with pytest.raises(InputError) as error:
+        make(eval_fraction=0.999, **changes)
+    assert str(error.value) == (
+        "--eval_fraction=0.999: no document is left to train on; the input has 1"
+    )
+    assert not list((tmp_path / "run").iterdir())
+    assert len(contents(make(**changes))) == 2
+
+
+@pytest.mark.parametrize("cause", ["killed worker", "full disk"])
+def test_what_is_tokenized_outlives_an_error_of_the_machine(
+    make, small_units, monkeypatch, tmp_path, cause
+):
+    expected = contents(make("whole"))
+    tokenize, done = corpus.local.tokenize_split, []
+
+    def fails(*job):
+        if len(done) == 3:
+            raise InputError(cause)
+        done.append(job)
+        return tokenize(*job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "tokenize_split", fails)
+        with pytest.raises(InputError):
+            make()
+    log = io.StringIO()
+    folder = make(log=log)
+    assert log.getvalue().startswith("tokenize: 3 of 12 done by an earlier run\n")
+    assert contents(folder) == expected
+
+
+def test_workers_have_ended_before_their_folder_goes(make, tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"one two\nthree \xff four\n")
+    events = []
+    monkeypatch.setattr(
+        corpus.local.Workers, "__exit__", lambda *_: events.append("ended")
+    )
+    remove = corpus.local._remove
+    monkeypatch.setattr(
+        corpus.local, "_remove", lambda work: (events.append("removed"), remove(work))
+    )
+    with pytest.raises(InputError):
+        make(input_file=(f"{tmp_path}/x",))
+    assert events == ["ended", "removed"]
+
+
 @pytest.mark.parametrize(
     "changes", [{"objective": "nsp"}, {"released_behaviour": True}]
 )
