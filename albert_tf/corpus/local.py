@@ -24,7 +24,7 @@ from albert_tf.corpus.workers import Progress, Workers, own_memory
 from albert_tf.errors import InputError
 
 _COPY_BYTES = 1 << 20
-_SETTINGS = "settings.json"
+_SETTINGS, _LOCK = "settings.json", "lock"
 # Less text than this, times its duplicates, is done before another process has started.
 _BYTES_PER_WORKER = 4 << 20
 
@@ -147,7 +147,7 @@ def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, wanted["input"])
     work.mkdir(exist_ok=True)
-    with open(work / "lock", "w") as lock:
+    with open(work / _LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -159,8 +159,18 @@ def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
         if noted:
             manifest.check_same(str(work), noted, wanted)
         else:
+            _clear(work)
             manifest.write(settings, wanted)
         yield
+
+
+def _clear(work: Path) -> None:
+    """Removes what is left of a run whose settings are not known, but for the lock."""
+    for left in work.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left)
+        elif left.name != _LOCK:
+            left.unlink()
 
 
 def _remove(work: Path) -> None:

@@ -254,6 +254,21 @@ def test_an_unfinished_run_goes_on_and_refuses_other_settings(
     assert contents(folder) == expected
 
 
+def test_leftovers_without_settings_are_not_used(make, small_units, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "join_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make(random_seed=7)
+    expected = make("whole")
+    folder = expected.parent / "run"
+    (folder / "x.tfrecord.work" / "settings.json").unlink()
+    (folder / "x.tfrecord.work" / "folder").mkdir()
+    assert contents(make()) == contents(expected)
+
+
 def wait_until_gone(group):
     """Waits for the workers of a killed run, which must end by themselves."""
     for _ in range(100):
