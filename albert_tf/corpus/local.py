@@ -38,7 +38,7 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     identity = manifest.identity(config, vocabulary(config), sizes)
     description = manifest.path_for(config.base_of("train"))
     work = Path(f"{config.base_of('train')}.work")
-    if manifest.is_finished(description, identity):
+    if manifest.is_finished(config, identity):
         log.write(f"{description}: nothing to do, its files are complete\n")
     else:
         useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER

@@ -221,6 +221,23 @@ def test_a_file_that_has_gone_is_made_again(make):
     assert contents(folder) == before
 
 
+@pytest.mark.parametrize("name", ["x.eval.tfrecord", "x.eval.tfrecord.json"])
+def test_a_held_out_file_that_has_gone_is_made_again(make, name):
+    folder = make(eval_fraction=0.1)
+    before = contents(folder)
+    (folder / name).unlink()
+    make(eval_fraction=0.1)
+    assert contents(folder) == before
+
+
+def test_a_run_that_held_out_nothing_is_finished(make, tmp_path):
+    (tmp_path / "x").write_text("one two\nthree four\n")
+    changes = {"input_file": (f"{tmp_path}/x",), "eval_fraction": 0.01}
+    make(**changes)
+    make(log=(log := io.StringIO()), **changes)
+    assert "nothing to do" in log.getvalue()
+
+
 def test_a_finished_run_with_other_settings_is_refused(make):
     folder = make()
     with pytest.raises(InputError) as error:
