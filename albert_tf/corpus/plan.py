@@ -159,6 +159,12 @@ def check_input(read: Counter, config: CorpusConfig) -> list[str]:
             f"--input_file={named}: one document, and the second segment must come "
             f"from another; expected a blank line between documents"
         )
+    if config.takes_other_documents and read["eval_documents"] == 1:
+        raise TextError(
+            f"--eval_fraction={config.eval_fraction}: one document of {documents} is "
+            f"held out, and the second segment must come from another; expected a "
+            f"larger share, or 0"
+        )
     warnings = {
         f"{read['empty_files']} input files are empty": read["empty_files"],
         f"the input is one document of {read['lines']:,} lines: no blank line parts "
