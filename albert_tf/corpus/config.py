@@ -227,7 +227,12 @@ class CorpusConfig:
 
     @property
     def max_predictions(self) -> int:
-        """Most masked tokens in an instance, before `do_permutation` doubles it."""
+        """Most masked tokens in an instance, before `do_permutation` doubles it.
+
+        0 where the records are to be masked during training.
+        """
+        if not self.masked_lm_prob:
+            return 0
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
         if self.released_behaviour:

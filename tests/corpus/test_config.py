@@ -32,6 +32,14 @@ def test_predictions_follow_the_length_except_in_the_release():
     assert settings(max_predictions_per_seq=7).max_predictions == 7
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"released_behaviour": True}, {"max_predictions_per_seq": 7}]
+)
+def test_records_without_masks_have_no_predictions(changes):
+    config = settings(masked_lm_prob=0.0, **changes)
+    assert config.to_dict()["max_predictions_per_seq"] == 0
+
+
 def test_the_flag_for_next_sentences_is_the_objective():
     assert settings(random_next_sentence=True).sentence_objective == "nsp"
 
