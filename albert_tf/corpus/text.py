@@ -123,7 +123,8 @@ def _json_texts(path: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
             continue
         try:
             text = json.loads(line)["text"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        # Numbers of thousands of digits, or thousands of brackets, are no JSON error.
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise TextError(
                 f'{path}: line {number}: expected JSON such as {{"text": "..."}}, '
                 f"got {_shortened(line)}"
