@@ -152,6 +152,12 @@ class CorpusConfig:
             value = getattr(self, name)
             if value < least:
                 raise InputError(f"--{name}={value}: expected at least {least}")
+        predictions, most = self.max_predictions_per_seq, self.max_num_tokens
+        if predictions is not None and predictions > most:
+            raise InputError(
+                f"--max_predictions_per_seq={predictions}: expected at most {most}, "
+                f"--max_seq_length less 3"
+            )
         for name, closed in (
             ("short_seq_prob", True),
             ("masked_lm_prob", False),

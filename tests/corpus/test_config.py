@@ -40,6 +40,11 @@ def test_records_without_masks_have_no_predictions(changes):
     assert config.to_dict()["max_predictions_per_seq"] == 0
 
 
+def test_every_token_of_text_may_be_a_prediction():
+    config = settings(max_seq_length=128, max_predictions_per_seq=125)
+    assert config.max_predictions == 125
+
+
 def test_the_flag_for_next_sentences_is_the_objective():
     assert settings(random_next_sentence=True).sentence_objective == "nsp"
 
@@ -66,6 +71,11 @@ def test_equal_records_have_equal_settings_wherever_they_are_made():
         (
             {"max_predictions_per_seq": 0},
             "--max_predictions_per_seq=0: expected at least 1",
+        ),
+        (
+            {"max_predictions_per_seq": 126, "max_seq_length": 128},
+            "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
+            "less 3",
         ),
         ({"masked_lm_prob": 1.0}, "--masked_lm_prob=1.0: expected a number in [0, 1)"),
         ({"short_seq_prob": 1.5}, "--short_seq_prob=1.5: expected a number in [0, 1]"),

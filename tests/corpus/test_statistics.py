@@ -128,7 +128,8 @@ def test_statistics_agree_with_the_release(variant):
         ("default", {"dupe_factor": 40}),
         ("favor_longer", {"dupe_factor": 10, "favor_shorter_ngram": False}),
         ("no_whole_word", {"dupe_factor": 10, "do_whole_word_mask": False}),
-        ("max_predictions_200", {"dupe_factor": 10, "max_predictions_per_seq": 200}),
+        # More than a row has tokens, which the release allows, changes nothing.
+        ("max_predictions_200", {"dupe_factor": 10, "max_predictions_per_seq": 125}),
     ],
 )
 @pytest.mark.parametrize(
