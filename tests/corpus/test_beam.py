@@ -1,9 +1,14 @@
+import io
 import sys
+from pathlib import Path
 
 import pytest
 
 from albert_tf.corpus import beam, files, plan, store, text
+from albert_tf.corpus.config import CorpusConfig
 from albert_tf.errors import InputError
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def contents(folder):
@@ -52,6 +57,27 @@ def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
     assert str(error.value) == (
         "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
     )
+
+
+def test_a_run_on_beam_reports_what_a_local_one_does(make, tmp_path):
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "x").write_text("one two.\nthree four.\n\n" * 40)
+    changes = {
+        "input_file": (f"{tmp_path}/empty", f"{tmp_path}/x"),
+        "output_file": (f"{tmp_path}/run/x",),
+        "spm_model_file": str(DATA / "spm_small.model"),
+        "eval_fraction": 0.2,
+    }
+    make(log=(local := io.StringIO()), **changes)
+    config = CorpusConfig(**changes, max_seq_length=128, runner="DirectRunner")
+    beam._report(config, log := io.StringIO())
+    expected = [
+        line
+        for line in local.getvalue().splitlines(keepends=True)
+        if line.startswith("warning: ") or " instances of " in line
+    ]
+    assert log.getvalue() == "".join(expected)
+    assert [line.split(":")[0] for line in expected] == ["warning", "eval", "train"]
 
 
 def test_outputs_are_checked_before_beam_starts(make, monkeypatch, tmp_path):
