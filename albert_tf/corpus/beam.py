@@ -6,6 +6,7 @@ what fails, so nothing is kept between runs. The vocabulary must be at the same 
 path on every worker; the input and the output may be remote (gs://, s3://, hdfs://).
 """
 
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from albert_tf.corpus import examples, files, local, manifest, plan, store, text
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
-_FAILURE = re.compile(r"InputError: (.*?)(?: \[while running|\n|$)")
+_FAILURE = re.compile(r"(?:Input|Text)Error: (.*?)(?: \[while running|\n|$)")
 _GROUP, _NOTE, _COUNTS, _FILE = "group", "note", "counts", "file"
 
 GroupKey = tuple[int, int]
@@ -45,15 +46,16 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
             Beam is not installed.
     """
     files.beam_file_systems()
-    import apache_beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     sizes = text.find_files(config.input_file)
     description = manifest.path_for(config.base_of("train"))
     identity = manifest.identity(config, local.vocabulary(config), sizes)
-    if manifest.is_finished(description, identity):
+    if manifest.is_finished(config, identity):
         log.write(f"{description}: nothing to do, its files are complete\n")
         return description
+    files.check_outputs(config.targets, sizes)
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     options = PipelineOptions([f"--runner={config.runner}", *config.runner_options])
     try:
         with apache_beam.Pipeline(options=options) as pipeline:
@@ -64,8 +66,32 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
         if mistake:
             raise InputError(mistake[1]) from error
         raise
-    log.write(f"{description}: complete\n")
+    _report(config, log)
     return description
+
+
+def _report(config: CorpusConfig, log: IO[str]) -> None:
+    """Prints what a local run prints: warnings, then a line for each subset.
+
+    The pipeline's functions run elsewhere, so the numbers are read from the files.
+    """
+    train = _description(config, "train")
+    numbers = train["statistics"]
+    counts = {name: n for name, n in numbers.items() if isinstance(n, int)}
+    read = Counter(counts)
+    read["train_documents"] = numbers["documents"]
+    read["eval_documents"] = numbers["held_out_documents"]
+    for warning in plan.check_input(read, config):
+        log.write(f"warning: {warning}\n")
+    if numbers["held_out_documents"]:
+        log.write(manifest.summary(_description(config, "eval")))
+    log.write(manifest.summary(train))
+
+
+def _description(config: CorpusConfig, subset: Subset) -> dict[str, Any]:
+    path = manifest.path_for(config.base_of(subset))
+    with files.open_binary(path) as file:
+        return json.loads(file.read())
 
 
 def _build(

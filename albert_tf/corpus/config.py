@@ -3,9 +3,11 @@
 import dataclasses
 import os
 import re
+from collections import Counter
 from typing import Literal
 
 from albert_tf import flags
+from albert_tf.corpus import files
 from albert_tf.errors import InputError
 
 _SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
@@ -121,10 +123,20 @@ class CorpusConfig:
             raise InputError(
                 f"--runner_options={','.join(self.runner_options)}: expected --runner"
             )
-        files = self.output_files
-        for path in files:
-            if files.count(path) > 1:
+        self._check_targets()
+
+    def _check_targets(self) -> None:
+        named = Counter(map(os.path.normpath, self.output_files))
+        written = Counter(map(os.path.normpath, self.targets))
+        for path in self.output_files:
+            if named[os.path.normpath(path)] > 1:
                 raise InputError(f"--output_file: {path} is named twice")
+        for path in self.targets:
+            if written[os.path.normpath(path)] > 1:
+                raise InputError(
+                    f"--output_file: {path} would be written twice; the names of "
+                    f"descriptions end in .json and held-out files have .eval in theirs"
+                )
 
     def _check_ranges(self) -> None:
         lowest = {
@@ -140,6 +152,12 @@ class CorpusConfig:
             value = getattr(self, name)
             if value < least:
                 raise InputError(f"--{name}={value}: expected at least {least}")
+        predictions, most = self.max_predictions_per_seq, self.max_num_tokens
+        if predictions is not None and predictions > most:
+            raise InputError(
+                f"--max_predictions_per_seq={predictions}: expected at most {most}, "
+                f"--max_seq_length less 3"
+            )
         for name, closed in (
             ("short_seq_prob", True),
             ("masked_lm_prob", False),
@@ -156,19 +174,19 @@ class CorpusConfig:
     @property
     def output_files(self) -> list[str]:
         """Every training file to make, name@N written out."""
-        files = []
+        paths = []
         for name in self.output_file:
             sharded = _SHARDED.fullmatch(name)
             if sharded is None:
-                files.append(name)
+                paths.append(name)
                 continue
             base, count = sharded["base"], int(sharded["count"])
             if not 1 <= count <= 99_999:
                 raise InputError(
                     f"--output_file={name}: expected 1 to 99999 files after the @"
                 )
-            files += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
-        return files
+            paths += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
+        return paths
 
     def base_of(self, subset: Subset) -> str:
         """The first output name without @N, `.eval` added for the held-out documents.
@@ -183,6 +201,13 @@ class CorpusConfig:
     def files_of(self, subset: Subset) -> list[str]:
         """The files to make of the training documents or the held-out ones."""
         return self.output_files if subset == "train" else [self.base_of("eval")]
+
+    @property
+    def targets(self) -> list[str]:
+        """Every file that a run writes: records first, then the descriptions."""
+        subsets: list[Subset] = ["train", "eval"] if self.eval_fraction else ["train"]
+        paths = [path for subset in subsets for path in self.files_of(subset)]
+        return paths + [files.description_of(self.base_of(name)) for name in subsets]
 
     @property
     def takes_other_documents(self) -> bool:
@@ -208,7 +233,12 @@ class CorpusConfig:
 
     @property
     def max_predictions(self) -> int:
-        """Most masked tokens in an instance, before `do_permutation` doubles it."""
+        """Most masked tokens in an instance, before `do_permutation` doubles it.
+
+        0 where the records are to be masked during training.
+        """
+        if not self.masked_lm_prob:
+            return 0
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
         if self.released_behaviour:

@@ -1,10 +1,19 @@
-"""Input files: local paths, and remote ones through Apache Beam's file systems."""
+"""Files: local paths, and remote ones through Apache Beam's file systems."""
 
 import glob as local_glob
 import os
+import re
+from collections.abc import Iterable
 from typing import IO, Any
 
 from albert_tf.errors import InputError
+
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
+
+
+def description_of(record_file: str) -> str:
+    """Returns where the description of a record file is, or would be."""
+    return f"{_SHARD.sub('', record_file)}.json"
 
 
 def glob(pattern: str) -> dict[str, int]:
@@ -37,6 +46,38 @@ def open_binary(path: str) -> IO[bytes]:
         return open(path, "rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
+    """Checks that files can be written, and makes the folders of local ones.
+
+    Raises:
+        InputError: a target is an input file or a folder, or cannot be written.
+    """
+    read = {_same_for_all_spellings(path) for path in inputs}
+    for target in targets:
+        if _same_for_all_spellings(target) in read:
+            raise InputError(f"--output_file: {target} is an input file, too")
+        if not is_remote(target):
+            _check_local_output(target)
+
+
+def _same_for_all_spellings(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def _check_local_output(target: str) -> None:
+    folder = os.path.dirname(target) or "."
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{target}: its folder cannot be made: {error.strerror}"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{target}: its folder cannot be written")
+    if os.path.isdir(target):
+        raise InputError(f"{target}: is a folder; expected the name of a file")
 
 
 def beam_file_systems() -> Any:

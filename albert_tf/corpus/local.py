@@ -24,6 +24,7 @@ from albert_tf.corpus.workers import Progress, Workers, own_memory
 from albert_tf.errors import InputError
 
 _COPY_BYTES = 1 << 20
+_SETTINGS, _LOCK = "settings.json", "lock"
 # Less text than this, times its duplicates, is done before another process has started.
 _BYTES_PER_WORKER = 4 << 20
 
@@ -37,14 +38,20 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     identity = manifest.identity(config, vocabulary(config), sizes)
     description = manifest.path_for(config.base_of("train"))
     work = Path(f"{config.base_of('train')}.work")
-    if manifest.is_finished(description, identity):
+    if manifest.is_finished(config, identity):
         log.write(f"{description}: nothing to do, its files are complete\n")
     else:
         useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER
         workers = Workers(min(config.workers, useful))
-        with _claimed(work, config, identity), workers:
-            _Run(config, sizes, identity, work, workers, log).run()
-    shutil.rmtree(work, ignore_errors=True)
+        with _claimed(work, config, identity):
+            try:
+                with workers:
+                    _Run(config, sizes, identity, work, workers, log).run()
+            except text.TextError:
+                # Once the text is mended, or the settings are, nothing here is of use.
+                _remove(work)
+                raise
+    _remove(work)
     return description
 
 
@@ -138,39 +145,42 @@ def _read_groups(
 @contextlib.contextmanager
 def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
-    for target in [*config.output_files, *config.files_of("eval")]:
-        _check_output(target)
-        if target in wanted["input"]:
-            raise InputError(f"--output_file: {target} is an input file, too")
+    files.check_outputs(config.targets, wanted["input"])
     work.mkdir(exist_ok=True)
-    with open(work / "lock", "w") as lock:
+    with open(work / _LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(f"{work}: another run is at work here") from error
         modified = {path: files.modified(path) for path in wanted["input"]}
         wanted = wanted | {"modified": modified}
-        settings = str(work / "settings.json")
+        settings = str(work / _SETTINGS)
         noted = manifest.read(settings)
         if noted:
             manifest.check_same(str(work), noted, wanted)
         else:
+            _clear(work)
             manifest.write(settings, wanted)
         yield
 
 
-def _check_output(target: str) -> None:
-    folder = os.path.dirname(target) or "."
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{target}: its folder cannot be made: {error.strerror}"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{target}: its folder cannot be written")
-    if os.path.isdir(target):
-        raise InputError(f"{target}: is a folder; expected the name of a file")
+def _clear(work: Path) -> None:
+    """Removes what is left of a run whose settings are not known, but for the lock."""
+    for left in work.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left)
+        elif left.name != _LOCK:
+            left.unlink()
+
+
+def _remove(work: Path) -> None:
+    """Removes the folder of unfinished files; its settings first.
+
+    What a kill leaves of it then belongs to no run, and the next one starts anew.
+    """
+    with contextlib.suppress(OSError):
+        (work / _SETTINGS).unlink()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 class _Run:
@@ -204,12 +214,7 @@ class _Run:
     def run(self) -> None:
         """Does all steps, or those that an earlier run has left to do."""
         read = Counter(empty_files=list(self.sizes.values()).count(0))
-        try:
-            groups = self._tokenize(read)
-        except InputError:
-            # Once the text is mended, what was tokenized before is of no use.
-            shutil.rmtree(self.work, ignore_errors=True)
-            raise
+        groups = self._tokenize(read)
         for warning in plan.check_input(read, self.config):
             self.log.write(f"warning: {warning}\n")
         # The training files come last: their description says that all is done.
@@ -232,7 +237,7 @@ class _Run:
         for note in self._each(todo.subset, todo.unit_count, make_unit, jobs):
             made.update(note["counts"])
         if not made["instances"]:
-            raise InputError(
+            raise text.TextError(
                 f"no instance could be made: all {made['dropped_segments']} segments "
                 f"are single words; expected sentences"
             )

@@ -2,13 +2,12 @@
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import records
-from albert_tf.corpus import examples
+from albert_tf.corpus import examples, files
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
@@ -22,12 +21,11 @@ _COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
 )
-_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
 def path_for(record_file: str) -> str:
     """Returns where the description of a record file is, or would be."""
-    return f"{_SHARD.sub('', record_file)}.json"
+    return files.description_of(record_file)
 
 
 def of(record_file: str) -> dict[str, Any] | None:
@@ -117,28 +115,36 @@ def check_same(path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -
         )
 
 
-def is_finished(path: str, identity: Mapping[str, Any]) -> bool:
-    """Says whether an earlier run made all files of a description.
+def is_finished(config: CorpusConfig, identity: Mapping[str, Any]) -> bool:
+    """Says whether an earlier run made all files, those of held-out documents too.
 
     Args:
-        path: the description; there need not be one.
-        identity: what `identity` returned for the present run.
+        config: the run's settings.
+        identity: what `identity` returned for them.
 
     Raises:
         InputError: the earlier run had other settings.
     """
-    content = read(path)
+    content = read(path_for(config.base_of("train")))
     if content is None:
         return False
-    check_same(path, content, identity)
-    folder = os.path.dirname(path)
-    places = {
-        os.path.join(folder, name): file["bytes"]
-        for name, file in content["files"].items()
-    }
+    check_same(path_for(config.base_of("train")), content, identity)
+    if not _has_its_files(content, config):
+        return False
+    if not content["statistics"]["held_out_documents"]:
+        return True
+    held_out = read(path_for(config.base_of("eval")))
+    if held_out is None:
+        return False
+    check_same(path_for(config.base_of("eval")), held_out, identity)
+    return _has_its_files(held_out, config)
+
+
+def _has_its_files(content: Mapping[str, Any], config: CorpusConfig) -> bool:
     return all(
-        os.path.isfile(place) and os.path.getsize(place) == size
-        for place, size in places.items()
+        os.path.isfile(path)
+        and os.path.getsize(path) == content["files"][os.path.basename(path)]["bytes"]
+        for path in config.files_of(content["subset"])
     )
 
 
@@ -193,6 +199,7 @@ def _statistics(
     return {
         "documents": counts[f"{subset}_documents"],
         "tokens": counts[f"{subset}_tokens"],
+        "held_out_documents": counts["eval_documents"],
         **{name: counts[name] for name in _COUNTERS},
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),

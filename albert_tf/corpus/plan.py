@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.corpus.config import CorpusConfig, Subset
-from albert_tf.errors import InputError
+from albert_tf.corpus.text import TextError
 
 UNIT_TOKENS = 1 << 22
 _MAX_FILES_PER_UNIT = 64
@@ -143,21 +143,27 @@ def check_input(read: Counter, config: CorpusConfig) -> list[str]:
         Warnings about what is odd but can be used.
 
     Raises:
-        InputError: there is no text to train on, or too few documents.
+        TextError: there is no text to train on, or too few documents.
     """
     named = ",".join(config.input_file)
     documents = read["train_documents"] + read["eval_documents"]
     if not documents:
-        raise InputError(f"--input_file={named}: no text in it")
+        raise TextError(f"--input_file={named}: no text in it")
     if not read["train_documents"]:
-        raise InputError(
+        raise TextError(
             f"--eval_fraction={config.eval_fraction}: no document is left to train on; "
             f"the input has {documents}"
         )
     if config.takes_other_documents and read["train_documents"] < 2:
-        raise InputError(
+        raise TextError(
             f"--input_file={named}: one document, and the second segment must come "
             f"from another; expected a blank line between documents"
+        )
+    if config.takes_other_documents and read["eval_documents"] == 1:
+        raise TextError(
+            f"--eval_fraction={config.eval_fraction}: one document of {documents} is "
+            f"held out, and the second segment must come from another; expected a "
+            f"larger share, or 0"
         )
     warnings = {
         f"{read['empty_files']} input files are empty": read["empty_files"],

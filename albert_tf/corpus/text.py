@@ -24,6 +24,10 @@ MAX_DOCUMENT_CHARS = 4 << 20
 _GZIP_RATIO = 3
 
 
+class TextError(InputError):
+    """The text itself cannot be used; what was made of it is of no use either."""
+
+
 class Range(NamedTuple):
     """The part of a file that lies between two byte offsets.
 
@@ -93,7 +97,8 @@ def documents(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
         The lines of one document: not empty, without white space at their ends.
 
     Raises:
-        InputError: see the messages; each names the file and the line.
+        TextError: see the messages; each names the file and the line.
+        InputError: the file cannot be read.
     """
     lines = _decoded(part, errors, counts)
     json_lines = part.file.removesuffix(".gz").endswith(".jsonl")
@@ -118,13 +123,14 @@ def _json_texts(path: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
             continue
         try:
             text = json.loads(line)["text"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise InputError(
+        # Numbers of thousands of digits, or thousands of brackets, are no JSON error.
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise TextError(
                 f'{path}: line {number}: expected JSON such as {{"text": "..."}}, '
                 f"got {_shortened(line)}"
             ) from error
         if not isinstance(text, str):
-            raise InputError(
+            raise TextError(
                 f"{path}: line {number}: expected a string as text, "
                 f"got {_shortened(json.dumps(text))}"
             )
@@ -149,7 +155,7 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
                 text = line.decode()
             except UnicodeDecodeError as error:
                 if errors == "strict":
-                    raise InputError(
+                    raise TextError(
                         f"{part.file}: line {_lines_before(part) + number}, byte "
                         f"{at + error.start}: not UTF-8 (byte 0x{line[error.start]:02x}"
                         f"); --replace_invalid_utf8 would go on"
@@ -165,11 +171,11 @@ def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> byt
     try:
         line = file.readline(MAX_LINE_BYTES)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{part.file}: damaged gzip file: {error}") from error
+        raise TextError(f"{part.file}: damaged gzip file: {error}") from error
     except OSError as error:
         raise InputError(f"{part.file}: cannot be read: {error.strerror}") from error
     if len(line) == MAX_LINE_BYTES:
-        raise InputError(
+        raise TextError(
             f"{part.file}: line {_lines_before(part) + number + 1} is longer than "
             f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph a line"
         )

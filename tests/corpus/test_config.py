@@ -3,6 +3,11 @@ import pytest
 from albert_tf.corpus.config import CorpusConfig
 from albert_tf.errors import InputError
 
+TWICE = (
+    "--output_file: {} would be written twice; the names of descriptions end in .json "
+    "and held-out files have .eval in theirs"
+)
+
 
 def settings(**changes):
     values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
@@ -16,11 +21,28 @@ def test_shards_are_written_out_and_the_eval_file_has_its_own_name():
     assert config.files_of("eval") == ["d/x.eval.tfrecord"]
 
 
+def test_a_name_of_a_held_out_file_is_free_where_none_is_held_out():
+    assert settings(output_file=("a", "a.eval")).targets == ["a", "a.eval", "a.json"]
+
+
 def test_predictions_follow_the_length_except_in_the_release():
     assert settings().max_predictions == 77  # 0.15 * 512 = 76.8
     assert settings(max_seq_length=128).max_predictions == 19
     assert settings(released_behaviour=True).max_predictions == 20
     assert settings(max_predictions_per_seq=7).max_predictions == 7
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"released_behaviour": True}, {"max_predictions_per_seq": 7}]
+)
+def test_records_without_masks_have_no_predictions(changes):
+    config = settings(masked_lm_prob=0.0, **changes)
+    assert config.to_dict()["max_predictions_per_seq"] == 0
+
+
+def test_every_token_of_text_may_be_a_prediction():
+    config = settings(max_seq_length=128, max_predictions_per_seq=125)
+    assert config.max_predictions == 125
 
 
 def test_the_flag_for_next_sentences_is_the_objective():
@@ -50,12 +72,27 @@ def test_equal_records_have_equal_settings_wherever_they_are_made():
             {"max_predictions_per_seq": 0},
             "--max_predictions_per_seq=0: expected at least 1",
         ),
+        (
+            {"max_predictions_per_seq": 126, "max_seq_length": 128},
+            "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
+            "less 3",
+        ),
         ({"masked_lm_prob": 1.0}, "--masked_lm_prob=1.0: expected a number in [0, 1)"),
         ({"short_seq_prob": 1.5}, "--short_seq_prob=1.5: expected a number in [0, 1]"),
         ({"eval_fraction": -0.5}, "--eval_fraction=-0.5: expected a number in [0, 1)"),
         ({"input_file": ()}, "--input_file: expected at least one file, got none"),
         ({"output_file": ("",)}, "--output_file: expected at least one file, got none"),
         ({"output_file": ("y", "y")}, "--output_file: y is named twice"),
+        ({"output_file": ("y", "./y")}, "--output_file: y is named twice"),
+        ({"output_file": ("a", "a.json")}, TWICE.format("a.json")),
+        (
+            {"output_file": ("a", "b@2", "a.eval"), "eval_fraction": 0.1},
+            TWICE.format("a.eval"),
+        ),
+        (
+            {"output_file": ("a", "a.eval.json"), "eval_fraction": 0.1},
+            TWICE.format("a.eval.json"),
+        ),
         (
             {"output_file": ("y@0",)},
             "--output_file=y@0: expected 1 to 99999 files after the @",

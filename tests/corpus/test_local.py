@@ -221,6 +221,23 @@ def test_a_file_that_has_gone_is_made_again(make):
     assert contents(folder) == before
 
 
+@pytest.mark.parametrize("name", ["x.eval.tfrecord", "x.eval.tfrecord.json"])
+def test_a_held_out_file_that_has_gone_is_made_again(make, name):
+    folder = make(eval_fraction=0.1)
+    before = contents(folder)
+    (folder / name).unlink()
+    make(eval_fraction=0.1)
+    assert contents(folder) == before
+
+
+def test_a_run_that_held_out_nothing_is_finished(make, tmp_path):
+    (tmp_path / "x").write_text("one two\nthree four\n")
+    changes = {"input_file": (f"{tmp_path}/x",), "eval_fraction": 0.01}
+    make(**changes)
+    make(log=(log := io.StringIO()), **changes)
+    assert "nothing to do" in log.getvalue()
+
+
 def test_a_finished_run_with_other_settings_is_refused(make):
     folder = make()
     with pytest.raises(InputError) as error:
@@ -254,6 +271,21 @@ def test_an_unfinished_run_goes_on_and_refuses_other_settings(
     assert contents(folder) == expected
 
 
+def test_leftovers_without_settings_are_not_used(make, small_units, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "join_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make(random_seed=7)
+    expected = make("whole")
+    folder = expected.parent / "run"
+    (folder / "x.tfrecord.work" / "settings.json").unlink()
+    (folder / "x.tfrecord.work" / "folder").mkdir()
+    assert contents(make()) == contents(expected)
+
+
 def wait_until_gone(group):
     """Waits for the workers of a killed run, which must end by themselves."""
     for _ in range(100):
@@ -281,14 +313,17 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     draw = random.Random(5)
-    for _ in range(4):
+    hits = 0
+    for _ in range(10):
         process = subprocess.Popen(
             command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
         )
         time.sleep(draw.uniform(0.2, 2.0))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        killed = process.wait() == -signal.SIGKILL
+        hits += killed and output.with_name("x.tfrecord.work").exists()
         wait_until_gone(process.pid)
+    assert hits >= 2
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert contents(output.parent) == expected
 
@@ -371,6 +406,56 @@ def test_text_that_was_mended_is_read_again(make, tmp_path):
     assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 2
 
 
+def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
+    (tmp_path / "x").write_text("one two\nthree four\n")
+    changes = {"input_file": (f"{tmp_path}/x",)}
+    with pytest.raises(InputError) as error:
+        make(eval_fraction=0.999, **changes)
+    assert str(error.value) == (
+        "--eval_fraction=0.999: no document is left to train on; the input has 1"
+    )
+    assert not list((tmp_path / "run").iterdir())
+    assert len(contents(make(**changes))) == 2
+
+
+@pytest.mark.parametrize("cause", ["killed worker", "full disk"])
+def test_what_is_tokenized_outlives_an_error_of_the_machine(
+    make, small_units, monkeypatch, tmp_path, cause
+):
+    expected = contents(make("whole"))
+    tokenize, done = corpus.local.tokenize_split, []
+
+    def fails(*job):
+        if len(done) == 3:
+            raise InputError(cause)
+        done.append(job)
+        return tokenize(*job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "tokenize_split", fails)
+        with pytest.raises(InputError):
+            make()
+    log = io.StringIO()
+    folder = make(log=log)
+    assert log.getvalue().startswith("tokenize: 3 of 12 done by an earlier run\n")
+    assert contents(folder) == expected
+
+
+def test_workers_have_ended_before_their_folder_goes(make, tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"one two\nthree \xff four\n")
+    events = []
+    monkeypatch.setattr(
+        corpus.local.Workers, "__exit__", lambda *_: events.append("ended")
+    )
+    remove = corpus.local._remove
+    monkeypatch.setattr(
+        corpus.local, "_remove", lambda work: (events.append("removed"), remove(work))
+    )
+    with pytest.raises(InputError):
+        make(input_file=(f"{tmp_path}/x",))
+    assert events == ["ended", "removed"]
+
+
 @pytest.mark.parametrize(
     "changes", [{"objective": "nsp"}, {"released_behaviour": True}]
 )
@@ -440,6 +525,9 @@ def test_an_input_file_is_never_written_over(make, tmp_path):
     with pytest.raises(InputError) as error:
         make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/x",))
     assert str(error.value) == f"--output_file: {tmp_path}/x is an input file, too"
+    with pytest.raises(InputError) as error:
+        make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/./x",))
+    assert str(error.value) == f"--output_file: {tmp_path}/./x is an input file, too"
 
 
 def test_a_compressed_run_holds_the_same_records(make):

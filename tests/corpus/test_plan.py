@@ -4,6 +4,7 @@ import pytest
 
 from albert_tf.corpus import plan
 from albert_tf.corpus.config import CorpusConfig
+from albert_tf.errors import InputError
 
 
 def make(groups, duplicates, files, seed=3):
@@ -54,3 +55,22 @@ def test_held_out_documents_are_used_once():
     groups = [plan.Group("eval", 2, 0, 1, 9), plan.Group("train", 1, 0, 1, 9)]
     found = {p.subset: (p.duplicates, p.files) for p in plan.make(groups, config)}
     assert found == {"eval": (1, 1), "train": (40, 3)}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"objective": "nsp"}, {"released_behaviour": True}]
+)
+def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
+    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
+    config = CorpusConfig(**values, eval_fraction=0.1, **changes)
+    with pytest.raises(InputError) as error:
+        plan.check_input(Counter(train_documents=8, eval_documents=1), config)
+    assert str(error.value) == (
+        "--eval_fraction=0.1: one document of 9 is held out, and the second segment "
+        "must come from another; expected a larger share, or 0"
+    )
+    for enough in (0, 2):
+        read = Counter(train_documents=8, eval_documents=enough)
+        plan.check_input(read, config)
+    ordinary = CorpusConfig(**values, eval_fraction=0.1)
+    plan.check_input(Counter(train_documents=8, eval_documents=1), ordinary)

@@ -116,6 +116,16 @@ def test_json_of_another_form_is_named(tmp_path, line, message):
     assert mistake(path) == f"{path}: line 2: {message}"
 
 
+@pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5_000])
+def test_json_that_python_cannot_hold_is_named(tmp_path, value):
+    path = tmp_path / "x.jsonl"
+    path.write_text(f'{{"text": {value}}}\n')
+    assert mistake(path) == (
+        f'{path}: line 1: expected JSON such as {{"text": "..."}}, '
+        f'got {{"text": {value[:51]}...'
+    )
+
+
 def test_a_damaged_gzip_file_is_named(tmp_path):
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(b"one\n" * 1000)[:-20])
