@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 import random
 import re
 import tempfile
@@ -68,6 +69,11 @@ class VocabularySettings:
     )
 
     def __post_init__(self) -> None:
+        if os.path.basename(self.model_prefix) in ("", ".", ".."):
+            raise InputError(
+                f"--model_prefix={self.model_prefix}: expected how the files' names "
+                f"begin, not a folder: {os.path.join(self.model_prefix, '30k')} say"
+            )
         if self.vocab_size < 1:
             raise InputError(f"--vocab_size={self.vocab_size}: expected at least 1")
         if not 0 < self.character_coverage <= 1:

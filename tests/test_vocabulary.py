@@ -156,6 +156,16 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"model_prefix": "v/"},
+            "--model_prefix=v/: expected how the files' names begin, not a folder: "
+            "v/30k say",
+        ),
+        (
+            {"model_prefix": ""},
+            "--model_prefix=: expected how the files' names begin, not a folder: "
+            "30k say",
+        ),
         ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
         (
             {"character_coverage": 99.995},
