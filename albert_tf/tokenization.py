@@ -191,7 +191,13 @@ class Tokenizer(abc.ABC):
         return len(self._pieces)
 
     def id_to_piece(self, id: int) -> str:
-        """Returns the piece with an id in [0, V)."""
+        """Returns the piece with an id.
+
+        Raises:
+            InputError: the id is not in [0, V).
+        """
+        if not 0 <= id < self.vocab_size:
+            raise InputError(f"piece id {id}: expected one in [0, {self.vocab_size})")
         return self._pieces[id]
 
     def piece_to_id(self, piece: str) -> int:
@@ -322,7 +328,8 @@ class SentencePieceTokenizer(Tokenizer):
             do_lower_case: lower-case the text first; true for the released models.
 
         Raises:
-            InputError: the file cannot be read or is not a SentencePiece model.
+            InputError: the file cannot be read, is not a SentencePiece model, or marks
+                the ends of words.
         """
         self.model = _read(spm_model_file)
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -334,6 +341,14 @@ class SentencePieceTokenizer(Tokenizer):
             ) from error
         processor = self._processor
         pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+        longer = [piece for piece in pieces if piece != WORD_MARK]
+        if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
+            piece.startswith(WORD_MARK) for piece in longer
+        ):
+            raise InputError(
+                f"{spm_model_file}: its pieces end in the word mark; expected a model "
+                f"trained without treat_whitespace_as_suffix"
+            )
         super().__init__(spm_model_file, self.model, pieces, do_lower_case)
         self._unk_piece = pieces[processor.unk_id()]
         self._pad_piece = (
@@ -453,6 +468,11 @@ class WordPieceTokenizer(Tokenizer):
         contents = _read(vocab_file)
         pieces = _parse_vocabulary(vocab_file, contents)
         super().__init__(vocab_file, contents, pieces, do_lower_case)
+        if "<unk>" in pieces and self._unk_piece not in pieces:
+            raise InputError(
+                f"{vocab_file}: the vocabulary has no piece '[UNK]'; if it is "
+                f"SentencePiece's .vocab, give the .model as --spm_model_file"
+            )
         self._special(self._unk_piece)
         self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))

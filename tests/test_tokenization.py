@@ -383,6 +383,34 @@ def test_a_model_with_other_special_ids_works(tmp_path):
         _ = tokenizer.cls_id
 
 
+def test_a_model_that_marks_the_ends_of_words_is_refused(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat sat on the mat"] * 9),
+        model_prefix=str(tmp_path / "suffix"),
+        vocab_size=20,
+        hard_vocab_limit=False,
+        treat_whitespace_as_suffix=True,
+        minloglevel=2,
+    )
+    model = str(tmp_path / "suffix.model")
+    with pytest.raises(InputError) as error:
+        tokenization.SentencePieceTokenizer(model)
+    assert str(error.value) == (
+        f"{model}: its pieces end in the word mark; expected a model trained without "
+        f"treat_whitespace_as_suffix"
+    )
+
+
+def test_an_id_outside_the_vocabulary_is_refused(load):
+    tokenizer = load()
+    V = tokenizer.vocab_size
+    for id in (-1, V):
+        with pytest.raises(InputError) as error:
+            tokenizer.id_to_piece(id)
+        assert str(error.value) == f"piece id {id}: expected one in [0, {V})"
+    assert tokenizer.piece_to_id(tokenizer.id_to_piece(np.int64(V - 1))) == V - 1
+
+
 def test_fingerprint_tells_files_and_casing_apart(load, wordpiece_file):
     prints = {load(True).fingerprint, load(False).fingerprint}
     prints |= {tokenization.load(SMALL_MODEL).fingerprint}
@@ -413,6 +441,11 @@ def test_a_tokenizer_needs_a_file():
         (b"[UNK]\ncaf\xe9\n", ": not UTF-8 at byte 9; expected one piece a line"),
         (b"[UNK]\na\nb\na\n", ":4: repeats the piece 'a' of line 2"),
         (b"a\nb\n", ": the vocabulary has no piece '[UNK]'"),
+        (
+            "<pad>\t0\n<unk>\t0\n▁the\t-3.2\n".encode(),
+            ": the vocabulary has no piece '[UNK]'; if it is SentencePiece's .vocab, "
+            "give the .model as --spm_model_file",
+        ),
     ],
 )
 def test_a_bad_wordpiece_file_is_named(contents, message, tmp_path):
