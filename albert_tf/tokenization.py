@@ -25,6 +25,35 @@ CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
 MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
 
 Span = tuple[int, int]
+WordRule = Literal["word_mark", "released"]
+
+
+class WordStarts:
+    """Finds where words begin in piece ids; see `Tokenizer.word_starts`.
+
+    Args:
+        always: bool [V], pieces that begin a word whatever stands before them.
+        after: bool [V], pieces that begin one after a piece that closes its word.
+        closes: bool [V], pieces that close their word.
+    """
+
+    def __init__(self, always: np.ndarray, after: np.ndarray, closes: np.ndarray):
+        self.always = always
+        self._after = after
+        self._closes = closes
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Says for each piece whether it begins a word.
+
+        Args:
+            ids: int [..., T]; the first of a row has nothing before it.
+
+        Returns:
+            bool [..., T].
+        """
+        begins = self.always[ids]
+        begins[..., 1:] |= self._after[ids[..., 1:]] & self._closes[ids[..., :-1]]
+        return begins
 
 
 class CharacterMap(dict[int, str]):
@@ -147,6 +176,10 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
+    def _text_of(self, id: int) -> str:
+        """Returns a piece without its mark, or "" for one that is not text."""
+
+    @abc.abstractmethod
     def _begins_word(self, id: int) -> bool: ...
 
     @abc.abstractmethod
@@ -158,7 +191,13 @@ class Tokenizer(abc.ABC):
         return len(self._pieces)
 
     def id_to_piece(self, id: int) -> str:
-        """Returns the piece with an id in [0, V)."""
+        """Returns the piece with an id.
+
+        Raises:
+            InputError: the id is not in [0, V).
+        """
+        if not 0 <= id < self.vocab_size:
+            raise InputError(f"piece id {id}: expected one in [0, {self.vocab_size})")
         return self._pieces[id]
 
     def piece_to_id(self, piece: str) -> int:
@@ -190,10 +229,8 @@ class Tokenizer(abc.ABC):
         ]
         return self.encode(text), _adopt_deleted(text, found)
 
-    def word_starts(
-        self, rule: Literal["word_mark", "released"] = "word_mark"
-    ) -> np.ndarray:
-        """Says for each piece of the vocabulary whether it begins a word.
+    def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
+        """Makes the function that says where words begin in piece ids.
 
         By "word_mark" these begin a word, in any language:
 
@@ -203,18 +240,14 @@ class Tokenizer(abc.ABC):
           one word. Combining signs and prolongation marks continue the piece before.
         - Pieces made of punctuation or symbols alone, but not a lone apostrophe, which
           stands inside words ("don't").
+        - Any other piece but a sign, directly after punctuation or such a letter: the
+          "word" of "(word)", the "python" of "用python".
         - Nothing else. Special pieces, `<unk>` and byte pieces stay with the word that
           they follow, but WordPiece's [UNK] is a whole word and begins one.
-
-        A piece is judged by itself, so letters without a word mark stay with whatever
-        precedes them: in "(word)" with "(", in "用python" with "用".
 
         **As released:** by "released" every SentencePiece piece begins a word, except
         those without the word mark that hold only English letters and some
         punctuation; so outside English every piece is a word of its own.
-
-        Returns:
-            bool [V].
 
         Raises:
             InputError: the rule is neither of these.
@@ -225,7 +258,14 @@ class Tokenizer(abc.ABC):
         }
         if rule not in rules:
             raise InputError(f"word start rule {rule!r}: expected one of {list(rules)}")
-        return np.array([rules[rule](id) for id in range(self.vocab_size)])
+        always = np.array([rules[rule](id) for id in range(self.vocab_size)])
+        after, closes = np.zeros((2, self.vocab_size), bool)
+        if rule == "word_mark":
+            for id in range(self.vocab_size):
+                if text := self._text_of(id):
+                    after[id] = text != "'" and not _is_sign(text[0])
+                    closes[id] = _closes_word(text[-1])
+        return WordStarts(always, after, closes)
 
     @property
     def pad_id(self) -> int:
@@ -288,7 +328,8 @@ class SentencePieceTokenizer(Tokenizer):
             do_lower_case: lower-case the text first; true for the released models.
 
         Raises:
-            InputError: the file cannot be read or is not a SentencePiece model.
+            InputError: the file cannot be read, is not a SentencePiece model, or marks
+                the ends of words.
         """
         self.model = _read(spm_model_file)
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -300,6 +341,14 @@ class SentencePieceTokenizer(Tokenizer):
             ) from error
         processor = self._processor
         pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+        longer = [piece for piece in pieces if piece != WORD_MARK]
+        if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
+            piece.startswith(WORD_MARK) for piece in longer
+        ):
+            raise InputError(
+                f"{spm_model_file}: its pieces end in the word mark; expected a model "
+                f"trained without treat_whitespace_as_suffix"
+            )
         super().__init__(spm_model_file, self.model, pieces, do_lower_case)
         self._unk_piece = pieces[processor.unk_id()]
         self._pad_piece = (
@@ -367,6 +416,13 @@ class SentencePieceTokenizer(Tokenizer):
             at += length
         return [origins[place] for place in places[:-1]], spans
 
+    def _text_of(self, id: int) -> str:
+        processor = self._processor
+        kinds = (processor.is_control, processor.is_unknown, processor.is_byte)
+        if any(is_kind(id) for is_kind in kinds):
+            return ""
+        return self._pieces[id].strip(WORD_MARK)
+
     def _begins_word(self, id: int) -> bool:
         piece = self._pieces[id]
         return piece.startswith(WORD_MARK) or _stands_alone(piece)
@@ -412,6 +468,11 @@ class WordPieceTokenizer(Tokenizer):
         contents = _read(vocab_file)
         pieces = _parse_vocabulary(vocab_file, contents)
         super().__init__(vocab_file, contents, pieces, do_lower_case)
+        if "<unk>" in pieces and self._unk_piece not in pieces:
+            raise InputError(
+                f"{vocab_file}: the vocabulary has no piece '[UNK]'; if it is "
+                f"SentencePiece's .vocab, give the .model as --spm_model_file"
+            )
         self._special(self._unk_piece)
         self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))
@@ -493,6 +554,11 @@ class WordPieceTokenizer(Tokenizer):
                 at = end
         return origins, spans
 
+    def _text_of(self, id: int) -> str:
+        if id in self.special_ids:
+            return ""
+        return self._pieces[id].removeprefix(CONTINUATION)
+
     def _begins_word(self, id: int) -> bool:
         if id in self.special_ids:
             return id == self.unk_id
@@ -528,18 +594,32 @@ _UTF8_CONTINUATION = range(0x80, 0xC0)
 _REMEMBERED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
 # First words of the Unicode names of letters of scripts written without spaces.
 _SPACELESS_SCRIPTS = (
-    *("CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR"),
-    *("TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
+    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
+    *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
 )
 
 
 def _stands_alone(piece: str) -> bool:
     """Whether a piece begins a word though nothing marks it."""
-    first = piece[0]
-    script = unicodedata.name(first, "").replace("-", " ").split(" ")[0]
-    if script in _SPACELESS_SCRIPTS and unicodedata.category(first) == "Lo":
+    if _is_spaceless(piece[0]) and not _is_sign(piece[0]):
         return True
     return piece != "'" and all(unicodedata.category(c)[0] in "PS" for c in piece)
+
+
+def _closes_word(last: str) -> bool:
+    """Whether letters that follow a piece's last character begin another word."""
+    return _is_spaceless(last) or _stands_alone(last)
+
+
+def _is_spaceless(character: str) -> bool:
+    """Whether a character is a letter, or sign, of a script written without spaces."""
+    script = unicodedata.name(character, "").replace("-", " ").split(" ")[0]
+    return script in _SPACELESS_SCRIPTS and unicodedata.category(character)[0] in "LM"
+
+
+def _is_sign(character: str) -> bool:
+    """Whether a character is a combining sign or prolongs the letter before it."""
+    return unicodedata.category(character) in ("Mn", "Mc", "Me", "Lm")
 
 
 def _is_ideograph(character: str) -> bool:

@@ -1,22 +1,20 @@
 """Trains a SentencePiece vocabulary with the released settings, for any language."""
 
 import dataclasses
-import glob
-import gzip
 import io
 import os
 import random
 import re
 import tempfile
-import zlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import sentencepiece
 from tqdm import tqdm
 
 from albert_tf import flags
+from albert_tf.corpus import text
 from albert_tf.errors import InputError
 from albert_tf.tokenization import SentencePieceTokenizer, clean_text
 
@@ -40,7 +38,8 @@ class VocabularySettings:
     """
 
     input_file: tuple[str, ...] = flags.field(
-        "Text files or globs, UTF-8, one sentence or paragraph a line; may be gzip."
+        "Text files or globs, UTF-8, one sentence or paragraph a line, or JSON lines; "
+        "may be gzip."
     )
     model_prefix: str = flags.field(
         "Where to write: <model_prefix>.model and <model_prefix>.vocab."
@@ -64,7 +63,17 @@ class VocabularySettings:
         "Write unknown characters as their UTF-8 bytes, which takes 256 pieces.", False
     )
 
+    replace_invalid_utf8: bool = flags.field(
+        "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
+        False,
+    )
+
     def __post_init__(self) -> None:
+        if os.path.basename(self.model_prefix) in ("", ".", ".."):
+            raise InputError(
+                f"--model_prefix={self.model_prefix}: expected how the files' names "
+                f"begin, not a folder: {os.path.join(self.model_prefix, '30k')} say"
+            )
         if self.vocab_size < 1:
             raise InputError(f"--vocab_size={self.vocab_size}: expected at least 1")
         if not 0 < self.character_coverage <= 1:
@@ -122,9 +131,10 @@ def train_files(settings: VocabularySettings) -> Summary:
     """Trains on the files that the settings name; see `train`.
 
     Raises:
-        InputError: as `train`, or a file is missing, empty, damaged or not UTF-8.
+        InputError: as `train`, or a file is missing, damaged or not UTF-8.
     """
-    return train(read_lines(settings.input_file), settings)
+    errors = "replace" if settings.replace_invalid_utf8 else "strict"
+    return train(read_lines(settings.input_file, errors), settings)
 
 
 def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
@@ -158,22 +168,15 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
     return _summarise(tokenizer, source)
 
 
-def read_lines(patterns: Iterable[str]) -> Iterator[str]:
-    """Yields the lines of text files, in sorted order within each glob.
+def read_lines(patterns: Sequence[str], errors: str = "strict") -> Iterator[str]:
+    """Yields the lines of the files that the generator would read; see `corpus.text`.
 
     Raises:
-        InputError: a pattern matches nothing, or a file is empty, damaged or not UTF-8.
+        InputError: as `text.find_files` and `text.documents`.
     """
-    for pattern in patterns:
-        paths = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
-        if not paths:
-            raise InputError(f"--input_file={pattern}: no such file")
-        for path in paths:
-            try:
-                with _open(path) as file:
-                    yield from _decode(path, file)
-            except (OSError, EOFError, zlib.error) as error:
-                raise InputError(f"{path}: cannot be read: {error}") from error
+    for path in text.find_files(patterns):
+        for document in text.documents(text.Range(path, 0, None), errors, Counter()):
+            yield from document
 
 
 class _Source:
@@ -288,26 +291,6 @@ def _summarise(tokenizer: SentencePieceTokenizer, source: _Source) -> Summary:
         tokens_per_word=tokens / len(words),
         characters_per_token=characters / tokens,
     )
-
-
-def _open(path: str) -> IO[bytes]:
-    if path.endswith(".gz"):
-        return gzip.open(path)  # type: ignore[return-value]
-    return open(path, "rb")
-
-
-def _decode(path: str, file: IO[bytes]) -> Iterator[str]:
-    number = 0
-    for number, line in enumerate(file, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path}: line {number}, byte {error.start} of it: not UTF-8 "
-                f"(byte 0x{line[error.start]:02x})"
-            ) from error
-    if not number:
-        raise InputError(f"{path}: the file is empty")
 
 
 def _check_writable(prefix: Path) -> None:

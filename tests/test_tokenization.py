@@ -62,10 +62,10 @@ def byte_tokenizer(tmp_path_factory):
 
 def words(tokenizer, text):
     """The pieces of a text, those of one word joined by "|"."""
-    starts = tokenizer.word_starts()
+    starts = tokenizer.word_starts()(np.array(tokenizer.encode(text)))
     groups = []
-    for piece, id in zip(tokenizer.tokenize(text), tokenizer.encode(text), strict=True):
-        if starts[id] or not groups:
+    for piece, begins in zip(tokenizer.tokenize(text), starts, strict=True):
+        if begins or not groups:
             groups.append(piece)
         else:
             groups[-1] += f"|{piece}"
@@ -115,7 +115,7 @@ def test_the_official_vocabulary_gives_the_recorded_ids(lower):
         assert tokenizer.encode(text) == (lowered if lower else cased or lowered)["ids"]
     not_starts = json.loads((SHARED / "golden" / "masking.json").read_text())
     np.testing.assert_array_equal(
-        np.flatnonzero(~tokenizer.word_starts("released")),
+        np.flatnonzero(~tokenizer.word_starts("released").always),
         not_starts["official_30k"]["not_start_piece_ids"],
     )
 
@@ -248,8 +248,12 @@ def test_every_byte_of_a_character_spans_it(byte_tokenizer):
 
 def test_released_word_starts_equal_the_recorded_ones():
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
-    not_starts = np.flatnonzero(~tokenizer.word_starts("released"))
+    starts = tokenizer.word_starts("released")
+    not_starts = np.flatnonzero(~starts.always)
     np.testing.assert_array_equal(not_starts, SENTENCEPIECE["not_word_starts"])
+    # The release judges each piece by itself.
+    ids = np.random.default_rng(0).integers(1500, size=(30, 99))
+    np.testing.assert_array_equal(starts(ids), starts.always[ids])
 
 
 def test_english_words_keep_their_apostrophes_and_lose_their_punctuation():
@@ -284,6 +288,31 @@ def test_without_spaces_every_piece_is_a_word_but_for_its_signs(line, tmp_path):
     assert len(grouped) == len([piece for piece in pieces if piece not in signs])
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("我用python写", ["▁", "我", "用", "p|y|t|h|o|n", "写"]),
+        ("これはpython", ["▁", "こ", "れ", "は", "p|y|t|h|o|n"]),
+        ("人々hello", ["▁", "人|々", "h|e|l|l|o"]),
+        ("コーヒーlover", ["▁", "コ|ー", "ヒ|ー", "l|o|v|e|r"]),
+        ("ที่wifi", ["▁", "ท|\u0e35", "w|i|f|i"]),
+        ("二\u3007年10月", ["▁", "二", "\u3007", "年", "1|0", "月"]),
+        ("(word)", ["▁", "(", "w|o|r|d", ")"]),
+        ("e-mail@home", ["▁|e", "-", "m|a|i|l", "@", "h|o|m|e"]),
+        ("don't 'tis", ["▁|d|o|n|'|t", "▁|'|t|i|s"]),
+        ("كتب،hello", ["▁|ك|ت|ب", "،", "h|e|l|l|o"]),
+    ],
+)
+def test_letters_after_punctuation_or_an_ideograph_are_a_word(text, expected, tmp_path):
+    tokenizer = train(tmp_path, text)
+    assert words(tokenizer, text) == expected
+
+
+def test_byte_pieces_stay_with_an_ideograph(tmp_path):
+    tokenizer = train(tmp_path, "用a ab", byte_fallback=True)
+    assert words(tokenizer, "用😀a") == ["▁", "用|<0xF0>|<0x9F>|<0x98>|<0x80>|a"]
+
+
 def test_prolonged_sound_stays_with_its_syllable(tmp_path):
     tokenizer = train(tmp_path, "ター ワー コー ヒー")
     assert tokenizer.tokenize("ワー")[1:] == ["ワ", "ー"]
@@ -296,14 +325,14 @@ def test_chinese_and_kana_wordpiece_characters_are_words(tmp_path):
     assert words(tokenizer, "东京good たわー 北") == (
         ["东", "京", "go|##od", "た", "##わ|##ー", "[UNK]"]
     )
-    assert not tokenizer.word_starts()[[0, 2]].any()
-    assert tokenizer.word_starts("released").tolist() == [True] * 6 + (
+    assert not tokenizer.word_starts().always[[0, 2]].any()
+    assert tokenizer.word_starts("released").always.tolist() == [True] * 6 + (
         [False, False, True, False]
     )
 
 
 def test_special_and_byte_pieces_begin_no_word(byte_tokenizer):
-    starts = byte_tokenizer.word_starts()
+    starts = byte_tokenizer.word_starts().always
     byte_ids = [byte_tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
     assert not starts[byte_ids].any()
     assert not starts[sorted(byte_tokenizer.special_ids)].any()
@@ -354,6 +383,34 @@ def test_a_model_with_other_special_ids_works(tmp_path):
         _ = tokenizer.cls_id
 
 
+def test_a_model_that_marks_the_ends_of_words_is_refused(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat sat on the mat"] * 9),
+        model_prefix=str(tmp_path / "suffix"),
+        vocab_size=20,
+        hard_vocab_limit=False,
+        treat_whitespace_as_suffix=True,
+        minloglevel=2,
+    )
+    model = str(tmp_path / "suffix.model")
+    with pytest.raises(InputError) as error:
+        tokenization.SentencePieceTokenizer(model)
+    assert str(error.value) == (
+        f"{model}: its pieces end in the word mark; expected a model trained without "
+        f"treat_whitespace_as_suffix"
+    )
+
+
+def test_an_id_outside_the_vocabulary_is_refused(load):
+    tokenizer = load()
+    V = tokenizer.vocab_size
+    for id in (-1, V):
+        with pytest.raises(InputError) as error:
+            tokenizer.id_to_piece(id)
+        assert str(error.value) == f"piece id {id}: expected one in [0, {V})"
+    assert tokenizer.piece_to_id(tokenizer.id_to_piece(np.int64(V - 1))) == V - 1
+
+
 def test_fingerprint_tells_files_and_casing_apart(load, wordpiece_file):
     prints = {load(True).fingerprint, load(False).fingerprint}
     prints |= {tokenization.load(SMALL_MODEL).fingerprint}
@@ -384,6 +441,11 @@ def test_a_tokenizer_needs_a_file():
         (b"[UNK]\ncaf\xe9\n", ": not UTF-8 at byte 9; expected one piece a line"),
         (b"[UNK]\na\nb\na\n", ":4: repeats the piece 'a' of line 2"),
         (b"a\nb\n", ": the vocabulary has no piece '[UNK]'"),
+        (
+            "<pad>\t0\n<unk>\t0\n▁the\t-3.2\n".encode(),
+            ": the vocabulary has no piece '[UNK]'; if it is SentencePiece's .vocab, "
+            "give the .model as --spm_model_file",
+        ),
     ],
 )
 def test_a_bad_wordpiece_file_is_named(contents, message, tmp_path):

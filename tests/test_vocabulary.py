@@ -156,6 +156,16 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"model_prefix": "v/"},
+            "--model_prefix=v/: expected how the files' names begin, not a folder: "
+            "v/30k say",
+        ),
+        (
+            {"model_prefix": ""},
+            "--model_prefix=: expected how the files' names begin, not a folder: "
+            "30k say",
+        ),
         ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
         (
             {"character_coverage": 99.995},
@@ -183,18 +193,19 @@ def test_a_bad_setting_is_named(changes, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("a.txt", b"", "{path}: the file is empty"),
+        ("a.txt", b"", "there is no text to train on: every line is blank"),
         ("a.txt", b" \n\n", "there is no text to train on: every line is blank"),
         (
             "a.txt",
             b"one\ncaf\xe9 two\n",
-            "{path}: line 2, byte 3 of it: not UTF-8 (byte 0xe9)",
+            "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); "
+            "--replace_invalid_utf8 would go on",
         ),
         (
             "a.txt.gz",
             gzip.compress(b"text " * 99)[:-9],
-            "{path}: cannot be read: Compressed file ended before the end-of-stream "
-            "marker was reached",
+            "{path}: damaged gzip file: Compressed file ended before the "
+            "end-of-stream marker was reached",
         ),
     ],
 )
@@ -205,6 +216,19 @@ def test_a_bad_file_is_named(name, contents, message, tmp_path):
         vocabulary.train_files, settings(tmp_path, input_file=(f"{tmp_path}/a.*",))
     )
     assert found == message.format(path=path)
+
+
+def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one\\ntwo"}\n{"text": "three"}\n')
+    (tmp_path / "packed").write_bytes(gzip.compress(b"four\n"))
+    (tmp_path / "x[1].txt").write_bytes(b"caf\xe9\n\nsix\n")
+    names = [str(tmp_path / name) for name in ("a.jsonl", "packed", "x[1].txt")]
+    assert list(vocabulary.read_lines(names[:2])) == ["one", "two", "three", "four"]
+    own = settings(tmp_path, input_file=names, replace_invalid_utf8=True, vocab_size=29)
+    assert vocabulary.train_files(own).lines == 6
+    learned = set("".join(pieces(tmp_path)))
+    assert {"x", "w"} <= learned
+    assert "{" not in learned
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf import records
 from albert_tf.corpus import masking, pairs
 from albert_tf.corpus.config import CorpusConfig
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization import Tokenizer, WordStarts
 
 _BATCH_TOKENS = 1 << 19
 
@@ -25,7 +25,7 @@ class Vocabulary:
         sep_id: id of [SEP].
         mask_id: id of [MASK].
         special_ids: ids that never stand for text.
-        starts: bool [V], whether a piece begins a word.
+        starts: where words begin.
         fingerprint: see `tokenization.Tokenizer`.
     """
 
@@ -35,7 +35,7 @@ class Vocabulary:
     sep_id: int
     mask_id: int
     special_ids: frozenset[int]
-    starts: np.ndarray
+    starts: WordStarts
     fingerprint: str
 
     @classmethod
@@ -164,7 +164,7 @@ def _assemble(
     ids[:, 0] = vocabulary.cls_id
     ids[rows, first_sep] = ids[rows, last_sep] = vocabulary.sep_id
     input_mask = column <= last_sep[:, None]
-    boundary = vocabulary.starts[ids]
+    boundary = vocabulary.starts(ids)
     if not config.released_behaviour:
         # A word never reaches across [SEP]: what follows one begins a word.
         boundary[:, 1] = boundary[rows, first_sep + 1] = True

@@ -13,6 +13,8 @@ from collections import Counter
 
 import numpy as np
 
+from albert_tf.tokenization import WordStarts
+
 _MASKED, _KEPT = 0.8, 0.1
 
 
@@ -30,7 +32,7 @@ class Rules:
         cross_separators: the text on both sides of a [SEP] counts as one: a piece that
             continues a word joins it across, and spans reach across (as released).
         permute: shuffle the tokens of as many more spans and predict them too.
-        starts: bool [V], whether a piece begins a word.
+        starts: where words begin.
         mask_id: id of [MASK].
         replacements: int [R], the ids that a random piece is drawn from.
     """
@@ -42,7 +44,7 @@ class Rules:
     whole_words: bool
     cross_separators: bool
     permute: bool
-    starts: np.ndarray
+    starts: WordStarts
     mask_id: int
     replacements: np.ndarray
 
@@ -105,7 +107,7 @@ class Words:
         np.not_equal(rows[1:], rows[:-1], out=row_begins[1:])
         text_begins = row_begins if rules.cross_separators else run_begins | row_begins
         if rules.whole_words:
-            begins = rules.starts[ids.ravel()[self.tokens]] | text_begins
+            begins = rules.starts(ids)[maskable] | text_begins
         else:
             begins = np.ones(self.tokens.size, bool)
         self.first = np.flatnonzero(begins)

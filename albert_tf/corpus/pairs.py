@@ -14,6 +14,7 @@ import numpy as np
 
 from albert_tf.corpus import store
 from albert_tf.corpus.config import CorpusConfig
+from albert_tf.tokenization import WordStarts
 
 # Columns of the array of pairs.
 A_BEGIN, A_END, B_BEGIN, B_END, LABEL = range(5)
@@ -70,7 +71,7 @@ class Text:
 def pair(
     text: Text,
     config: CorpusConfig,
-    starts: np.ndarray,
+    starts: WordStarts,
     rng: np.random.Generator,
     counts: Counter,
 ) -> np.ndarray:
@@ -88,7 +89,7 @@ def pair(
     Args:
         text: the documents.
         config: the run's settings.
-        starts: bool [V], whether a piece begins a word.
+        starts: where words begin.
         rng: source of the draws.
         counts: raised by the `truncated_tokens` and the `dropped_tokens`.
 
@@ -133,7 +134,7 @@ class _Pairs:
         self,
         text: Text,
         config: CorpusConfig,
-        starts: np.ndarray,
+        starts: WordStarts,
         draw: random.Random,
         counts: Counter,
     ):
@@ -199,7 +200,7 @@ class _Pairs:
     def _cut(self, segment: int) -> int | None:
         """Draws where to divide a segment; one of a single word cannot be divided."""
         begin, end = self._text.bounds[segment : segment + 2]
-        words = np.flatnonzero(self._starts[self._text.tokens[begin + 1 : end]])
+        words = np.flatnonzero(self._starts(self._text.tokens[begin:end])[1:])
         if not words.size:
             self._counts["dropped_tokens"] += end - begin
             self._counts["dropped_segments"] += 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from albert_tf.corpus import text
 from albert_tf.corpus.config import CorpusConfig, Subset
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization import Tokenizer, WordStarts
 
 GROUP_TOKENS = 1 << 16
 _BATCH_CHARS = 1 << 18
@@ -147,7 +147,7 @@ def _batches(documents: Iterator[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def _cut(
-    ids: list[int], limit: int, starts: np.ndarray, counts: Counter
+    ids: list[int], limit: int, starts: WordStarts, counts: Counter
 ) -> Iterator[list[int]]:
     """Cuts a long line, a paragraph say, into segments of at most `limit` tokens.
 
@@ -157,7 +157,7 @@ def _cut(
         counts["lines_cut"] += 1
     while len(ids) > limit:
         even = -(-len(ids) // -(-len(ids) // limit))
-        words = np.flatnonzero(starts[ids[1 : even + 1]])
+        words = np.flatnonzero(starts(np.array(ids[: even + 1]))[1:])
         at = int(words[-1]) + 1 if words.size else even
         yield ids[:at]
         ids = ids[at:]

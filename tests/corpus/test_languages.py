@@ -124,11 +124,11 @@ def masked_words(tokenizer, ids, masked):
     """
     starts = tokenizer.word_starts()
     words = []
-    for row, hidden in zip(ids, masked, strict=True):
+    for row, begins, hidden in zip(ids, starts(ids), masked, strict=True):
         cut = False
         for column in np.flatnonzero(hidden):
             piece = tokenizer.id_to_piece(row[column])
-            if starts[row[column]] or not hidden[column - 1]:
+            if begins[column] or not hidden[column - 1]:
                 # Truncation may have cut the first word of a segment.
                 cut = row[column - 1] in tokenizer.special_ids
                 words += [] if cut else [[piece]]

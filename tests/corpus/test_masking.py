@@ -18,7 +18,7 @@ def rules(**changes):
         "whole_words": True,
         "cross_separators": False,
         "permute": False,
-        "starts": STARTS,
+        "starts": STARTS.__getitem__,
         "mask_id": MASK,
         "replacements": np.arange(5, V),
     }
@@ -109,7 +109,7 @@ def test_without_whole_words_pieces_are_masked_alone():
 
 def test_each_row_predicts_its_share_when_all_words_are_single_pieces():
     ids, maskable = batch()
-    masked, _ = run(rules(starts=np.ones(V, bool)), ids, maskable)
+    masked, _ = run(rules(starts=np.ones(V, bool).__getitem__), ids, maskable)
     lengths = maskable.sum(axis=1) + 3
     expected = [max(1, round(0.15 * length)) for length in lengths.tolist()]
     assert masked.weights.sum(axis=1).tolist() == expected

@@ -39,7 +39,7 @@ def text(*documents):
 def draw(found, config, seed=0, starts=STARTS):
     counts = Counter()
     rng = np.random.default_rng(seed)
-    return pairs.pair(found, config, starts, rng, counts), counts
+    return pairs.pair(found, config, starts.__getitem__, rng, counts), counts
 
 
 def draws(found, config, times=400, starts=STARTS):
