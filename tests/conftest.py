@@ -58,14 +58,14 @@ def tiny():
 def tokens():
     """Makes inputs of B=2, T=7, P=6 for a tiny model; the second row has padding."""
 
-    def make(length=7):
+    def make():
         random = np.random.default_rng(11)
-        mask = np.ones((2, length), "int32")
+        mask = np.ones((2, 7), "int32")
         mask[1, 4:] = 0
         return {
-            "input_ids": random.integers(0, 23, (2, length), "int32"),
+            "input_ids": random.integers(0, 23, (2, 7), "int32"),
             "input_mask": mask,
-            "segment_ids": random.integers(0, 10, (2, length), "int32"),
+            "segment_ids": random.integers(0, 10, (2, 7), "int32"),
             "masked_lm_positions": random.integers(0, 4, (2, 6), "int32"),
         }
 

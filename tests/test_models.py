@@ -83,8 +83,8 @@ def released_pretrainer(data, golden, write_checkpoint):
     return model
 
 
-def pretraining_losses(model, recorded, training=False):
-    outputs = model(inputs_of(recorded, "masked_lm_positions"), training=training)
+def pretraining_losses(model, recorded):
+    outputs = model(inputs_of(recorded, "masked_lm_positions"))
     masked, each_masked = heads.masked_lm_loss(
         outputs["mlm_logits"],
         recorded["in/masked_lm_ids"],
@@ -331,20 +331,23 @@ def twin(model, **changes):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_stays_near_float32(policy, tiny, tokens, arrays):
-    keras.utils.set_random_seed(7)
-    model = models.AlbertPretrainer(tiny())
-    outputs = arrays(model(tokens()))
-    mixed = twin(model, dtype=policy)(tokens())
+def test_mixed_precision_stays_near_float32(
+    policy, released_pretrainer, golden, arrays
+):
+    inputs = inputs_of(golden("pretrain_small"), "masked_lm_positions")
+    exact = arrays(released_pretrainer(inputs))
+    mixed = twin(released_pretrainer, dtype=policy)(inputs)
+    compute_dtype = policy.removeprefix("mixed_")
+    for key in ("embedding_output", "sequence_output", "pooled_output"):
+        assert keras.backend.standardize_dtype(mixed[key].dtype) == compute_dtype
     for key in ("mlm_logits", "sop_logits"):
         assert keras.backend.standardize_dtype(mixed[key].dtype) == "float32"
-    compute_dtype = policy.removeprefix("mixed_")
-    assert keras.backend.standardize_dtype(mixed["sequence_output"].dtype) == (
-        compute_dtype
+    near = keras.tree.map_structure(lambda x: ops.cast(x, "float32"), mixed)
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=3e-2, atol=3e-2),
+        arrays(near),
+        exact,
     )
-    for key in outputs.keys() - {"encoder_outputs"}:
-        near = arrays(ops.cast(mixed[key], "float32"))
-        assert difference(near, outputs[key]) <= 3e-2, key
 
 
 def total(outputs):
@@ -356,9 +359,7 @@ def total(outputs):
 
 @tensorflow_only
 @pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
-def test_compiled_passes_agree_with_eager_ones(
-    xla, tiny, tokens, arrays, differentiate
-):
+def test_compiled_passes_agree_with_eager_ones(xla, tiny, tokens, arrays):
     import tensorflow as tf
 
     model = models.AlbertPretrainer(tiny())
