@@ -299,7 +299,7 @@ def wait_until_gone(group):
 
 
 def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make):
-    expected = contents(make("whole", dupe_factor=100, max_seq_length=64))
+    expected = contents(make("whole", dupe_factor=300, max_seq_length=64))
     output = tmp_path / "killed" / "x.tfrecord"
     command = [
         sys.executable,
@@ -308,22 +308,26 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
         f"--output_file={output}",
         f"--spm_model_file={DATA / 'spm_small.model'}",
         "--max_seq_length=64",
-        "--dupe_factor=100",
+        "--dupe_factor=300",
         "--num_workers=2",
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    work = output.with_name("x.tfrecord.work")
     draw = random.Random(5)
     hits = 0
     for _ in range(10):
         process = subprocess.Popen(
             command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        time.sleep(draw.uniform(0.2, 2.0))
+        # From the moment there is work to lose, which depends on the machine.
+        while process.poll() is None and not work.exists():
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0.0, 0.4))
         process.send_signal(signal.SIGKILL)
         killed = process.wait() == -signal.SIGKILL
-        hits += killed and output.with_name("x.tfrecord.work").exists()
+        hits += killed and work.exists()
         wait_until_gone(process.pid)
-    assert hits >= 2
+    assert hits >= 1
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert contents(output.parent) == expected
 
@@ -343,6 +347,8 @@ def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell starts what it runs in the background with the interrupt ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not list(tmp_path.glob("x.work/train-*.part*")):
         assert process.poll() is None
