@@ -24,6 +24,9 @@ WORD_MARK = "▁"  # SentencePiece writes the space before a word as this charac
 CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
 MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
 
+# Stand inside words, as in "don't", typed or printed.
+APOSTROPHES = ("'", "\u2019")
+
 Span = tuple[int, int]
 WordRule = Literal["word_mark", "released"]
 
@@ -263,7 +266,7 @@ class Tokenizer(abc.ABC):
         if rule == "word_mark":
             for id in range(self.vocab_size):
                 if text := self._text_of(id):
-                    after[id] = text != "'" and not _is_sign(text[0])
+                    after[id] = text not in APOSTROPHES and not _is_sign(text[0])
                     closes[id] = _closes_word(text[-1])
         return WordStarts(always, after, closes)
 
@@ -603,7 +606,9 @@ def _stands_alone(piece: str) -> bool:
     """Whether a piece begins a word though nothing marks it."""
     if _is_spaceless(piece[0]) and not _is_sign(piece[0]):
         return True
-    return piece != "'" and all(unicodedata.category(c)[0] in "PS" for c in piece)
+    return piece not in APOSTROPHES and all(
+        unicodedata.category(c)[0] in "PS" for c in piece
+    )
 
 
 def _closes_word(last: str) -> bool:

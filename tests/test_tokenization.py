@@ -300,6 +300,7 @@ def test_without_spaces_every_piece_is_a_word_but_for_its_signs(line, tmp_path):
         ("(word)", ["▁", "(", "w|o|r|d", ")"]),
         ("e-mail@home", ["▁|e", "-", "m|a|i|l", "@", "h|o|m|e"]),
         ("don't 'tis", ["▁|d|o|n|'|t", "▁|'|t|i|s"]),
+        ("don\u2019t", ["▁|d|o|n|\u2019|t"]),
         ("كتب،hello", ["▁|ك|ت|ب", "،", "h|e|l|l|o"]),
     ],
 )
