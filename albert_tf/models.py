@@ -49,7 +49,7 @@ class AlbertEncoder(_ConfiguredModel):
     """ALBERT without a head (paper 3.1).
 
     Parameters are shared by applying the same `Block` in several layers, so each
-    variable exists once. The inputs are a dict, and so are the outputs:
+    variable exists once.
 
     Args:
         config: sizes and rates.
@@ -187,11 +187,15 @@ def _blocks(config: AlbertConfig, policy) -> list[Block]:
 
 
 class _ModelWithHead(_ConfiguredModel):
-    """An encoder with something on top."""
+    """An encoder with something on top, by default one `head`."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.encoder = AlbertEncoder(config, dtype=self.dtype_policy, name="encoder")
+
+    def build(self, input_shape=None):
+        """Creates the head's variables; the encoder has its own."""
+        self.head.build()
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -262,10 +266,6 @@ class AlbertClassifier(_ModelWithHead):
         )
         self.build()
 
-    def build(self, input_shape=None):
-        """Creates the head's variables."""
-        self.head.build()
-
     def call(self, inputs, training=False):
         """Returns the encoder's outputs and `logits`, float32 [B, K]."""
         outputs = self.encoder(inputs, training=training)
@@ -291,10 +291,6 @@ class AlbertMultipleChoice(_ModelWithHead):
             config, 1, dtype=self.dtype_policy, name="head"
         )
         self.build()
-
-    def build(self, input_shape=None):
-        """Creates the head's variables."""
-        self.head.build()
 
     def call(self, inputs, training=False):
         """Scores choices.
@@ -327,10 +323,6 @@ class AlbertSpanLabeler(_ModelWithHead):
         self.head = heads.SpanHead(config, dtype=self.dtype_policy, name="head")
         self.build()
 
-    def build(self, input_shape=None):
-        """Creates the head's variables."""
-        self.head.build()
-
     def call(self, inputs, training=False):
         """Returns the encoder's outputs, `start_logits` and `end_logits` [B, T]."""
         outputs = self.encoder(inputs, training=training)
@@ -356,10 +348,6 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
             config, start_n_top, end_n_top, dtype=self.dtype_policy, name="head"
         )
         self.build()
-
-    def build(self, input_shape=None):
-        """Creates the head's variables."""
-        self.head.build()
 
     def call(self, inputs, training=False):
         """Scores spans.

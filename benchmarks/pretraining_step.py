@@ -29,6 +29,8 @@ def flop_per_token(length):
     return 6 * (layers * block + embedding * hidden + masked_lm)
 
 
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
 PROGRAMS = {
     "albert_tf": "albert_tf",
     "kerashub": "keras_hub",
@@ -65,7 +67,7 @@ def albert_tf_step(batch, precision):
 
     from albert_tf import AlbertConfig, AlbertPretrainer, heads
 
-    policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+    policy = POLICIES[precision]
     model = AlbertPretrainer(AlbertConfig.named("albert_base_v2"), dtype=policy)
     optimizer = keras.optimizers.AdamW(1e-4)
     optimizer.build(model.trainable_variables)
@@ -96,9 +98,7 @@ def kerashub_step(batch, precision):
     import keras
     import keras_hub
 
-    keras.config.set_dtype_policy(
-        {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-    )
+    keras.config.set_dtype_policy(POLICIES[precision])
     backbone = keras_hub.models.AlbertBackbone(
         vocabulary_size=30000,
         num_layers=12,
@@ -129,9 +129,7 @@ def model_garden_step(batch, precision):
     import tf_keras
     from official.nlp.modeling import layers, models, networks
 
-    tf_keras.mixed_precision.set_global_policy(
-        {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-    )
+    tf_keras.mixed_precision.set_global_policy(POLICIES[precision])
     encoder = networks.AlbertEncoder(
         vocab_size=30000,
         embedding_width=128,

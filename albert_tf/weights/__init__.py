@@ -82,14 +82,9 @@ def load(
             shape that differs. The message lists every one with its shape.
     """
     source = open_source(path)
-    only = (only,) if isinstance(only, str) else only
-    allowed = (
-        (allow_missing,) if isinstance(allow_missing, str) else tuple(allow_missing)
-    )
-    targets = _wanted(model, source.format, only)
-    for beginning in allowed:
-        if not any(target.ours.startswith(beginning) for target in targets):
-            raise InputError(f"allow_missing={beginning!r}: no weight begins so")
+    parts = None if only is None else _as_tuple(only)
+    targets = _wanted(model, source.format, parts)
+    allowed = _checked_beginnings(allow_missing, targets)
     names = {
         target: _find(target, source.shapes, init_from_group0) for target in targets
     }
@@ -106,8 +101,8 @@ def load(
         unused={
             name: shape
             for name, shape in unused.items()
-            if only is None
-            or ("encoder" in only and OF_ENCODER[source.format].match(name))
+            if parts is None
+            or ("encoder" in parts and OF_ENCODER[source.format].match(name))
         },
         differing={
             name: (source.shapes[name], target.shape)
@@ -150,6 +145,19 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
         first = source.format in ("tf1", "hf")
         return models.AlbertClassifier(config, output[0] if first else output[1])
     return models.AlbertEncoder(config)
+
+
+def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _checked_beginnings(allow_missing, targets: list[Target]) -> tuple[str, ...]:
+    """Returns beginnings of names, each of which some target has."""
+    beginnings = _as_tuple(allow_missing)
+    for beginning in beginnings:
+        if not any(target.ours.startswith(beginning) for target in targets):
+            raise InputError(f"allow_missing={beginning!r}: no weight begins so")
+    return beginnings
 
 
 def _wanted(model, format: str, only: Sequence[str] | None) -> list[Target]:
