@@ -134,7 +134,6 @@ def masking_rules(config: CorpusConfig, vocabulary: Vocabulary) -> masking.Rules
         whole_words=config.do_whole_word_mask,
         cross_separators=config.released_behaviour,
         permute=config.do_permutation,
-        starts=vocabulary.starts,
         mask_id=vocabulary.mask_id,
         replacements=replacements,
     )
@@ -190,7 +189,7 @@ def _add_masks(
     last_sep = batch["input_mask"].sum(axis=1) - 1
     first_sep = last_sep - batch["segment_ids"].sum(axis=1)
     maskable[:, 0] = maskable[rows, first_sep] = maskable[rows, last_sep] = False
-    masked = masking.mask(ids, maskable, rules, rng, counts)
+    masked = masking.mask(ids, batch["token_boundary"], maskable, rules, rng, counts)
     batch["input_ids"] = masked.ids
     batch["masked_lm_positions"] = masked.positions
     batch["masked_lm_ids"] = masked.labels

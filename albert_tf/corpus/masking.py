@@ -13,9 +13,8 @@ from collections import Counter
 
 import numpy as np
 
-from albert_tf.tokenization import WordStarts
-
-_MASKED, _KEPT = 0.8, 0.1
+# Shares of the predictions that become [MASK] and that stay as they are.
+MASKED, KEPT = 0.8, 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,6 @@ class Rules:
         cross_separators: the text on both sides of a [SEP] counts as one: a piece that
             continues a word joins it across, and spans reach across (as released).
         permute: shuffle the tokens of as many more spans and predict them too.
-        starts: where words begin.
         mask_id: id of [MASK].
         replacements: int [R], the ids that a random piece is drawn from.
     """
@@ -44,7 +42,6 @@ class Rules:
     whole_words: bool
     cross_separators: bool
     permute: bool
-    starts: WordStarts
     mask_id: int
     replacements: np.ndarray
 
@@ -94,8 +91,8 @@ class Words:
         per_row: int [B], words of each row.
     """
 
-    def __init__(self, ids: np.ndarray, maskable: np.ndarray, rules: Rules):
-        B, T = ids.shape
+    def __init__(self, starts: np.ndarray, maskable: np.ndarray, rules: Rules):
+        B, T = starts.shape
         self.tokens = np.flatnonzero(maskable)
         # A token that does not follow another maskable one begins a new run of text.
         run_begins = np.empty(self.tokens.size, bool)
@@ -107,7 +104,7 @@ class Words:
         np.not_equal(rows[1:], rows[:-1], out=row_begins[1:])
         text_begins = row_begins if rules.cross_separators else run_begins | row_begins
         if rules.whole_words:
-            begins = rules.starts(ids)[maskable] | text_begins
+            begins = starts[maskable] | text_begins
         else:
             begins = np.ones(self.tokens.size, bool)
         self.first = np.flatnonzero(begins)
@@ -124,6 +121,7 @@ class Words:
 
 def mask(
     ids: np.ndarray,
+    starts: np.ndarray,
     maskable: np.ndarray,
     rules: Rules,
     rng: np.random.Generator,
@@ -142,6 +140,7 @@ def mask(
 
     Args:
         ids: int32 [B, T].
+        starts: bool [B, T], true where a word begins.
         maskable: bool [B, T], false at [CLS], [SEP] and padding. Every row must begin
             with [CLS] and hold two [SEP]: they count for the number of predictions.
         rules: how to mask.
@@ -152,7 +151,7 @@ def mask(
     Returns:
         The masked batch.
     """
-    words = Words(ids, maskable, rules)
+    words = Words(starts, maskable, rules)
     lengths = np.count_nonzero(maskable, axis=1) + 3
     quota = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
     quota = np.clip(quota, 1, rules.max_predictions)
@@ -269,8 +268,8 @@ def _replaced(
     """Draws what the model sees in the place of each label."""
     draw = rng.random(labels.size)
     other = rng.choice(rules.replacements, labels.size)
-    masked = draw < _MASKED
-    kept = ~masked & (draw < _MASKED + _KEPT)
+    masked = draw < MASKED
+    kept = ~masked & (draw < MASKED + KEPT)
     counts["predictions_masked"] += int(masked.sum())
     counts["predictions_kept"] += int(kept.sum())
     counts["predictions_random"] += int((~masked & ~kept).sum())

@@ -18,7 +18,6 @@ def rules(**changes):
         "whole_words": True,
         "cross_separators": False,
         "permute": False,
-        "starts": STARTS.__getitem__,
         "mask_id": MASK,
         "replacements": np.arange(5, V),
     }
@@ -39,9 +38,10 @@ def batch(B=211, T=61, seed=0):
     return ids, maskable
 
 
-def run(rule, ids, maskable, seed=0):
+def run(rule, ids, maskable, seed=0, starts=STARTS):
     counts = Counter()
-    masked = masking.mask(ids, maskable, rule, np.random.default_rng(seed), counts)
+    rng = np.random.default_rng(seed)
+    masked = masking.mask(ids, starts[ids], maskable, rule, rng, counts)
     return masked, counts
 
 
@@ -109,7 +109,7 @@ def test_without_whole_words_pieces_are_masked_alone():
 
 def test_each_row_predicts_its_share_when_all_words_are_single_pieces():
     ids, maskable = batch()
-    masked, _ = run(rules(starts=np.ones(V, bool).__getitem__), ids, maskable)
+    masked, _ = run(rules(), ids, maskable, starts=np.ones(V, bool))
     lengths = maskable.sum(axis=1) + 3
     expected = [max(1, round(0.15 * length)) for length in lengths.tolist()]
     assert masked.weights.sum(axis=1).tolist() == expected
