@@ -4,7 +4,8 @@ import dataclasses
 import os
 import re
 from collections import Counter
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from albert_tf import flags
 from albert_tf.corpus import files
@@ -272,3 +273,20 @@ class CorpusConfig:
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
         values["max_predictions_per_seq"] = self.max_predictions
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusConfig":
+        """Returns the settings that `to_dict` noted; names of files are "-".
+
+        Raises:
+            InputError: a value is out of range.
+            TypeError: a setting is unknown.
+        """
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
+        }
+        # 0 is noted for records that are not masked, and is not a value of the flag.
+        values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
+        # The base names of files in two folders may be the same.
+        values["output_file"] = ("-",)
+        return cls(input_file=("-",), spm_model_file="-", **values)

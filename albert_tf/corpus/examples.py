@@ -110,7 +110,9 @@ def make(
     drawn = drawn[rng.permutation(len(drawn))]
     features = spec(config)
     rows = max(1, _BATCH_TOKENS // config.max_seq_length)
-    rules = masking_rules(config, vocabulary)
+    rules = masking_rules(
+        config, vocabulary.size, vocabulary.special_ids, vocabulary.mask_id
+    )
     for i in range(0, len(drawn), rows):
         batch = _assemble(text.tokens, drawn[i : i + rows], config, vocabulary, counts)
         if config.masked_lm_prob:
@@ -118,14 +120,16 @@ def make(
         yield records.encode(features, batch)
 
 
-def masking_rules(config: CorpusConfig, vocabulary: Vocabulary) -> masking.Rules:
+def masking_rules(
+    config: CorpusConfig, vocab_size: int, special_ids: Iterable[int], mask_id: int
+) -> masking.Rules:
     """Returns the rules of masking that the settings ask for.
 
     **As released:** a token may be replaced by any piece; here by no special one.
     """
-    replacements = np.arange(vocabulary.size)
+    replacements = np.arange(vocab_size)
     if not config.released_behaviour:
-        replacements = np.delete(replacements, sorted(vocabulary.special_ids))
+        replacements = np.delete(replacements, sorted(special_ids))
     return masking.Rules(
         masked_lm_prob=config.masked_lm_prob,
         max_predictions=config.max_predictions,
@@ -134,7 +138,7 @@ def masking_rules(config: CorpusConfig, vocabulary: Vocabulary) -> masking.Rules
         whole_words=config.do_whole_word_mask,
         cross_separators=config.released_behaviour,
         permute=config.do_permutation,
-        mask_id=vocabulary.mask_id,
+        mask_id=mask_id,
         replacements=replacements,
     )
 

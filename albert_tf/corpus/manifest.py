@@ -91,6 +91,7 @@ def identity(
             "cls_id": vocabulary.cls_id,
             "sep_id": vocabulary.sep_id,
             "mask_id": vocabulary.mask_id,
+            "special_ids": sorted(vocabulary.special_ids),
         },
         "input": dict(sizes),
     }
