@@ -14,9 +14,9 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The same layer and model tests on a second Keras backend.
+# The same layer, model and optimizer tests on a second Keras backend.
 test-jax: $(VENV)/.dev
-	KERAS_BACKEND=jax $(RUN) -m pytest tests/test_layers.py tests/test_models.py
+	KERAS_BACKEND=jax $(RUN) -m pytest tests/test_layers.py tests/test_models.py tests/test_optimizers.py
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check

@@ -1,0 +1,297 @@
+"""LAMB and AdamW as released, and their learning rate, written with `keras.ops` alone.
+
+Keras's optimizers of these names correct the bias of their moments and decay the
+weights apart from the update; the released ones, and these, do neither.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.errors import InputError
+
+# Names, in their last part, of weights that are not decayed and that LAMB does not
+# scale. Released code: whole names that match LayerNorm, layer_norm or bias.
+EXCLUDED = ("gamma", "beta", "bias")
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up laid over a polynomial decay to 0, as released.
+
+    With s the step, which is the number of updates made before:
+
+        decay:    learning_rate * (1 - min(s, num_train_steps) / num_train_steps)^power
+        warm-up:  learning_rate * (s - start_warmup_step) / num_warmup_steps
+
+    The warm-up holds while `s < start_warmup_step + num_warmup_steps`, be that beyond
+    the end of training; then comes the decay, which counts from step 0: where warm-up
+    ends the rate drops to what has decayed meanwhile. After the end it is 0.
+
+    **As released:** before `start_warmup_step` the rate was negative; here it is 0.
+
+    Args:
+        learning_rate: the rate without warm-up and decay, at least 0 (published for
+            pretraining: 0.00176).
+        num_train_steps: steps until the rate is 0, at least 1.
+        num_warmup_steps: steps of the warm-up, 0 for none.
+        power: exponent of the decay, at least 0: 1 for a line, 0 for a constant rate.
+        start_warmup_step: step at which the warm-up begins; without a warm-up it
+            changes nothing.
+
+    Raises:
+        InputError: an argument that is none of the above.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int,
+        power: float = 1.0,
+        start_warmup_step: int = 0,
+    ):
+        _check_number("learning_rate", learning_rate)
+        _check_number("power", power)
+        _check_steps("num_train_steps", num_train_steps, least=1)
+        _check_steps("num_warmup_steps", num_warmup_steps)
+        _check_steps("start_warmup_step", start_warmup_step)
+        self.learning_rate = learning_rate
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.power = power
+        self.start_warmup_step = start_warmup_step
+
+    def __call__(self, step):
+        """Returns the rate, float32 [], of a step, int []."""
+        # The released graph had its constants folded in float32, before the step came
+        # in; another order rounds differently.
+        step = ops.cast(step, "float32")
+        left = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
+        left = ops.where(step < self.num_train_steps, left, 0.0)
+        rate = self.learning_rate * ops.power(left, self.power)
+        if not self.num_warmup_steps:
+            return rate
+        warmed = step - self.start_warmup_step
+        slope = np.float32(self.learning_rate) / np.float32(self.num_warmup_steps)
+        warmup = ops.maximum(warmed, 0.0) * slope
+        return ops.where(warmed < self.num_warmup_steps, warmup, rate)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "power": self.power,
+            "start_warmup_step": self.start_warmup_step,
+        }
+
+
+class ReleasedOptimizer(keras.optimizers.Optimizer):
+    """What the two released optimizers have in common.
+
+    For a gradient g, clipped, and the weight w, with no correction of the moments:
+
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g^2
+        u = m / (sqrt(v) + epsilon) + weight_decay * w
+        w = w - rate * u
+
+    Weights whose name ends in gamma, beta or bias are not decayed; Keras's method
+    `exclude_from_weight_decay` replaces that list.
+
+    Under `tf.distribute` the gradients are summed over the replicas first and clipped
+    once, by the norm of the sum, so that the number of replicas changes nothing. A
+    norm that is not finite makes every weight NaN, as TensorFlow's clipping does.
+
+    **As released:** the rate is that of the current step, `iterations` before the
+    update; the released train_op read that of the next one on CPU. On TPU each replica
+    clipped its own gradient before the sum.
+
+    Args:
+        learning_rate: a schedule, or a constant float.
+        weight_decay: share of the weight in the update.
+        beta_1: decay of the first moment, in [0, 1).
+        beta_2: decay of the second moment, in [0, 1).
+        epsilon: added to the root of the second moment.
+        global_clipnorm: largest norm of all gradients together; None: no clipping.
+        name: name of the optimizer.
+
+    Attributes:
+        gradient_norms: after `apply`, and within the same trace, float32 [number of
+            variables given to `apply`]: the norm of each gradient, summed over the
+            replicas and not clipped; 0 where the gradient was None. The global norm is
+            the root of the sum of their squares. Every replica has the same; under
+            `MirroredStrategy` it is one tensor, not one for each.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: float | None = 1.0,
+        name: str | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            weight_decay=weight_decay,
+            global_clipnorm=global_clipnorm,
+            name=name,
+        )
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.gradient_norms = None
+        self.exclude_from_weight_decay(var_names=EXCLUDED)
+
+    def build(self, variables):
+        """Creates the slots of the variables, which start at 0."""
+        if self.built:
+            return
+        super().build(variables)
+        self._adam_m, self._adam_v = self.add_optimizer_variables(
+            variables, ["adam_m", "adam_v"]
+        )
+        for variable in variables:
+            # Keras remembers the answer. Later, under TensorFlow, it would see the
+            # whole path in the name, and a model may be called "debiased".
+            self._use_weight_decay(variable)
+
+    def slots(self, variable) -> dict[str, keras.Variable]:
+        """Returns a variable's slots by their released names, adam_m and adam_v.
+
+        Empty for a variable that the optimizer was not built with.
+        """
+        if self._var_key(variable) not in self._trainable_variables_indices:
+            return {}
+        index = self._get_variable_index(variable)
+        return {"adam_m": self._adam_m[index], "adam_v": self._adam_v[index]}
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable and its slots.
+
+        Args:
+            gradient: of the variable's shape, summed over the replicas, not clipped.
+            variable: the variable.
+            learning_rate: float32 [] each: the rate, and the factor that clips.
+        """
+        # Every product and sum is a pass over the whole variable, so scalars meet one
+        # another first, and the square is the one that the norm was computed from: a
+        # graph computes it once.
+        rate, scale = (ops.cast(x, variable.dtype) for x in learning_rate)
+        gradient = ops.cast(gradient, variable.dtype)
+        slots = self.slots(variable)
+        m = self.beta_1 * slots["adam_m"] + ((1.0 - self.beta_1) * scale) * gradient
+        self.assign(slots["adam_m"], m)
+        square = ops.square(gradient)
+        v = self.beta_2 * slots["adam_v"] + ((1.0 - self.beta_2) * scale**2) * square
+        self.assign(slots["adam_v"], v)
+        update = m / (ops.sqrt(v) + self.epsilon)
+        self.assign(variable, self._updated(variable, update, rate))
+
+    def _updated(self, variable, update, rate):
+        """Returns the new value of a variable, whose update has no decay yet."""
+        raise NotImplementedError
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        grads = self._summed(grads, trainable_variables)
+        norms = [_norm(gradient) for gradient in grads]
+        self.gradient_norms = self._for_every_variable(norms)
+        scale = ops.ones(())
+        if self.global_clipnorm is not None:
+            norm = ops.sqrt(ops.sum(ops.square(ops.stack(norms))))
+            scale = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm)
+            scale += norm - norm  # 0, and NaN where the norm is infinite
+        # The factor takes the way of the rate, because under `tf.distribute` every
+        # replica has its own.
+        super()._backend_update_step(grads, trainable_variables, (learning_rate, scale))
+
+    def _summed(self, grads, variables):
+        """Returns the gradients summed over the replicas, all of them dense."""
+        # Keras on TensorFlow has such a method, the other backends have none.
+        sum_pairs = getattr(super(), "_all_reduce_sum_gradients", list)
+        pairs = sum_pairs(list(zip(grads, variables, strict=True)))
+        # Reshaping turns TensorFlow's list of looked-up rows into the gradient.
+        return [ops.reshape(gradient, variable.shape) for gradient, variable in pairs]
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars  # they are summed by now
+
+    def _clip_gradients(self, grads):
+        return grads  # they are clipped when they are summed
+
+    def _apply_weight_decay(self, variables):
+        pass  # it is part of the update
+
+    def _filter_empty_gradients(self, grads, vars):
+        self._has_gradient = tuple(gradient is not None for gradient in grads)
+        return super()._filter_empty_gradients(grads, vars)
+
+    def _for_every_variable(self, norms):
+        """Stacks norms, with 0 for the variables that have no gradient."""
+        found = iter(norms)
+        zero = ops.zeros(())
+        return ops.stack([next(found) if has else zero for has in self._has_gradient])
+
+    def get_config(self):
+        config = super().get_config()
+        own = ("name", "learning_rate", "weight_decay", "global_clipnorm")
+        return {
+            **{key: config[key] for key in own},
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AdamW(ReleasedOptimizer):
+    """Adam with decoupled weight decay, as released.
+
+    Arguments and attributes: `ReleasedOptimizer`. The released fine-tuning used it,
+    after pretraining with LAMB too.
+    """
+
+    def _updated(self, variable, update, rate):
+        if not self._use_weight_decay(variable):
+            return variable - rate * update
+        return (1.0 - rate * self.weight_decay) * variable - rate * update
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Lamb(ReleasedOptimizer):
+    """LAMB (You et al., 2020, arXiv 1904.00962), as released, for pretraining.
+
+    Arguments and attributes: `ReleasedOptimizer`. The rate of a weight that is decayed
+    is multiplied by the norm of the weight over the norm of its update, decay
+    included; by 1 where either is 0.
+    """
+
+    def _updated(self, variable, update, rate):
+        if not self._use_weight_decay(variable):
+            return variable - rate * update
+        update += self.weight_decay * variable
+        weight_norm, update_norm = _norm(variable), _norm(update)
+        both = ops.logical_and(weight_norm > 0, update_norm > 0)
+        ratio = ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
+        return variable - (rate * ops.cast(ratio, variable.dtype)) * update
+
+
+def _norm(x):
+    """Returns the Euclidean norm, float32 [], of a tensor."""
+    return ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32"))))
+
+
+def _check_number(name: str, value: float) -> None:
+    if not (isinstance(value, int | float) and 0 <= value < math.inf):
+        raise InputError(f"{name}={value!r}: expected a number of at least 0")
+
+
+def _check_steps(name: str, value: int, least: int = 0) -> None:
+    if not (isinstance(value, int) and value >= least):
+        raise InputError(f"{name}={value!r}: expected an integer of at least {least}")
