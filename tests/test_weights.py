@@ -9,9 +9,10 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import models, weights
+from albert_tf import models, optimizers, weights
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
+from albert_tf.weights import names
 from albert_tf.weights.names import expand
 
 tf = pytest.importorskip("tensorflow")
@@ -800,3 +801,199 @@ def test_heads_that_split_differently_do_not_load_silently(tmp_path):
         InputError, match=r"shape \[12, 3, 4\] in the file, \[12, 4, 3\]"
     ):
         weights.load(other, tmp_path)
+
+
+# --- the state of an optimizer ---
+
+
+def trained(model, seed=0):
+    """Returns an optimizer with random slots after 7 updates."""
+    optimizer = optimizers.Lamb(0.1)
+    optimizer.build(model.trainable_variables)
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        for slot in optimizer.slots(variable).values():
+            slot.assign(rng.random(slot.shape))
+    optimizer.iterations.assign(7)
+    return optimizer
+
+
+def slots(model, optimizer):
+    return [
+        np.asarray(slot)
+        for variable in model.trainable_variables
+        for slot in optimizer.slots(variable).values()
+    ]
+
+
+def assert_same_state(model, optimizer, copy, other):
+    assert_same(model, copy)
+    assert int(optimizer.iterations) == int(other.iterations) == 7
+    pairs = zip(slots(model, optimizer), slots(copy, other), strict=True)
+    assert all((a == b).all() for a, b in pairs)
+
+
+def test_a_checkpoint_with_slots_looks_like_a_released_one(tmp_path):
+    recorded = str(DATA / "pretrain_small_lamb5.ckpt")
+    config = AlbertConfig.from_json_file(DATA / "model_small.config.json")
+    model, optimizer = models.AlbertPretrainer(config), optimizers.Lamb(0.1)
+    weights.load(model, recorded, optimizer=optimizer)
+    assert int(optimizer.iterations) == 5
+    written = weights.save(model, tmp_path / "ckpt", "tf1", optimizer=optimizer)
+    theirs, ours = (tf.train.load_checkpoint(str(p)) for p in (recorded, written))
+    assert ours.get_variable_to_shape_map() == theirs.get_variable_to_shape_map()
+    assert ours.get_variable_to_dtype_map() == theirs.get_variable_to_dtype_map()
+    for name in ours.get_variable_to_shape_map():
+        np.testing.assert_array_equal(ours.get_tensor(name), theirs.get_tensor(name))
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+def test_slots_round_trip_into_an_optimizer_not_built_yet(sharing, tmp_path):
+    config = AlbertConfig(**SIZES, parameter_sharing=sharing)
+    model = randomised(models.AlbertClassifier(config, 5))
+    optimizer = trained(model)
+    written = weights.save(model, tmp_path, "tf1", optimizer=optimizer)
+    groups = {"all": 1, "attention": 4, "none": 4}[sharing]
+    names = weights.open_source(written).ignored
+    key = "attention_1/self/key/kernel/adam_v"
+    assert sum(name.endswith(key) for name in names) == groups
+    copy, other = models.AlbertClassifier(config, 5), optimizers.AdamW(0.1)
+    report = weights.load(copy, written, optimizer=other)
+    assert_same_state(model, optimizer, copy, other)
+    assert report.ignored == ()
+    assert "head.output_dense.kernel.adam_m" in report.loaded
+
+
+def test_slots_of_shared_layers_have_to_agree(tmp_path):
+    config = AlbertConfig(**SIZES, parameter_sharing="attention")
+    model = models.AlbertEncoder(config)
+    written = weights.save(model, tmp_path, "tf1", optimizer=trained(model))
+    tensors = tf1_tensors(written)
+    key = "bert/encoder/transformer/group_2/inner_group_0/attention_1/self/key/bias"
+    tensors[f"{key}/adam_m"][3] += 1
+    write_tf1(tmp_path / "other.ckpt", tensors)
+    with pytest.raises(InputError, match=f"{key}/adam_m: expected the same values"):
+        weights.load(model, tmp_path / "other.ckpt", optimizer=optimizers.Lamb(0.1))
+
+
+def test_slots_may_start_from_group_0_and_be_missing_where_allowed(tmp_path):
+    # The release has no slots for what its loss does not reach, such as the pooler.
+    shared = models.AlbertEncoder(SHARED_CONFIG)
+    optimizer = trained(shared)
+    tensors = tf1_tensors(weights.save(shared, tmp_path, "tf1", optimizer=optimizer))
+    del tensors["bert/pooler/dense/kernel/adam_m"]
+    del tensors["bert/pooler/dense/kernel/adam_v"]
+    write_tf1(tmp_path / "other.ckpt", tensors)
+    own = models.AlbertEncoder(AlbertConfig(**SIZES, num_hidden_groups=4))
+    other = optimizers.Lamb(0.1)
+    options = {"optimizer": other, "init_from_group0": True}
+    with pytest.raises(InputError) as refused:
+        weights.load(own, tmp_path / "other.ckpt", **options)
+    assert str(refused.value) == (
+        f"{tmp_path}/other.ckpt (tf1) does not fit AlbertEncoder:\n  not in the file: "
+        f"encoder.pooler.kernel.adam_m [12, 12], encoder.pooler.kernel.adam_v [12, 12]"
+    )
+    assert int(other.iterations) == 0
+    weights.load(
+        own, tmp_path / "other.ckpt", allow_missing="encoder.pooler", **options
+    )
+    key = optimizer.slots(shared.blocks[0].attention.key.kernel)["adam_v"]
+    for block in own.blocks:
+        copied = other.slots(block.attention.key.kernel)["adam_v"]
+        np.testing.assert_array_equal(np.asarray(copied), np.asarray(key))
+    assert not np.asarray(other.slots(own.pooler.kernel)["adam_m"]).any()
+
+
+@pytest.mark.parametrize(("path", "format"), [("ckpt", "tf1"), (".", "hf")])
+def test_a_file_without_any_slots_says_so(path, format, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    written = weights.save(model, tmp_path / path, format)
+    with pytest.raises(InputError) as refused:
+        weights.load(model, written, optimizer=optimizers.Lamb(0.1))
+    assert str(refused.value) == (
+        f"{written} ({format}) holds no optimizer slots; expected a TF1 checkpoint "
+        f"with <weight>/adam_m, <weight>/adam_v and global_step"
+    )
+
+
+def test_only_a_tf1_checkpoint_takes_more_than_weights(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    for more in ({"optimizer": optimizers.Lamb(0.1)}, {"extra": {}}):
+        with pytest.raises(InputError, match="= with format='hf': expected 'tf1'"):
+            weights.save(model, tmp_path, "hf", **more)
+    with pytest.raises(InputError, match="optimizer=SGD: expected one of albert_tf"):
+        weights.save(model, tmp_path, "tf1", optimizer=keras.optimizers.SGD(0.1))
+    with pytest.raises(InputError) as refused:
+        weights.save(model, tmp_path, "tf1", extra={"seed": np.int64(3)})
+    assert str(refused.value) == (
+        "extra='seed': expected a name that begins albert_tf/"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_keeps_its_own_tensors_beside_the_weights(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    extra = {
+        "albert_tf/position": np.array([3, 2**40], np.int64),
+        "albert_tf/note": np.array(b"shuffled"),
+    }
+    optimizer = trained(model)
+    prefix = tmp_path / "model.ckpt-7"
+    written = weights.save(model, prefix, "tf1", optimizer=optimizer, extra=extra)
+    source = weights.open_source(written)
+    for name, value in extra.items():
+        np.testing.assert_array_equal(source.read(name), value)
+    assert source.read("global_step").dtype == np.int64
+    report = weights.load(models.AlbertEncoder(SHARED_CONFIG), written)
+    assert set(extra) < set(report.ignored)
+    report = weights.load(model, written, optimizer=optimizers.Lamb(0.1))
+    assert set(report.ignored) == set(extra)
+
+
+def test_a_variable_of_several_layers_is_read_once(tmp_path, monkeypatch):
+    config = AlbertConfig(**SIZES, parameter_sharing="attention")
+    model = models.AlbertEncoder(config)
+    optimizer = trained(model)
+    reads = []
+    monkeypatch.setattr(
+        names.Target, "value", lambda t: reads.append(t) or np.asarray(t.variable)
+    )
+    weights.save(model, tmp_path, "tf1", optimizer=optimizer)
+    assert len(reads) == 3 * len(model.trainable_variables)
+
+
+@pytest.mark.parametrize("moves", range(5))
+def test_a_writer_killed_between_moves_leaves_whole_checkpoints(
+    moves, tmp_path, monkeypatch
+):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    weights.save(model, tmp_path / "model.ckpt-7", "tf1")
+    before = (tmp_path / "checkpoint").read_text()
+    real, done = Path.replace, []
+
+    def replace(self, target):
+        if len(done) == moves:
+            raise KeyboardInterrupt
+        done.append(self.name)
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    for name in ("model.ckpt-7", "model.ckpt-9"):
+        done.clear()
+        other = randomised(models.AlbertEncoder(SHARED_CONFIG), seed=1)
+        if moves < 4:
+            with pytest.raises(KeyboardInterrupt):
+                weights.save(other, tmp_path / name, "tf1")
+        else:
+            weights.save(other, tmp_path / name, "tf1")
+        for index in tmp_path.glob("*.index"):
+            copy = models.AlbertEncoder(SHARED_CONFIG)
+            weights.load(copy, index)
+            assert_same(copy, other if index.stem == name else copy)
+        if moves < 3:
+            assert not (tmp_path / f"{name}.index").exists()
+    if moves < 4:
+        assert (tmp_path / "checkpoint").read_text() == before
+    else:
+        assert done[-2:] == ["model.ckpt-9.index", "checkpoint"]
+        assert "model.ckpt-9" in (tmp_path / "checkpoint").read_text()

@@ -24,6 +24,12 @@ from albert_tf.weights.names import (
     tensor_name,
 )
 from albert_tf.weights.reading import Source, open_source
+from albert_tf.weights.slots import (
+    STEP,
+    check_has_slots,
+    check_optimizer,
+    expand_slots,
+)
 from albert_tf.weights.writing import save
 
 __all__ = ["Report", "Source", "load", "model_for", "open_source", "save"]
@@ -55,6 +61,7 @@ def load(
     only: str | Sequence[str] | None = None,
     allow_missing: str | Sequence[str] = (),
     init_from_group0: bool = False,
+    optimizer: keras.optimizers.Optimizer | None = None,
 ) -> Report:
     """Sets a model's weights from a file or folder, whose format it finds out.
 
@@ -71,6 +78,10 @@ def load(
         init_from_group0: where the file has no group g, take its group 0: starts a
             model with own parameters per layer from a shared one, which is what the
             released flag of this name was meant to do.
+        optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
+            set from a TF1 checkpoint that has them; it is built if it is not yet.
+            `only` and `allow_missing` hold for the slots of a weight too, whose names
+            are the weight's with ".adam_m" and ".adam_v". None: they are ignored.
 
     Returns:
         what was loaded, missing, unused and ignored. What is missing or unused is
@@ -84,12 +95,16 @@ def load(
     source = open_source(path)
     parts = None if only is None else _as_tuple(only)
     targets = _wanted(model, source.format, parts)
+    shapes = source.shapes
+    if optimizer is not None:
+        check_optimizer(optimizer, model)
+        check_has_slots(source)
+        targets += expand_slots(optimizer, targets)
+        shapes = {**shapes, **source.ignored}
     allowed = _checked_beginnings(allow_missing, targets)
-    names = {
-        target: _find(target, source.shapes, init_from_group0) for target in targets
-    }
+    names = {target: _find(target, shapes, init_from_group0) for target in targets}
     missing = {t.ours: t.shape for t, name in names.items() if name is None}
-    used = set(names.values())
+    used = {*names.values(), None if optimizer is None else STEP}
     unused = {n: shape for n, shape in source.shapes.items() if n not in used}
     _check_fit(
         f"{source.path} ({source.format}) does not fit {type(model).__name__}",
@@ -105,20 +120,24 @@ def load(
             or ("encoder" in parts and OF_ENCODER[source.format].match(name))
         },
         differing={
-            name: (source.shapes[name], target.shape)
+            name: (shapes[name], target.shape)
             for target, name in names.items()
-            if name is not None and source.shapes[name] != target.shape
+            if name is not None and shapes[name] != target.shape
         },
     )
     loaded = {target: name for target, name in names.items() if name is not None}
+    step = None if optimizer is None else source.read(STEP)
     _assign(loaded, source)
+    if optimizer is not None:
+        optimizer.iterations.assign(step)
     for kind, left in (("left as they were", missing), ("not used", unused)):
         if left:
             logging.getLogger(__name__).warning(
                 "%s: %s: %s", source.path, kind, listed(left)
             )
     ours = tuple(target.ours for target in loaded)
-    return Report(source.format, ours, missing, unused, source.ignored)
+    ignored = tuple(name for name in source.ignored if name not in used)
+    return Report(source.format, ours, missing, unused, ignored)
 
 
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:

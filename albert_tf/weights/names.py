@@ -152,8 +152,9 @@ OF_ENCODER = {
 
 # Tensors of a file that are no weights of a model.
 IGNORED = {
-    # Slots of both released optimizers, and the number of updates.
-    "tf1": re.compile(r"/adam_[mv]$|^global_step$"),
+    # Slots of both released optimizers, the number of updates, and what `save` wrote
+    # beside them.
+    "tf1": re.compile(r"/adam_[mv]$|^global_step$|^albert_tf/"),
     # A constant of older versions; the decoder, which is the word table again.
     "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
     "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
@@ -187,8 +188,11 @@ class Target:
         tensor = np.asarray(tensor).astype(np.float32)
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
-    def to_theirs(self) -> np.ndarray:
-        tensor = np.asarray(keras.ops.convert_to_numpy(self.variable))
+    def value(self) -> np.ndarray:
+        """Reads the variable."""
+        return np.asarray(keras.ops.convert_to_numpy(self.variable))
+
+    def to_theirs(self, tensor: np.ndarray) -> np.ndarray:
         tensor = tensor.T if self.transposed else tensor.reshape(self.shape)
         return np.ascontiguousarray(tensor)
 

@@ -34,8 +34,9 @@ class Source:
         format: "tf1", "hf", "kerashub", "model_garden" or "keras".
         path: what was opened, for messages.
         shapes: the shape of every tensor by name, without those that are no weights.
-        ignored: names of the tensors that are no weights.
-        read: returns one tensor by name, numpy.
+        ignored: the shape of every tensor that is no weight, such as a slot of an
+            optimizer, by name.
+        read: returns one tensor by name, numpy; also one that is no weight.
         config: returns the configuration found beside the weights; raises InputError
             if there is none.
         fresh_model: returns a new model of the kind that was saved, where the format
@@ -45,7 +46,7 @@ class Source:
     format: str
     path: str
     shapes: Mapping[str, tuple[int, ...]]
-    ignored: tuple[str, ...]
+    ignored: Mapping[str, tuple[int, ...]]
     read: Callable[[str], np.ndarray]
     config: Callable[[], AlbertConfig]
     fresh_model: Callable[[], keras.Model] | None = None
@@ -75,14 +76,14 @@ def open_source(path: str | Path) -> Source:
 
 def _source(format: str, path, shapes, read, config, rename=lambda name: name):
     """Sorts a file's tensors into weights and others."""
-    ignored = tuple(name for name in sorted(shapes) if IGNORED[format].search(name))
+    ignored = {name for name in shapes if IGNORED[format].search(name)}
     ours = {rename(name): name for name in sorted(shapes) if name not in ignored}
     return Source(
         format=format,
         path=str(path),
         shapes={name: tuple(shapes[theirs]) for name, theirs in ours.items()},
-        ignored=ignored,
-        read=lambda name: read(ours[name]),
+        ignored={name: tuple(shapes[name]) for name in sorted(ignored)},
+        read=lambda name: read(name if name in ignored else ours[name]),
         config=config,
     )
 
@@ -344,7 +345,7 @@ def _open_keras(path: Path) -> Source:
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},
-        lambda name: targets[name].to_theirs(),
+        lambda name: targets[name].to_theirs(targets[name].value()),
         lambda: model.config,
     )
     return dataclasses.replace(

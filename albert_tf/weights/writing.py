@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,23 @@ import numpy as np
 from albert_tf import models
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.weights.names import expand, listed
+from albert_tf.weights.names import Target, expand, listed
 from albert_tf.weights.reading import HF_ACTIVATIONS
+from albert_tf.weights.slots import STEP, check_optimizer, expand_slots
 
 
-def save(model: keras.Model, path: str | Path, format: str) -> Path:
+def save(
+    model: keras.Model,
+    path: str | Path,
+    format: str,
+    *,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    extra: Mapping[str, np.ndarray] | None = None,
+) -> Path:
     """Writes a model's weights and its configuration; all of it or nothing.
+
+    A process that is killed meanwhile leaves no checkpoint's index without its whole
+    data; a checkpoint that it was about to replace under the same name may be gone.
 
     Args:
         model: one of the models of `albert_tf.models`.
@@ -28,20 +39,31 @@ def save(model: keras.Model, path: str | Path, format: str) -> Path:
             "ckpt" in it. For "hf" a folder, which gets `model.safetensors`
             and `config.json`. For "keras" a file that ends in `.keras`.
         format: "tf1" (for the released code), "hf" (for `transformers`), "keras".
+        optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
+            written under their released names; for "tf1" alone.
+        extra: other tensors by name, beginning with "albert_tf/": `load` passes over
+            them, and `open_source(path).read(name)` reads them; for "tf1" alone.
 
     Returns:
         the prefix, folder or file written, as `load` takes it.
 
     Raises:
-        InputError: an unknown format, a model that the format has no place for, or a
-            path that cannot be written. Models whose layers share only attention or
-            only feed-forward are written layer by layer, with `num_hidden_groups`
-            at the number of layers: the other formats can not tie them.
+        InputError: an unknown format, a model, an optimizer or an extra tensor that
+            the format has no place for, or a path that cannot be written. Models
+            whose layers share only attention or only feed-forward are written layer by
+            layer, with `num_hidden_groups` at the number of layers: the other formats
+            can not tie them.
     """
-    writers = {"tf1": _save_tf1, "hf": _save_hf, "keras": _save_keras}
-    if format not in writers:
-        raise InputError(f"format={format!r}: expected one of {', '.join(writers)}")
+    writers = {"hf": _save_hf, "keras": _save_keras}
+    formats = ("tf1", *writers)
+    if format not in formats:
+        raise InputError(f"format={format!r}: expected one of {', '.join(formats)}")
+    for argument, given in (("optimizer", optimizer), ("extra", extra)):
+        if format != "tf1" and given is not None:
+            raise InputError(f"{argument}= with format={format!r}: expected 'tf1'")
     try:
+        if format == "tf1":
+            return _save_tf1(model, path, optimizer, extra or {})
         return writers[format](model, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
@@ -56,7 +78,19 @@ def _collected(model, format: str) -> dict[str, np.ndarray]:
             f"format={format!r} has no place for these weights of "
             f"{type(model).__name__}: {listed(homeless)}"
         )
-    return {str(target.name): target.to_theirs() for target in targets}
+    return _read(targets)
+
+
+def _read(targets: Iterable[Target]) -> dict[str, np.ndarray]:
+    """Returns tensors by name; a variable that has several is read once."""
+    values: dict[int, np.ndarray] = {}
+    tensors = {}
+    for target in targets:
+        key = id(target.variable)
+        if key not in values:
+            values[key] = target.value()
+        tensors[str(target.name)] = target.to_theirs(values[key])
+    return tensors
 
 
 def _untied(config: AlbertConfig) -> AlbertConfig:
@@ -68,7 +102,21 @@ def _untied(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def _save_tf1(model, path: str | Path) -> Path:
+def _training_state(model, optimizer, extra) -> dict[str, np.ndarray]:
+    """Returns what a TF1 checkpoint of a training run has beside the weights."""
+    for name in extra:
+        if not name.startswith("albert_tf/"):
+            raise InputError(f"extra={name!r}: expected a name that begins albert_tf/")
+    tensors = {name: np.asarray(value) for name, value in extra.items()}
+    if optimizer is not None:
+        check_optimizer(optimizer, model)
+        tensors |= _read(expand_slots(optimizer, expand(model, "tf1")))
+        step = keras.ops.convert_to_numpy(optimizer.iterations)
+        tensors[STEP] = np.asarray(step, np.int64)
+    return tensors
+
+
+def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     import tensorflow as tf
 
     folder = Path(path)
@@ -76,7 +124,7 @@ def _save_tf1(model, path: str | Path) -> Path:
         prefix, folder = folder, folder.parent
     else:
         prefix = folder / "model.ckpt-best"
-    tensors = _collected(model, "tf1")
+    tensors = _collected(model, "tf1") | _training_state(model, optimizer, extra)
     with _new_folder(folder) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
@@ -153,5 +201,15 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
         yield Path(temporary)
-        for file in sorted(Path(temporary).iterdir()):
+        files = sorted(Path(temporary).iterdir(), key=_place_in_line)
+        for file in files:
+            if file.suffix == ".index":
+                # An index of the same name does not belong to the new data.
+                (folder / file.name).unlink(missing_ok=True)
+        for file in files:
             file.replace(folder / file.name)
+
+
+def _place_in_line(file: Path) -> tuple[bool, bool, str]:
+    """Sorts a checkpoint's index behind its data, and what names it behind both."""
+    return file.name == "checkpoint", file.suffix == ".index", file.name
