@@ -96,7 +96,8 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
-    if isinstance(hint, types.UnionType):
+    # `Literal[...] | None` is a Union of the older kind.
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is typing.Literal:
         flags.DEFINE_enum(name, default, list(typing.get_args(hint)), help)

@@ -16,6 +16,7 @@ a fraction of a second and a record costs microseconds.
 
 import contextlib
 import functools
+import gzip
 import os
 import struct
 import zlib
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 GZIP_MAGIC = b"\x1f\x8b"
+# Of the TFRecord format: length and its checksum before a record, one checksum after.
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # Field numbers and wire types of tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
 _ENTRY = b"\x0a"
@@ -230,6 +233,53 @@ def dataset(
     check(files, spec)
     lines = tf.data.TFRecordDataset(list(files), compression_type=compression(files))
     return lines.batch(batch_size, drop_remainder=drop_remainder).map(parser(spec))
+
+
+def count(path: str) -> int:
+    """Counts the records of a file, without reading them where it is plain.
+
+    Raises:
+        InputError: the file cannot be read or ends within a record.
+    """
+    opener = gzip.open if compression([path]) == "GZIP" else open
+    found = 0
+    try:
+        with opener(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END) if opener is open else None
+            file.seek(0)
+            while header := file.read(_HEADER_BYTES):
+                [length] = struct.unpack("<Q", header[:8])
+                end = file.seek(length + _FOOTER_BYTES, os.SEEK_CUR)
+                if size is not None and end > size:
+                    raise EOFError
+                found += 1
+    except (EOFError, struct.error, zlib.error, OverflowError) as error:
+        raise InputError(f"{path}: ends within record {found}") from error
+    return found
+
+
+def features_of(path: str) -> dict[str, Feature]:
+    """Returns the features of a file's first record, by name.
+
+    Raises:
+        InputError: the file cannot be read or holds no record.
+    """
+    import tensorflow as tf
+
+    lines = tf.data.TFRecordDataset(path, compression_type=compression([path]))
+    try:
+        for line in lines.take(1):
+            found = tf.train.Example.FromString(line.numpy()).features.feature
+            return {
+                name: Feature(
+                    "int" if value.HasField("int64_list") else "float",
+                    len(value.int64_list.value) or len(value.float_list.value),
+                )
+                for name, value in found.items()
+            }
+    except tf.errors.DataLossError as error:
+        raise InputError(f"{path}: not a TFRecord file") from error
+    raise InputError(f"{path}: holds no records")
 
 
 def check(files: Iterable[str], spec: Spec) -> None:
