@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 # The numbers of a run: curves["eval"]["loss"] is {step: value}, steps rising.
 Curves = dict[str, dict[str, dict[int, float]]]
 
-_PROGRESS = {"step", "seconds", "sequences_per_second", "tokens_per_second"}
+_PROGRESS = {
+    *("step", "time", "waiting_share"),
+    *("sequences_per_second", "tokens_per_second"),
+}
 _SETTINGS = ("learning_rate", "gradient_norm")
 _LABELS = {"train": "training", "eval": "held out"}
 

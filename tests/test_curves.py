@@ -46,7 +46,7 @@ def lines(ax):
 
 def test_numbers_are_sorted_by_kind_name_and_step(write):
     path = write(
-        {**TRAIN, "seconds": 3.5, "tokens_per_second": 900.0, "note": "x"},
+        {**TRAIN, "time": 3.5, "tokens_per_second": 900.0, "note": "x"},
         {**TRAIN, "step": 40, "loss": 5},
         EVAL,
     )

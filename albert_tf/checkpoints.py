@@ -1,0 +1,174 @@
+"""Checkpoints of a run: released TF1 checkpoints that also know the run's position.
+
+A folder of a run is a folder of the released code: `model.ckpt-<step>.*` with the
+optimizer's slots and `global_step`, `checkpoint`, `albert_config.json`. So either code
+goes on with a run of the other. Tensors under `albert_tf/` say what the released code
+has no name for: examples seen, the state of the dropout seeds, the loss scale.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from albert_tf import records, weights
+from albert_tf.errors import InputError
+
+_EXAMPLES = "albert_tf/examples_seen"
+_SUFFIXES = (".data-00000-of-00001", ".index")
+_BEST = "model.ckpt-best"
+
+
+class Checkpoints:
+    """The checkpoints in one folder.
+
+    Args:
+        folder: where they are; it need not exist yet.
+        model: whose weights they hold.
+        optimizer: whose slots and step they hold.
+        keep: how many to keep beside the best; 0 keeps all.
+        say: told when one is damaged.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        keep: int,
+        say: Callable[[str], None] = print,
+    ):
+        self._folder = folder
+        self._model = model
+        self._optimizer = optimizer
+        self._extra = list(model.non_trainable_variables)
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            self._optimizer = optimizer.inner_optimizer
+            self._extra += [optimizer.dynamic_scale, optimizer.step_counter]
+        self._keep = keep
+        self._say = say
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, damaged ones too, in rising order."""
+        found = (
+            re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name)
+            for path in self._folder.glob("model.ckpt-*.index")
+        )
+        return sorted(int(match[1]) for match in found if match)
+
+    def prefix(self, step: int) -> Path:
+        """Returns the path of a step's checkpoint, without the suffixes."""
+        return self._folder / f"model.ckpt-{step}"
+
+    def newest(self) -> Path | None:
+        """Returns the newest checkpoint that can be read in full.
+
+        Raises:
+            InputError: there are checkpoints, but all of them are damaged.
+        """
+        steps = self.steps
+        for step in reversed(steps):
+            reason = _damage(self.prefix(step))
+            if reason is None:
+                return self.prefix(step)
+            self._say(
+                f"{self.prefix(step)} is damaged ({reason}): passed over, for the one "
+                f"before it"
+            )
+        if steps:
+            raise InputError(
+                f"{self._folder}: none of its {len(steps)} checkpoints can be read; "
+                f"delete them to begin anew"
+            )
+        return None
+
+    def restore(self, prefix: Path, batch_size: int) -> int:
+        """Sets the model, the optimizer, the dropout seeds and the loss scale.
+
+        Args:
+            prefix: the checkpoint; one of the released code is taken, too.
+            batch_size: examples of a step, for a checkpoint that does not say how many
+                were seen.
+
+        Returns:
+            The examples seen so far.
+
+        Raises:
+            InputError: it does not fit the model.
+        """
+        weights.load(self._model, prefix, optimizer=self._optimizer)
+        source = weights.open_source(prefix)
+        for name, variable in self._state().items():
+            if name in source.ignored:
+                variable.assign(source.read(name))
+        if _EXAMPLES in source.ignored:
+            return int(source.read(_EXAMPLES))
+        return steps_made(self._optimizer) * batch_size
+
+    def save(self, examples_seen: int) -> Path:
+        """Writes a checkpoint of the current step, and deletes what is too old.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        step = steps_made(self._optimizer)
+        extra = {name: np.asarray(value) for name, value in self._state().items()}
+        extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
+        weights.save(
+            self._model,
+            self.prefix(step),
+            format="tf1",
+            optimizer=self._optimizer,
+            extra=extra,
+        )
+        if self._keep:
+            for old in self.steps[: -self._keep]:
+                # Without its index a checkpoint counts as none: so that goes first.
+                for suffix in reversed(_SUFFIXES):
+                    Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
+        return self.prefix(step)
+
+    @property
+    def best(self) -> Mapping[str, float]:
+        """What is known of the best checkpoint: its step and figures, or nothing."""
+        try:
+            return json.loads((self._folder / f"{_BEST}.json").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:
+        """Copies a checkpoint to `model.ckpt-best`, and notes its figures beside it."""
+        for suffix in _SUFFIXES:
+            temporary = self._folder / f"{_BEST}{suffix}.tmp"
+            shutil.copyfile(f"{prefix}{suffix}", temporary)
+            temporary.replace(self._folder / f"{_BEST}{suffix}")
+        with records.atomic(str(self._folder / f"{_BEST}.json")) as file:
+            file.write(json.dumps(figures, indent=2).encode() + b"\n")
+
+    def _state(self) -> dict[str, keras.Variable]:
+        """Returns what else decides the next steps, by its name in a checkpoint."""
+        return {f"albert_tf/{variable.path}": variable for variable in self._extra}
+
+
+def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
+    """Returns an optimizer's number of updates, on whatever devices it is."""
+    return int(keras.ops.convert_to_numpy(optimizer.iterations))
+
+
+def _damage(prefix: Path) -> str | None:
+    """Says what is wrong with a checkpoint, by reading all of it and its checksums."""
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    # TensorFlow's reader turns its own errors into one or the other of these.
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        return str(error).splitlines()[0]
+    return None

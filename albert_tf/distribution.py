@@ -1,0 +1,141 @@
+"""Which devices a run uses: flags in, `tf.distribute.Strategy` out."""
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Literal
+
+from albert_tf import flags
+from albert_tf.errors import InputError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributionConfig:
+    """Where to run.
+
+    Raises:
+        InputError: two settings contradict each other.
+    """
+
+    distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = (
+        flags.field(
+            "auto: a TPU with --use_tpu, several workers where TF_CONFIG or Slurm "
+            "names them, all GPUs of this machine, or its CPU; mirrored: all GPUs, or "
+            "the --cpu_devices.",
+            "auto",
+        )
+    )
+    cpu_devices: int = flags.field(
+        "Devices to divide the CPU into, to try --distribution=mirrored without GPUs.",
+        1,
+    )
+    use_tpu: bool = flags.field("Run on a TPU; short for --distribution=tpu.", False)
+    tpu_name: str | None = flags.field(
+        "Name or grpc:// address of the TPU; without it the one of this machine.", None
+    )
+    tpu_zone: str | None = flags.field("Zone of the TPU.", None)
+    gcp_project: str | None = flags.field("Google Cloud project of the TPU.", None)
+    master: str | None = flags.field("The same as --tpu_name, as released.", None)
+    num_tpu_cores: int | None = flags.field(
+        "Cores that the TPU must have; without it any number.", None
+    )
+
+    def __post_init__(self) -> None:
+        if self.cpu_devices < 1:
+            raise InputError(f"--cpu_devices={self.cpu_devices}: expected at least 1")
+        if self.use_tpu and self.distribution not in ("auto", "tpu"):
+            raise InputError(
+                f"--use_tpu and --distribution={self.distribution}: give one of them"
+            )
+        if not self.takes_tpu:
+            for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
+                if getattr(self, name):
+                    raise InputError(
+                        f"--{name}={getattr(self, name)}: expected --use_tpu with it"
+                    )
+
+    @property
+    def takes_tpu(self) -> bool:
+        """Whether a TPU is asked for."""
+        return self.use_tpu or self.distribution == "tpu"
+
+
+def create(config: DistributionConfig) -> "tf.distribute.Strategy":
+    """Finds the devices. Call it before TensorFlow does anything else.
+
+    Several workers run the same command. They find each other by `TF_CONFIG` (see
+    `tf.distribute.cluster_resolver.TFConfigClusterResolver`) or, started by `srun`, by
+    Slurm's own variables.
+
+    Returns:
+        The strategy: OneDevice, Mirrored, MultiWorkerMirrored or TPU.
+
+    Raises:
+        InputError: the TPU cannot be found or has another number of cores.
+    """
+    import tensorflow as tf
+
+    if config.takes_tpu:
+        return _tpu(config)
+    if config.cpu_devices > 1:
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * config.cpu_devices
+        )
+    kind = config.distribution
+    if kind == "multi_worker" or (kind == "auto" and _names_workers()):
+        resolver = None
+        if "TF_CONFIG" not in os.environ:
+            if "SLURM_PROCID" not in os.environ:
+                raise InputError(
+                    "--distribution=multi_worker: expected TF_CONFIG in the "
+                    "environment, or a start by Slurm's srun; found neither"
+                )
+            resolver = tf.distribute.cluster_resolver.SlurmClusterResolver()
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    gpus = tf.config.list_logical_devices("GPU")
+    if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
+        devices = gpus or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+
+
+def is_chief(strategy: "tf.distribute.Strategy") -> bool:
+    """Whether this process writes the files of the run."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or not resolver.task_type:
+        return True
+    if resolver.task_type == "worker":
+        has_chief = "chief" in resolver.cluster_spec().as_dict()
+        return resolver.task_id == 0 and not has_chief
+    return resolver.task_type == "chief"
+
+
+def _names_workers() -> bool:
+    return "TF_CONFIG" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+
+
+def _tpu(config: DistributionConfig) -> "tf.distribute.Strategy":
+    import tensorflow as tf
+
+    name = config.tpu_name or config.master or "local"
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name, zone=config.tpu_zone, project=config.gcp_project
+        )
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise InputError(
+            f"--use_tpu: no TPU {name!r} can be reached: {error}"
+        ) from None
+    strategy = tf.distribute.TPUStrategy(resolver)
+    cores = strategy.num_replicas_in_sync
+    if config.num_tpu_cores not in (None, cores):
+        raise InputError(
+            f"--num_tpu_cores={config.num_tpu_cores}: the TPU {name!r} has {cores}"
+        )
+    return strategy

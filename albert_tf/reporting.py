@@ -1,0 +1,218 @@
+"""What a run tells: a table at the start, lines on the way, files, and warnings."""
+
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import keras
+
+from albert_tf import curves
+from albert_tf.errors import InputError
+
+_GIB = 1 << 30
+# Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
+_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
+_FAR_FROM_PAPER = 10
+# Steps after the warm-up until a flat loss is worth a word.
+_PATIENCE = 100
+_SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
+
+
+class Reporter:
+    """Writes lines of progress, `metrics.jsonl` and `eval_results.txt`.
+
+    Args:
+        folder: folder of the run.
+        log: where lines go.
+        task: what is trained.
+        config: a `training.TrainingConfig`.
+        enabled: False on workers other than the chief, which say and write nothing.
+
+    Attributes:
+        last: the figures of the last line, empty before the first.
+
+    Raises:
+        InputError: the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path, log: IO[str], task, config, enabled: bool = True):
+        self.folder = folder
+        self.last: dict[str, float] = {}
+        self._log = log
+        self._task = task
+        self._config = config
+        self._enabled = enabled
+        self._began = time.time()
+        self._first_step: int | None = None
+        self._warned = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "metrics.jsonl").open("a").close()
+        except OSError as error:
+            raise InputError(
+                f"--output_dir={folder}: cannot be written: {error.strerror}"
+            ) from error
+
+    def say(self, text: str) -> None:
+        """Writes a line."""
+        if self._enabled:
+            self._log.write(f"{text}\n")
+            self._log.flush()
+
+    def started(self, model: keras.Model, strategy: Any, step: int) -> None:
+        """Writes the table at the start, and hints about the settings."""
+        config, task = self._config, self._task
+        replicas = strategy.num_replicas_in_sync
+        left = max(config.num_train_steps - step, 0)
+        tokens = config.train_batch_size * task.tokens_per_example
+        rows = config.train_batch_size // replicas // config.gradient_accumulation_steps
+        memory = expected_memory(
+            model, rows * task.tokens_per_example, task.tokens_per_example
+        )
+        device = strategy.extended.worker_devices[0].split("/")[-1]
+        for name, value in (
+            ("parameters", f"{model.count_params():,}, each variable once"),
+            ("devices", f"{replicas} x {device.removeprefix('device:')}"),
+            ("precision", config.precision),
+            (
+                "a step",
+                f"{config.train_batch_size:,} x {task.tokens_per_example} tokens; on "
+                f"each device {config.gradient_accumulation_steps} x {rows}",
+            ),
+            (
+                "to come",
+                f"{left:,} steps, {left * tokens:,} tokens, "
+                f"{left * config.train_batch_size / len(task.training):,.2f} times the "
+                f"{len(task.training):,} examples",
+            ),
+            ("memory", f"about {memory / _GIB:.1f} GiB on each device"),
+        ):
+            self.say(f"  {name:11}{value}")
+        usual = _PAPER_RATE * math.sqrt(config.train_batch_size / _PAPER_BATCH)
+        ratio = config.learning_rate / usual
+        if not 1 / _FAR_FROM_PAPER <= ratio <= _FAR_FROM_PAPER:
+            self.say(
+                f"Hint: --learning_rate={config.learning_rate:g} is {ratio:.2g} times "
+                f"{usual:.2g}, which the paper's rate (0.00176 at 4,096 examples, "
+                f"Lamb) comes to at {config.train_batch_size} by the square root of "
+                f"the batch; models smaller than base take more"
+            )
+
+    def trained(self, step: int, figures: Mapping[str, float]) -> None:
+        """Writes a line about the steps since the last one."""
+        if self._first_step is None:
+            # The first line is about one step, which includes the building of graphs.
+            self._first_step, self._began = step, time.time()
+        self.last = dict(figures)
+        seconds = time.time() - self._began
+        done = step - self._first_step
+        total = self._config.num_train_steps
+        left = (total - step) * seconds / done if done else None
+        self._record("train", step, figures)
+        self.say(
+            f"step {step:,}/{total:,}  {_losses(figures)}  "
+            f"lr {figures['learning_rate']:.2e}  grad {figures['gradient_norm']:.2f}  "
+            f"{figures['sequences_per_second']:.1f} seq/s  "
+            f"{figures['tokens_per_second']:,.0f} tok/s  "
+            f"wait {figures['waiting_share']:.1%}  {_memory() / _GIB:.1f} GiB  "
+            f"left {_duration(left)}"
+        )
+        self._warn_if_flat(step, figures)
+
+    def evaluated(self, step: int, figures: Mapping[str, float], best: bool) -> None:
+        """Writes a line about an evaluation, and its block in `eval_results.txt`."""
+        self._record("eval", step, figures)
+        mark = f"  best {self._task.key_metric} so far" if best else ""
+        self.say(f"eval at step {step:,}  {_losses(figures)}{mark}")
+        if self._enabled:
+            lines = {**figures, "global_step": step}
+            with (self.folder / "eval_results.txt").open("a") as file:
+                file.writelines(f"{key} = {lines[key]}\n" for key in sorted(lines))
+                file.write("=" * 50 + "\n")
+
+    def finish(self) -> None:
+        """Draws the curves."""
+        if self._enabled and self.last:
+            picture = self.folder / "training_curves.png"
+            curves.draw(self.folder / "metrics.jsonl", picture)
+            self.say(f"Curves: {picture}")
+
+    def _record(self, kind: str, step: int, figures: Mapping[str, float]) -> None:
+        if not self._enabled:
+            return
+        entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **figures}
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _warn_if_flat(self, step: int, figures: Mapping[str, float]) -> None:
+        if self._warned or step < self._config.num_warmup_steps + _PATIENCE:
+            return
+        for name, chance in self._task.chance_losses.items():
+            if figures[name] > 0.95 * chance:
+                self._warned = True
+                self.say(
+                    f"Warning: after the warm-up {name} is {figures[name]:.2f}, and "
+                    f"{chance:.2f} would be guessing: the model learns nothing. Usual "
+                    f"causes: a --learning_rate that is too high (or far too low), too "
+                    f"short a warm-up, and data whose labels do not go with its inputs"
+                )
+
+
+def expected_memory(model: keras.Model, tokens: int, length: int) -> float:
+    """Estimates the bytes that training takes on a device.
+
+    Args:
+        model: the model.
+        tokens: tokens that go through it at once.
+        length: tokens of an example.
+    """
+    config = model.config
+    state = 16 * model.count_params()  # weights, gradients, two slots, in float32
+    width = 2 if "16" in model.compute_dtype else 4
+    # Per token and layer: what the backward pass of attention, GELU and norms reads.
+    block = (
+        9 * config.hidden_size
+        + 4 * config.intermediate_size
+        + 3 * config.num_attention_heads * length
+    )
+    layers = config.num_hidden_layers * config.inner_group_num
+    if config.recompute == "block":
+        kept = layers * config.hidden_size + block
+    else:
+        kept = layers * block
+    logits = 0.15 * 3 * config.vocab_size * 4
+    return state + tokens * (kept * width + logits)
+
+
+def _losses(figures: Mapping[str, float]) -> str:
+    """Joins losses and accuracies, under names that leave the line readable."""
+    parts = []
+    for name, value in figures.items():
+        if name.endswith(("loss", "accuracy")):
+            for long, short in _SHORT.items():
+                name = name.replace(long, short)
+            parts.append(f"{name} {value:.4f}")
+    return "  ".join(parts)
+
+
+def _memory() -> float:
+    """Returns the most memory that the process has held, of a GPU if there is one."""
+    import tensorflow as tf
+
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

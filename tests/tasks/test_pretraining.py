@@ -1,0 +1,222 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import records, training
+from albert_tf.errors import InputError
+from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
+
+
+@pytest.fixture
+def files(golden, data, tmp_path):
+    """Writes the recording's two batches as records; the second is its README's."""
+    recorded = golden("pretrain_small")
+    batch = {
+        key.removeprefix("in/"): value
+        for key, value in recorded.items()
+        if key.startswith("in/")
+    }
+    other = {name: value[::-1] for name, value in batch.items()}
+    other["next_sentence_labels"] = np.ones((4, 1), "int32")
+    other["masked_lm_weights"] = np.eye(5, dtype="float32")[[0] * 4]
+    spec = {
+        name: records.Feature("float" if "weights" in name else "int", value.shape[1])
+        for name, value in batch.items()
+    }
+    with records.create(str(tmp_path / "both.tfrecord")) as writer:
+        writer.write(records.encode(spec, batch))
+        writer.write(records.encode(spec, other))
+    return {
+        "albert_config_file": str(data / "model_small.config.json"),
+        "input_file": (str(tmp_path / "both.tfrecord"),),
+    }
+
+
+@pytest.fixture
+def trainer(files, golden, write_checkpoint, tmp_path):
+    """Makes a trainer of the recorded weights, and its task."""
+
+    def make(learning_rate=1e-3, **settings):
+        config = training.TrainingConfig(
+            output_dir=str(tmp_path / "run"),
+            do_eval=True,
+            train_batch_size=4,
+            num_warmup_steps=0,
+            learning_rate=learning_rate,
+            **settings,
+        )
+        task = Pretraining(PretrainingConfig(**files), evaluate=True)
+        model = task.build_model()
+        task.load(model, write_checkpoint(golden("pretrain_small")), False)
+        optimizer = training._optimizer(config)
+        optimizer.build(model.trainable_variables)
+        strategy = tf.distribute.get_strategy()
+        return training.Trainer(task, config, strategy, model, optimizer)
+
+    return make
+
+
+@pytest.mark.parametrize("batch_size", [8, 4, 3])
+def test_evaluation_gives_the_released_figures(trainer, golden, batch_size):
+    recorded = golden("pretrain_small")
+    found = trainer(eval_batch_size=batch_size).evaluate(tf.constant(-1))
+    for name in (
+        *("masked_lm_loss", "masked_lm_accuracy"),
+        *("sentence_order_loss", "sentence_order_accuracy"),
+    ):
+        assert found[name] == pytest.approx(recorded[f"eval_metrics/{name}"], abs=2e-6)
+    assert found["perplexity"] == pytest.approx(np.exp(found["masked_lm_loss"]))
+    both = found["masked_lm_loss"] + found["sentence_order_loss"]
+    assert found["loss"] == pytest.approx(both)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_a_step_has_the_released_loss_and_norm(trainer, golden, pieces):
+    recorded = golden("pretrain_small")
+    ours = trainer(gradient_accumulation_steps=pieces)
+    batch = {
+        key.removeprefix("in/"): tf.constant(value)
+        for key, value in recorded.items()
+        if key.startswith("in/")
+    }
+    found = ours._step(batch)
+    assert found["sums"][0].numpy() == pytest.approx(
+        recorded["out/total_loss"], abs=2e-6
+    )
+    assert tf.norm(found["gradient_norms"]).numpy() == pytest.approx(
+        recorded["out/global_norm_dense"], rel=1e-6
+    )
+
+
+def test_objectives_leave_out_the_sentence_head(files):
+    task = Pretraining(PretrainingConfig(**files, objective="none"))
+    model = task.build_model()
+    assert model.sentence is None
+    batch = {
+        "input_ids": np.zeros((2, 24), "int32"),
+        "masked_lm_ids": np.array([[5, 6], [7, 8]]),
+        "masked_lm_weights": np.array([[1, 0], [1, 1]], "float32"),
+        "example_weight": np.array([1, 0], "float32"),
+    }
+    assert {k: float(v) for k, v in task.weights(batch).items()} == {
+        "masked_lm_loss": 1
+    }
+    logits = np.zeros((2, 2, 211), "float32")
+    logits[0, 0, 5] = 100
+    sums = task.sums({"mlm_logits": logits}, batch)
+    assert {name: float(value) for name, value in sums.items()} == {"masked_lm_loss": 0}
+    [(right, weight)] = task.metrics({"mlm_logits": logits}, batch).values()
+    assert float(right) == float(weight) == 1
+
+
+def test_sharing_and_recompute_are_flags(files):
+    config = PretrainingConfig(**files, parameter_sharing="ffn", recompute="block")
+    model = Pretraining(config).build_model()
+    assert model.config.recompute == "block"
+    assert len({id(block.attention) for block in model.encoder.blocks}) == 3
+    assert len({id(block.feed_forward) for block in model.encoder.blocks}) == 1
+
+
+def test_output_bias_starts_at_the_frequencies_of_the_data(files, golden):
+    recorded = golden("pretrain_small")
+    ids, weights = recorded["in/masked_lm_ids"], recorded["in/masked_lm_weights"]
+    shown = [*ids[weights > 0], *ids[::-1, 0]]
+    wanted = np.log(1 + np.bincount(shown, minlength=211))
+    task = Pretraining(PretrainingConfig(**files, output_bias_from_data=True))
+    model = task.build_model()
+    assert task.initialize(model) == "the output bias from 8 examples"
+    found = keras.ops.convert_to_numpy(model.masked_lm.output_bias)
+    np.testing.assert_allclose(found, wanted - wanted.mean(), atol=1e-6)
+
+
+def test_published_names_are_configurations(files):
+    files["albert_config_file"] = "albert_base_v2"
+    assert Pretraining(PretrainingConfig(**files)).config.hidden_size == 768
+
+
+def description(path, **changes):
+    settings = {"objective": "sop", "random_next_sentence": False}
+    vocabulary = {"size": 211, "fingerprint": "f"}
+    content = {
+        "settings": {**settings, **{k: v for k, v in changes.items() if k in settings}},
+        "vocabulary": {
+            **vocabulary,
+            **{k: v for k, v in changes.items() if k in vocabulary},
+        },
+        "files": {path.rpartition("/")[2]: {"records": 8}},
+    }
+    with open(f"{path}.json", "w") as file:
+        json.dump(content, file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "message"),
+    [
+        (
+            {"size": 300},
+            {},
+            "{path}: made with a vocabulary of 300 pieces, but the model's vocab_size "
+            "is 211",
+        ),
+        (
+            {"random_next_sentence": True},
+            {"objective": "sop"},
+            "--objective=sop: {path} was made for nsp",
+        ),
+    ],
+)
+def test_descriptions_are_checked(files, changes, settings, message):
+    [path] = files["input_file"]
+    description(path, **changes)
+    with pytest.raises(InputError) as mistake:
+        Pretraining(PretrainingConfig(**files, **settings))
+    assert str(mistake.value) == message.format(path=path)
+
+
+def test_objective_is_that_of_the_records(files):
+    description(files["input_file"][0], objective="none")
+    assert Pretraining(PretrainingConfig(**files)).build_model().sentence is None
+
+
+def test_records_without_masks_ask_for_dynamic_masking(files, tmp_path):
+    path = str(tmp_path / "bare.tfrecord")
+    spec = {
+        name: records.Feature("int", length)
+        for name, length in (
+            *(("input_ids", 24), ("input_mask", 24), ("segment_ids", 24)),
+            ("next_sentence_labels", 1),
+        )
+    }
+    rows = {name: np.zeros((2, feature.length)) for name, feature in spec.items()}
+    with records.create(path) as writer:
+        writer.write(records.encode(spec, rows))
+    with pytest.raises(InputError) as mistake:
+        Pretraining(PretrainingConfig(**{**files, "input_file": (path,)}))
+    assert str(mistake.value) == (
+        f"{path}: the records have no masks (they were made with --masked_lm_prob=0); "
+        f"expected --dynamic_masking"
+    )
+
+
+def test_records_longer_than_the_model_takes(files, data, tmp_path):
+    values = json.loads((data / "model_small.config.json").read_text())
+    short = tmp_path / "short.json"
+    short.write_text(json.dumps({**values, "max_position_embeddings": 16}))
+    with pytest.raises(
+        InputError, match="records of 24 tokens, but the model's max_pos"
+    ):
+        Pretraining(PretrainingConfig(**{**files, "albert_config_file": str(short)}))
+
+
+def test_warm_start_says_which_heads_are_absent(files, golden, write_checkpoint):
+    encoder = {k: v for k, v in golden("model_small").items() if k.startswith("var/")}
+    task = Pretraining(PretrainingConfig(**files))
+    model = task.build_model()
+    before = keras.ops.convert_to_numpy(model.sentence.output_dense.kernel)
+    said = task.load(model, write_checkpoint(encoder), False)
+    assert said == "25 weights (tf1); not in the file: masked_lm, sentence"
+    after = keras.ops.convert_to_numpy(model.sentence.output_dense.kernel)
+    np.testing.assert_array_equal(after, before)

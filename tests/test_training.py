@@ -1,0 +1,340 @@
+"""Runs of run_pretraining.py: stopped, divided, resumed, misled."""
+
+import json
+import multiprocessing
+import os
+import re
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import records, weights
+
+SCRIPT = Path(__file__).parent.parent / "run_pretraining.py"
+ROWS, T, P = 64, 14, 3
+SIZES = {
+    "vocab_size": 23,
+    "embedding_size": 8,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 17,
+    "type_vocab_size": 2,
+    "initializer_range": 0.2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+# Runs in a process that has imported everything already, so a start takes no seconds.
+START = """
+import os, runpy, sys
+os.environ.update({environ!r})
+log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.dup2(log, 1), os.dup2(log, 2)
+sys.argv = {argv!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="session")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["albert_tf.training", "albert_tf.tasks.pretraining"]
+    )
+    return context
+
+
+class Run:
+    """A run of the script in the background."""
+
+    def __init__(self, processes, log, argv, environ):
+        self._log = log
+        code = START.format(environ=environ, log=str(log), argv=[str(SCRIPT), *argv])
+        self._process = processes.Process(target=exec, args=(code,))
+        self._process.start()
+
+    def kill_at(self, step):
+        while f"\nstep {step}/" not in self.text and self._process.is_alive():
+            time.sleep(0.005)
+        self._process.kill()
+        self._process.join()
+        return self
+
+    def wait(self, code=0):
+        self._process.join()
+        assert self._process.exitcode == code, self.text
+        return self
+
+    @property
+    def text(self):
+        return self._log.read_text() if self._log.exists() else ""
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """Writes a model's configuration and records, and says where they are."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "config.json").write_text(json.dumps(SIZES))
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
+    (folder / "dropout.json").write_text(json.dumps({**SIZES, **dropout}))
+    random = np.random.default_rng(5)
+    spec = {
+        **dict.fromkeys(
+            ("input_ids", "input_mask", "segment_ids"), records.Feature("int", T)
+        ),
+        **dict.fromkeys(
+            ("masked_lm_positions", "masked_lm_ids"), records.Feature("int", P)
+        ),
+        "masked_lm_weights": records.Feature("float", P),
+        "next_sentence_labels": records.Feature("int", 1),
+    }
+    lengths = random.integers(6, T + 1, (ROWS, 1))
+    batch = {
+        "input_ids": random.integers(0, 23, (ROWS, T)),
+        "input_mask": np.arange(T) < lengths,
+        "segment_ids": np.arange(T) > lengths // 2,
+        "masked_lm_positions": random.integers(0, 6, (ROWS, P)),
+        "masked_lm_ids": random.integers(0, 23, (ROWS, P)),
+        # Pieces of a batch have unequal numbers of predictions.
+        "masked_lm_weights": np.arange(P) < random.integers(1, P + 1, (ROWS, 1)),
+        "next_sentence_labels": random.integers(0, 2, (ROWS, 1)),
+    }
+    with records.create(str(folder / "train.tfrecord")) as writer:
+        writer.write(records.encode(spec, batch))
+    return folder
+
+
+@pytest.fixture
+def start(processes, files, tmp_path):
+    """Starts the script: `start("folder", "--flag=value")`."""
+
+    def call(folder, *flags, environ=None, config="config.json"):
+        argv = [
+            f"--albert_config_file={files / config}",
+            f"--input_file={files / 'train.tfrecord'}",
+            f"--output_dir={tmp_path / folder}",
+            "--train_batch_size=8",
+            "--num_train_steps=10",
+            "--num_warmup_steps=2",
+            "--learning_rate=0.02",
+            "--log_steps=1",
+            *flags,
+        ]
+        names = {"TF_CPP_MIN_LOG_LEVEL": "3", **(environ or {})}
+        log = tmp_path / f"{folder}-{len(os.listdir(tmp_path))}.log"
+        return Run(processes, log, argv, names)
+
+    return call
+
+
+def tensors(folder, step):
+    """Reads every tensor of a checkpoint, the run's own too."""
+    source = weights.open_source(folder / f"model.ckpt-{step}")
+    return {name: source.read(name) for name in (*source.shapes, *source.ignored)}
+
+
+def workers_of_a_cluster():
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    return [
+        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+        for task in ({"type": "worker", "index": 0}, {"type": "worker", "index": 1})
+    ]
+
+
+def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_path):
+    start("one").wait()
+    start("pieces", "--gradient_accumulation_steps=2").wait()
+    start("mirrored", "--distribution=mirrored", "--cpu_devices=2").wait()
+    environs = workers_of_a_cluster()
+    workers = [start("workers", environ=environ) for environ in environs]
+    for worker in workers:
+        worker.wait()
+    wanted = tensors(tmp_path / "one", 10)
+    for folder in ("pieces", "mirrored", "workers"):
+        found = tensors(tmp_path / folder, 10)
+        assert found.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if "seed" not in name:  # no dropout: the pieces draw and do not use it
+                np.testing.assert_allclose(
+                    found[name], value, rtol=1e-5, atol=1e-5, err_msg=f"{folder} {name}"
+                )
+
+
+def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
+    flags = ["--num_train_steps=60", "--save_checkpoints_steps=7", "--deterministic"]
+    options = {"config": "dropout.json"}
+    start("whole", *flags, **options).wait()
+    steps = sorted(np.random.default_rng().choice(np.arange(2, 60), 5, replace=False))
+    for step in steps:
+        start("killed", *flags, **options).kill_at(step)
+    text = start("killed", *flags, **options).wait().text
+    last = (steps[-1] - 1) // 7 * 7
+    if last:
+        assert f"Going on from {tmp_path / 'killed'}/model.ckpt-{last}" in text
+    wanted, found = tensors(tmp_path / "whole", 60), tensors(tmp_path / "killed", 60)
+    assert found.keys() == wanted.keys()
+    assert any("adam_m" in name for name in found)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=f"{name} {steps}")
+
+
+def test_damaged_checkpoints_are_passed_over(start, tmp_path):
+    flags = ["--num_train_steps=9", "--save_checkpoints_steps=3", "--deterministic"]
+    start("run", *flags).wait()
+    wanted = tensors(tmp_path / "run", 9)
+    cut = tmp_path / "run/model.ckpt-9.data-00000-of-00001"
+    cut.write_bytes(cut.read_bytes()[:-900])
+    changed = tmp_path / "run/model.ckpt-6.data-00000-of-00001"
+    content = bytearray(changed.read_bytes())
+    content[700] ^= 1
+    changed.write_bytes(content)
+    text = start("run", *flags).wait().text
+    for step in (9, 6):
+        assert re.search(
+            rf"run/model\.ckpt-{step} is damaged \(.+\): passed over, for the one "
+            rf"before it\n",
+            text,
+        )
+    assert f"Going on from {tmp_path}/run/model.ckpt-3: weights, optimizer, 24" in text
+    found = tensors(tmp_path / "run", 9)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_evaluation_marks_the_best_and_writes_the_released_file(start, files, tmp_path):
+    flags = [
+        f"--eval_input_file={files / 'train.tfrecord'}",
+        "--eval_every_steps=4",
+        "--eval_batch_size=24",
+        "--keep_checkpoint_max=1",
+    ]
+    text = start("run", *flags).wait().text
+    written = (tmp_path / "run/metrics.jsonl").read_text()
+    lines = [json.loads(line) for line in written.splitlines()]
+    evaluations = [line for line in lines if line["kind"] == "eval"]
+    assert [line["step"] for line in evaluations] == [4, 8, 10]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [
+        *range(1, 11)
+    ]
+    best = max(evaluations, key=lambda line: line["masked_lm_accuracy"])
+    noted = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
+    assert noted["step"] == best["step"]
+    assert noted["perplexity"] == pytest.approx(np.exp(best["masked_lm_loss"]))
+    copied = weights.open_source(tmp_path / "run/model.ckpt-best")
+    assert copied.read("global_step") == best["step"]
+    assert f"eval at step {best['step']}" in text
+    blocks = (tmp_path / "run/eval_results.txt").read_text().split("=" * 50 + "\n")
+    assert blocks.pop() == ""
+    for block, line in zip(blocks, evaluations, strict=True):
+        found = dict(row.split(" = ") for row in block.splitlines())
+        assert list(found) == [
+            *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
+            *("perplexity", "sentence_order_accuracy", "sentence_order_loss"),
+        ]
+        assert float(found["loss"]) == line["loss"]
+    assert (tmp_path / "run/training_curves.png").stat().st_size > 10_000
+    alone = start("run", *flags[:1], "--nodo_train", "--do_eval").wait().text
+    assert f"loss {evaluations[-1]['loss']:.4f}" in alone
+
+
+def test_warm_start_takes_weights_and_nothing_of_the_optimizer(start, tmp_path):
+    start("first").wait()
+    text = (
+        start("second", f"--init_checkpoint={tmp_path}/first", "--num_train_steps=1")
+        .wait()
+        .text
+    )
+    assert (
+        f"Starting from {tmp_path}/first: 32 weights (tf1); optimizer and step" in text
+    )
+    begun, ended = tensors(tmp_path / "first", 10), tensors(tmp_path / "second", 1)
+    name = "bert/pooler/dense/kernel"
+    # The first rate of a warm-up is 0, so the weights are still those of the start.
+    np.testing.assert_array_equal(ended[name], begun[name])
+    assert np.abs(ended[f"{name}/adam_m"] - begun[f"{name}/adam_m"]).max() > 1e-6
+    assert ended["global_step"] == 1
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(start, tmp_path):
+    flags = ["--learning_rate=1e25", "--optimizer=adamw", "--save_checkpoints_steps=2"]
+    text = start("run", *flags, "--num_warmup_steps=3").wait(2).text
+    assert re.search(
+        r"error: step \d+: the loss is (nan|inf), at a learning rate of \d.+ "
+        r"\(norms of encoder/embeddings: weights .+, gradient .+; "
+        r".*albert_pretrainer/masked_lm: ",
+        text,
+    )
+    assert "Traceback" not in text
+    kept = tensors(tmp_path / "run", 2)
+    assert all(np.isfinite(value).all() for value in kept.values())
+
+
+def test_a_flat_loss_is_worth_a_warning(start):
+    flags = ["--num_train_steps=110", "--log_steps=110", "--learning_rate=1e-9"]
+    text = start("run", *flags).wait().text
+    assert "Warning: after the warm-up masked_lm_loss is 3." in text
+    assert "3.14 would be guessing" in text
+    assert "Hint: --learning_rate=1e-09 is 1.3e-05 times 7.8e-05" in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        (
+            "--max_seq_length=128",
+            "--max_seq_length=128: the records of {train} have 14 tokens",
+        ),
+        (
+            "--max_predictions_per_seq=20",
+            "--max_predictions_per_seq=20: the records of {train} have 3",
+        ),
+        ("--input_file=none*.x", "--input_file=none*.x: no such file"),
+        (
+            "--dynamic_masking",
+            "{train}: no description of it in {train}.json; --dynamic_masking needs "
+            "the one that create_pretraining_data.py writes",
+        ),
+        (
+            "--train_batch_size=9 --gradient_accumulation_steps=2",
+            "--train_batch_size=9: expected a multiple of 2 (1 devices x 2 pieces)",
+        ),
+        (
+            "--masked_lm_budget=0.3",
+            "--masked_lm_budget=0.3: the released code reads it nowhere; use "
+            "--dynamic_masking and --masked_lm_prob",
+        ),
+        ("--log_steps=0", "--log_steps=0: expected at least 1"),
+        ("--learning_rate=nan", "--learning_rate=nan: expected a number above 0"),
+        (
+            "--nodo_train",
+            "--do_train or --do_eval must be given: got neither",
+        ),
+        (
+            "--nodo_train --do_eval",
+            "--output_dir={run}: no checkpoint to evaluate, and no --init_checkpoint",
+        ),
+        (
+            "--tpu_name=x",
+            "--tpu_name=x: expected --use_tpu with it",
+        ),
+        (
+            "--distribution=multi_worker",
+            "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
+            "start by Slurm's srun; found neither",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
+    text = start("run", *flag.split()).wait(2).text
+    names = {"train": files / "train.tfrecord", "run": tmp_path / "run"}
+    assert f"error: {message.format(**names)}\n" in text
+    assert "Traceback" not in text
