@@ -11,11 +11,11 @@ peak is measured between their turns. Programs that are not installed are left o
 
 import argparse
 import importlib.util
-import os
 import statistics
-import subprocess
 import sys
 import time
+
+from turns import take_turns
 
 
 def flop_per_token(length):
@@ -260,36 +260,7 @@ def measure(programs, precision, batch, length, rounds):
     """Lets the programs take turns; returns the seconds of each step by program."""
     command = [sys.executable, __file__, "--precision", precision]
     command += ["--batch", str(batch), "--length", str(length), "--serve"]
-    workers = {}
-    for program in programs:
-        worker = subprocess.Popen(
-            [*command, program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )
-        if _answer(worker) == "ready":
-            workers[program] = worker
-        else:
-            print(f"  {program}: could not run here")
-    seconds: dict[str, list[float]] = {program: [] for program in workers}
-    for _ in range(rounds):
-        for program, worker in workers.items():
-            print("go", file=worker.stdin, flush=True)
-            seconds[program].append(float(_answer(worker)))
-    for worker in workers.values():
-        worker.communicate()
-    return seconds
-
-
-def _answer(worker):
-    """Returns the worker's next own line: libraries may print others."""
-    for line in worker.stdout:
-        if line.strip() == "ready" or line.replace(".", "").strip().isdigit():
-            return line.strip()
-    return None
+    return take_turns({name: [*command, name] for name in programs}, rounds)
 
 
 def report(seconds, batch, length, precision):

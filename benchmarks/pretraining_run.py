@@ -1,0 +1,199 @@
+"""Times whole pretraining runs: reading records, steps, lines, checkpoints.
+
+Three programs take turns, each with ALBERT-base, AdamW, and the same records of random
+tokens: this package's run, this package's bare step (one batch over and over, see
+pretraining_step.py), and Hugging Face's Trainer where it is installed. In each turn a
+program makes some steps, and the two runs write a checkpoint.
+
+    python benchmarks/pretraining_run.py
+    python benchmarks/pretraining_run.py --steps=5 --rounds=2
+"""
+
+import argparse
+import importlib.util
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pretraining_step import POLICIES, albert_tf_step, random_batch
+from turns import take_turns
+
+ROWS = 512
+
+
+def main():
+    """Makes records and lets the programs take turns."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="8x128", help="batch x length")
+    parser.add_argument("--precision", default="float32", choices=POLICIES)
+    parser.add_argument("--steps", type=int, default=20, help="in each turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    batch, length = map(int, args.shape.split("x"))
+    if args.serve:
+        serve = {"run": serve_run, "step": serve_step, "trainer": serve_trainer}
+        serve[args.serve](Path(args.folder), args.precision, batch, length, args.steps)
+        return
+    programs = ["run", "step"]
+    if importlib.util.find_spec("transformers"):
+        programs.append("trainer")
+    with tempfile.TemporaryDirectory() as folder:
+        write_records(Path(folder), length)
+        command = [sys.executable, __file__, "--folder", folder, "--shape", args.shape]
+        command += ["--precision", args.precision, "--steps", str(args.steps)]
+        commands = {name: [*command, "--serve", name] for name in programs}
+        seconds = take_turns(commands, args.rounds)
+    names = {
+        "run": "albert_tf, whole run",
+        "step": "albert_tf, bare step",
+        "trainer": "Hugging Face Trainer",
+    }
+    run = statistics.median(seconds["run"])
+    for name, times in seconds.items():
+        speed = args.steps * batch * length / statistics.median(times)
+        ratio = statistics.median(times) / run
+        print(
+            f"  {names[name]}  {speed:6.0f} tokens/s   the whole run is {ratio:4.2f} "
+            f"times as fast"
+        )
+
+
+def write_records(folder, length):
+    """Writes records of random tokens, and nothing about them."""
+    from albert_tf import records
+
+    batch = random_batch(ROWS, length)
+    batch["next_sentence_labels"] = batch["next_sentence_labels"][:, None]
+    spec = {
+        name: records.Feature("float" if "weights" in name else "int", rows.shape[1])
+        for name, rows in batch.items()
+    }
+    with records.create(str(folder / "train.tfrecord")) as writer:
+        writer.write(records.encode(spec, batch))
+
+
+class Turns:
+    """Called at the end of each turn: says how long it took, waits for the next."""
+
+    def __init__(self):
+        self._begin = None
+
+    def __call__(self):
+        """Returns whether there is a next turn; the first one is not timed."""
+        if self._begin is None:
+            print("ready", flush=True)
+        else:
+            print(time.perf_counter() - self._begin, flush=True)
+        goes_on = bool(sys.stdin.readline())
+        self._begin = time.perf_counter()
+        return goes_on
+
+
+def serve_step(folder, precision, batch, length, steps):
+    """The bare step, without input, lines or checkpoints."""
+    step, wait = albert_tf_step(random_batch(batch, length), precision), Turns()
+    step(), step()
+    while wait():
+        for _ in range(steps):
+            step()
+
+
+def serve_run(folder, precision, batch, length, steps):
+    """This package's run, which waits for the next turn after each checkpoint."""
+    from albert_tf import checkpoints, distribution, training
+    from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
+
+    config = training.TrainingConfig(
+        output_dir=str(folder / "run"),
+        train_batch_size=batch,
+        optimizer="adamw",
+        learning_rate=1e-4,
+        precision=precision,
+        num_train_steps=10**6,
+        num_warmup_steps=10**4,
+        save_checkpoints_steps=steps,
+        log_steps=10,
+    )
+    strategy = training.prepare(config, distribution.DistributionConfig())
+    task = Pretraining(
+        PretrainingConfig(
+            albert_config_file="albert_base_v2",
+            input_file=(str(folder / "train.tfrecord"),),
+        )
+    )
+    save, wait = checkpoints.Checkpoints.save, Turns()
+
+    def save_and_wait(self, examples_seen):
+        save(self, examples_seen)
+        if not wait():
+            raise SystemExit
+
+    setattr(checkpoints.Checkpoints, "save", save_and_wait)  # noqa: B010 (for mypy)
+    training.run(task, config, strategy)
+
+
+def serve_trainer(folder, precision, batch, length, steps):
+    """Hugging Face's Trainer, its data in memory as it likes them."""
+    import numpy as np
+    import torch
+    import transformers
+
+    rows = random_batch(ROWS, length)
+    labels = np.full(rows["input_ids"].shape, -100)
+    np.put_along_axis(labels, rows["masked_lm_positions"], rows["masked_lm_ids"], 1)
+    columns = {
+        "input_ids": rows["input_ids"],
+        "attention_mask": rows["input_mask"],
+        "token_type_ids": rows["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": rows["next_sentence_labels"],
+    }
+    data = [
+        {name: torch.tensor(column[i]).long() for name, column in columns.items()}
+        for i in range(ROWS)
+    ]
+    config = transformers.AlbertConfig(
+        vocab_size=30000,
+        hidden_size=768,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        hidden_act="gelu_new",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout_prob=0.0,
+    )
+    wait = Turns()
+
+    class Callback(transformers.TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            control.should_training_stop = not wait()
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "trainer"),
+        per_device_train_batch_size=batch,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        warmup_steps=10**4,
+        max_steps=10**6,
+        bf16=precision == "bfloat16",
+        use_cpu=True,
+        save_steps=steps,
+        save_total_limit=5,
+        logging_steps=10,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    transformers.Trainer(
+        model=transformers.AlbertForPreTraining(config),
+        args=arguments,
+        train_dataset=data,
+        callbacks=[Callback()],
+    ).train()
+
+
+if __name__ == "__main__":
+    main()
