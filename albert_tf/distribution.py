@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from typing import TYPE_CHECKING, Literal
 
 from albert_tf import flags
@@ -93,7 +94,7 @@ def create(config: DistributionConfig) -> "tf.distribute.Strategy":
                     "--distribution=multi_worker: expected TF_CONFIG in the "
                     "environment, or a start by Slurm's srun; found neither"
                 )
-            resolver = tf.distribute.cluster_resolver.SlurmClusterResolver()
+            resolver = _slurm()
         return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
@@ -115,6 +116,28 @@ def is_chief(strategy: "tf.distribute.Strategy") -> bool:
 
 def _names_workers() -> bool:
     return "TF_CONFIG" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+
+
+def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
+    """Finds the workers of a Slurm step, and divides each machine's GPUs among its own.
+
+    TensorFlow's resolver cannot do without GPUs: there it is asked for names alone.
+    """
+    import tensorflow as tf
+
+    resolvers = tf.distribute.cluster_resolver
+    if shutil.which("nvidia-smi"):
+        return resolvers.SlurmClusterResolver()
+    named = resolvers.SlurmClusterResolver(
+        gpus_per_node=int(os.environ["SLURM_NTASKS"]),
+        gpus_per_task=1,
+        auto_set_gpu=False,
+    )
+    spec = named.cluster_spec()
+    kind, number = named.get_task_info()
+    return resolvers.SimpleClusterResolver(
+        spec, task_type=kind, task_id=number, rpc_layer="grpc"
+    )
 
 
 def _tpu(config: DistributionConfig) -> "tf.distribute.Strategy":
