@@ -1,8 +1,9 @@
 """Batches from record files: endless, shuffled and resumable, or once and in order.
 
-What a batch holds depends on the seed and on its place in the run, and on nothing else:
+Which examples a batch holds depends on the seed and on its place in the run alone:
 neither on the number of devices nor on how often the run was stopped. So a run goes on
-from a number, the examples seen so far, and no buffer has to be saved.
+from a number, the examples seen so far, and no buffer has to be saved. What a source
+draws while it prepares examples also depends on the number of input pipelines.
 
 B is the batch of all devices together.
 """
@@ -108,7 +109,7 @@ def training(
 
 
 def evaluation(
-    source: Source, share: Share, *, max_batches: int | None = None, seed: int = 0
+    source: Source, share: Share, *, max_batches: int | None = None
 ) -> "tf.data.Dataset":
     """Reads the examples once, in order.
 
@@ -119,7 +120,6 @@ def evaluation(
         source: the examples.
         share: which rows of each batch are wanted.
         max_batches: where to stop; None reads everything.
-        seed: decides what `source.prepare` draws.
 
     Returns:
         A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
@@ -140,7 +140,7 @@ def evaluation(
     )
     weights = weights.batch(share.rows).shard(share.pipelines, share.pipeline)
     weights = weights.rebatch(_per_replica(share))
-    found = _parsed(lines, source, share, 1, seed, 0)
+    found = _parsed(lines, source, share, 1, 0, 0)
     return tf.data.Dataset.zip(found, weights).map(
         lambda batch, weight: {**batch, "example_weight": weight}
     )

@@ -45,10 +45,15 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        self._extra = list(model.non_trainable_variables)
+        # By their place: Keras numbers their names by what else the process made.
+        self._state = {
+            f"albert_tf/seed_{place}": variable
+            for place, variable in enumerate(model.non_trainable_variables)
+        }
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             self._optimizer = optimizer.inner_optimizer
-            self._extra += [optimizer.dynamic_scale, optimizer.step_counter]
+            self._state["albert_tf/loss_scale"] = optimizer.dynamic_scale
+            self._state["albert_tf/loss_scale_steps"] = optimizer.step_counter
         self._keep = keep
         self._say = say
 
@@ -103,12 +108,17 @@ class Checkpoints:
         """
         weights.load(self._model, prefix, optimizer=self._optimizer)
         source = weights.open_source(prefix)
-        for name, variable in self._state().items():
+        for name, variable in self._state.items():
             if name in source.ignored:
                 variable.assign(source.read(name))
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return steps_made(self._optimizer) * batch_size
+
+    def remove_unfinished(self) -> None:
+        """Removes what a process that was killed while it saved has left."""
+        for folder in self._folder.glob(".writing-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def save(self, examples_seen: int) -> Path:
         """Writes a checkpoint of the current step, and deletes what is too old.
@@ -117,7 +127,10 @@ class Checkpoints:
             InputError: it cannot be written.
         """
         step = steps_made(self._optimizer)
-        extra = {name: np.asarray(value) for name, value in self._state().items()}
+        extra = {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in self._state.items()
+        }
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
         weights.save(
             self._model,
@@ -149,10 +162,6 @@ class Checkpoints:
             temporary.replace(self._folder / f"{_BEST}{suffix}")
         with records.atomic(str(self._folder / f"{_BEST}.json")) as file:
             file.write(json.dumps(figures, indent=2).encode() + b"\n")
-
-    def _state(self) -> dict[str, keras.Variable]:
-        """Returns what else decides the next steps, by its name in a checkpoint."""
-        return {f"albert_tf/{variable.path}": variable for variable in self._extra}
 
 
 def steps_made(optimizer: keras.optimizers.Optimizer) -> int:

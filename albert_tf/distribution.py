@@ -46,12 +46,20 @@ class DistributionConfig:
     def __post_init__(self) -> None:
         if self.cpu_devices < 1:
             raise InputError(f"--cpu_devices={self.cpu_devices}: expected at least 1")
+        if self.cpu_devices > 1 and self.distribution != "mirrored":
+            raise InputError(
+                f"--cpu_devices={self.cpu_devices}: expected --distribution=mirrored "
+                f"with it"
+            )
         if self.use_tpu and self.distribution not in ("auto", "tpu"):
             raise InputError(
                 f"--use_tpu and --distribution={self.distribution}: give one of them"
             )
         if not self.takes_tpu:
-            for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
+            for name in (
+                *("tpu_name", "tpu_zone", "gcp_project", "master"),
+                "num_tpu_cores",
+            ):
                 if getattr(self, name):
                     raise InputError(
                         f"--{name}={getattr(self, name)}: expected --use_tpu with it"
@@ -87,15 +95,7 @@ def create(config: DistributionConfig) -> "tf.distribute.Strategy":
         )
     kind = config.distribution
     if kind == "multi_worker" or (kind == "auto" and _names_workers()):
-        resolver = None
-        if "TF_CONFIG" not in os.environ:
-            if "SLURM_PROCID" not in os.environ:
-                raise InputError(
-                    "--distribution=multi_worker: expected TF_CONFIG in the "
-                    "environment, or a start by Slurm's srun; found neither"
-                )
-            resolver = _slurm()
-        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        return _multi_worker()
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
@@ -115,7 +115,28 @@ def is_chief(strategy: "tf.distribute.Strategy") -> bool:
 
 
 def _names_workers() -> bool:
-    return "TF_CONFIG" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    return "TF_CONFIG" in os.environ or _in_slurm_step()
+
+
+def _in_slurm_step() -> bool:
+    """Whether srun started this process as one of several."""
+    return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+
+
+def _multi_worker() -> "tf.distribute.Strategy":
+    import tensorflow as tf
+
+    if not _names_workers():
+        raise InputError(
+            "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
+            "start by Slurm's srun; found neither"
+        )
+    where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
+    try:
+        resolver = None if where == "TF_CONFIG" else _slurm()
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"the workers that {where} names: {error}") from None
 
 
 def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
@@ -129,7 +150,7 @@ def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
     if shutil.which("nvidia-smi"):
         return resolvers.SlurmClusterResolver()
     named = resolvers.SlurmClusterResolver(
-        gpus_per_node=int(os.environ["SLURM_NTASKS"]),
+        gpus_per_node=int(os.environ["SLURM_STEP_NUM_TASKS"]),
         gpus_per_task=1,
         auto_set_gpu=False,
     )

@@ -125,6 +125,8 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
             replicas and not clipped; 0 where the gradient was None. The global norm is
             the root of the sum of their squares. Every replica has the same; under
             `MirroredStrategy` it is one tensor, not one for each.
+        gradients_are_summed: set it where the caller has summed them over the replicas,
+            as has to be done before Keras's `LossScaleOptimizer` looks at them.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.gradient_norms = None
+        self.gradients_are_summed = False
         self.exclude_from_weight_decay(var_names=EXCLUDED)
 
     def build(self, variables):
@@ -215,6 +218,8 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         """Returns the gradients summed over the replicas, all of them dense."""
         # Keras on TensorFlow has such a method, the other backends have none.
         sum_pairs = getattr(super(), "_all_reduce_sum_gradients", list)
+        if self.gradients_are_summed:
+            sum_pairs = list
         pairs = sum_pairs(list(zip(grads, variables, strict=True)))
         # Reshaping turns TensorFlow's list of looked-up rows into the gradient.
         return [ops.reshape(gradient, variable.shape) for gradient, variable in pairs]

@@ -253,8 +253,8 @@ def count(path: str) -> int:
                 if size is not None and end > size:
                     raise EOFError
                 found += 1
-    except (EOFError, struct.error, zlib.error, OverflowError) as error:
-        raise InputError(f"{path}: ends within record {found}") from error
+    except (EOFError, OSError, struct.error, zlib.error, OverflowError) as error:
+        raise InputError(f"{path}: not a whole TFRecord file") from error
     return found
 
 

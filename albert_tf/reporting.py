@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import resource
 import sys
 import time
@@ -52,11 +53,19 @@ class Reporter:
         self._warned = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "metrics.jsonl").open("a").close()
+            self._end_last_line()
         except OSError as error:
             raise InputError(
                 f"--output_dir={folder}: cannot be written: {error.strerror}"
             ) from error
+
+    def _end_last_line(self) -> None:
+        """Makes the file of figures, or ends the half line of a run that was killed."""
+        with (self.folder / "metrics.jsonl").open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
 
     def say(self, text: str) -> None:
         """Writes a line."""
@@ -93,6 +102,12 @@ class Reporter:
             ("memory", f"about {memory / _GIB:.1f} GiB on each device"),
         ):
             self.say(f"  {name:11}{value}")
+        if config.do_train and config.num_warmup_steps >= config.num_train_steps:
+            self.say(
+                f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
+                f"--num_train_steps={config.num_train_steps}: the learning rate never "
+                f"gets to {config.learning_rate:g}"
+            )
         usual = _PAPER_RATE * math.sqrt(config.train_batch_size / _PAPER_BATCH)
         ratio = config.learning_rate / usual
         if not 1 / _FAR_FROM_PAPER <= ratio <= _FAR_FROM_PAPER:
@@ -124,6 +139,16 @@ class Reporter:
         )
         self._warn_if_flat(step, figures)
 
+    def lacks_evaluation(self, step: int, between: int) -> bool:
+        """Whether an evaluation was due at a step, and none is on record."""
+        if not step or step % between:
+            return False
+        try:
+            recorded = curves.read(self.folder / "metrics.jsonl")
+        except InputError:  # nothing was written yet
+            return True
+        return step not in recorded.get("eval", {}).get(self._task.key_metric, {})
+
     def evaluated(self, step: int, figures: Mapping[str, float], best: bool) -> None:
         """Writes a line about an evaluation, and its block in `eval_results.txt`."""
         self._record("eval", step, figures)
@@ -150,7 +175,9 @@ class Reporter:
             file.write(json.dumps(entry) + "\n")
 
     def _warn_if_flat(self, step: int, figures: Mapping[str, float]) -> None:
-        if self._warned or step < self._config.num_warmup_steps + _PATIENCE:
+        config = self._config
+        warmed_up = config.start_warmup_step + config.num_warmup_steps
+        if self._warned or step < warmed_up + _PATIENCE:
             return
         for name, chance in self._task.chance_losses.items():
             if figures[name] > 0.95 * chance:

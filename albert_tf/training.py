@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import sys
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -114,6 +115,20 @@ class TrainingConfig:
             raise InputError(
                 f"--learning_rate={self.learning_rate}: expected a number above 0"
             )
+        if not self.weight_decay >= 0 or not self.poly_power >= 0:
+            raise InputError(
+                f"--weight_decay={self.weight_decay}, --poly_power={self.poly_power}: "
+                f"expected numbers of at least 0"
+            )
+        if self.seed >= 2**31:
+            raise InputError(f"--seed={self.seed}: expected a number below 2^31")
+        if "://" in self.output_dir:
+            raise InputError(
+                f"--output_dir={self.output_dir}: expected a folder of this machine's "
+                f"file systems; mount a bucket to write there"
+            )
+        if self.init_from_group0 and not self.init_checkpoint:
+            raise InputError("--init_from_group0: expected --init_checkpoint with it")
         if not (self.do_train or self.do_eval):
             raise InputError("--do_train or --do_eval must be given: got neither")
 
@@ -161,7 +176,7 @@ def run(
         InputError: the settings do not fit the devices or the folder's checkpoints, or
             the loss became infinite or not a number.
     """
-    _check_batches(config, strategy)
+    _check_batches(task, config, strategy)
     with strategy.scope():
         model = task.build_model()
         optimizer = _optimizer(config)
@@ -173,7 +188,11 @@ def run(
     checkpoints = Checkpoints(
         folder, model, optimizer, config.keep_checkpoint_max, reporter.say
     )
+    if distribution.is_chief(strategy):
+        checkpoints.remove_unfinished()
     examples_seen = _start(task, config, strategy, model, checkpoints, reporter)
+    _check_agreement(strategy, model, optimizer, examples_seen, config)
+    _spread_seeds(strategy, model)
     trainer = Trainer(task, config, strategy, model, optimizer, examples_seen)
     reporter.started(model, strategy, steps_made(optimizer))
     return _Run(config, strategy, trainer, checkpoints, reporter).run()
@@ -205,6 +224,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._losses: list[str] = []
         self._names: list[str] = []
         self._window = _Window()
+        self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         compiled = config.xla
         if compiled is None:
             compiled = bool(tf.config.list_logical_devices("GPU"))
@@ -279,7 +299,6 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
                 self._task.evaluation,
                 share,
                 max_batches=config.max_eval_steps or None,
-                seed=config.seed,
             )
 
         return self._strategy.distribute_datasets_from_function(read)
@@ -327,6 +346,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         norms = tf.stack([tf.norm(v.value) for v in self.model.trainable_variables])
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulated(batch, weights)
+        if self._scales_loss:
+            # What is infinite on one device has to be seen on all of them.
+            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self.optimizer.apply(gradients, self.model.trainable_variables)
         return {
             "sums": replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums),
@@ -336,11 +358,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         }
 
     def _gradient_norms(self, gradients):
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            replicas = tf.distribute.get_replica_context()
-            scaled = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-            scale = self.optimizer.dynamic_scale
-            return tf.stack([tf.norm(gradient) for gradient in scaled]) / scale
+        if self._scales_loss:
+            norms = tf.stack([tf.norm(gradient) for gradient in gradients])
+            return norms / self.optimizer.dynamic_scale
         return self.optimizer.gradient_norms
 
     def _accumulated(self, batch, weights):
@@ -374,7 +394,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             losses = self._task.sums(outputs, batch)
             loss = self._task.loss(losses, weights)
             scaled = loss
-            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            if self._scales_loss:
                 scaled = self.optimizer.scale_loss(loss)
         variables = [variable.value for variable in self.model.trainable_variables]
         gradients = tape.gradient(
@@ -421,21 +441,27 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:
-        bad = np.flatnonzero(~np.isfinite(losses))
+        """Refuses steps that have spoiled the weights, before anyone saves these."""
+        norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
+        if self._scales_loss:
+            norms[:] = 0  # such a gradient was not applied, and the scale is lower now
+        bad = np.flatnonzero(~np.isfinite(losses) | ~np.isfinite(norms))
         if not bad.size:
             return
         first = int(bad[0])
-        step = steps_made(self.optimizer) - len(losses) + first
+        step = steps_made(self.optimizer) - len(losses) + first + 1
         result = results[first]
         gradients = _group_norms(self.model, result["gradient_norms"].numpy())
-        norms = _group_norms(self.model, result["weight_norms"].numpy())
+        before = _group_norms(self.model, result["weight_norms"].numpy())
         groups = "; ".join(
-            f"{name}: weights {norms[name]:.3g}, gradient {gradients[name]:.3g}"
-            for name in norms
+            f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
+            for name in before
         )
         raise InputError(
-            f"step {step}: the loss is {losses[first]}, at a learning rate of "
-            f"{float(result['learning_rate']):.3g} (norms of {groups}). Try a lower "
+            f"step {step}: the loss is {losses[first]}, the norm of the gradient "
+            f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
+            f"{float(result['learning_rate']):.3g} (norms of {groups}). No checkpoint "
+            f"was written since. Try a lower "
             f"--learning_rate, more --num_warmup_steps, or --precision=bfloat16 or "
             f"float32 in the place of float16"
         )
@@ -466,7 +492,9 @@ class _Run:
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._writes = distribution.is_chief(strategy)
+        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
+        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._controller = orbit.Controller(
             global_step=trainer.optimizer.iterations.value,
             trainer=trainer,
@@ -485,6 +513,10 @@ class _Run:
         config, figures = self._config, {}
         evaluates = self._trainer._task.evaluation is not None
         if config.do_train:
+            if evaluates and self._reporter.lacks_evaluation(
+                self._step, config.steps_between_evaluations
+            ):
+                figures = self._evaluate()  # the run was stopped just before it
             while self._step < config.num_train_steps:
                 self._controller.train(self._next_stop(evaluates))
                 if evaluates:
@@ -509,14 +541,11 @@ class _Run:
         config = self._config
         if not self._reporter.last:
             return 1  # a first line at once
-        return min(
+        steps = min(
             between - step % between
-            for between in (
-                config.log_steps,
-                config.save_checkpoints_steps,
-                config.iterations_per_loop,
-            )
+            for between in (config.log_steps, config.save_checkpoints_steps)
         )
+        return min(steps, config.iterations_per_loop) if self._on_tpu else steps
 
     def _trained(self, figures: Mapping[str, float]) -> None:
         """Reports and saves after some steps, where it is time to."""
@@ -539,9 +568,9 @@ class _Run:
         figures = self._controller.evaluate()
         key = self._trainer._task.key_metric
         best = self._checkpoints.best.get(key, -np.inf)
-        better = figures[key] > best
+        better = self._config.do_train and figures[key] > best
         self._reporter.evaluated(self._step, figures, better)
-        if better and self._writes and self._config.do_train:
+        if better and self._writes:
             self._checkpoints.mark_best(self._save(), {"step": self._step, **figures})
         return figures
 
@@ -574,6 +603,50 @@ def _start(task, config, strategy, model, checkpoints, reporter) -> int:
     return 0
 
 
+def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
+    """Refuses workers that begin with different weights or at different places."""
+    if strategy.num_replicas_in_sync == 1:
+        return
+    weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
+    # Small enough for sums over thousands of replicas to be exact.
+    own = np.array([steps_made(optimizer), examples_seen, zlib.crc32(weight.tobytes())])
+    own = (own % 4096).astype("float32")
+
+    def summed():
+        replicas = tf.distribute.get_replica_context()
+        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
+
+    total = strategy.experimental_local_results(strategy.run(tf.function(summed)))[
+        0
+    ].numpy()
+    if (total != own * strategy.num_replicas_in_sync).any():
+        raise InputError(
+            f"--output_dir={config.output_dir}: the workers found different "
+            f"checkpoints there; expected a folder that all of them share"
+        )
+
+
+def _spread_seeds(strategy, model) -> None:
+    """Lets every replica drop other values; the first keeps the seeds it has.
+
+    The states of the seed generators are equal on all replicas, and each replica counts
+    its own on.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return
+
+    def number():
+        replicas = tf.distribute.get_replica_context()
+        return replicas.replica_id_in_sync_group
+
+    numbers = strategy.experimental_local_results(strategy.run(number))
+    for variable in model.non_trainable_variables:
+        parts = strategy.experimental_local_results(variable.value)
+        for replica, part in zip(numbers, parts, strict=True):
+            offset = tf.constant([int(replica), 0], part.dtype)
+            part.assign(part + offset)
+
+
 def _optimizer(config: TrainingConfig) -> keras.optimizers.Optimizer:
     schedule = optimizers.WarmupPolynomialDecay(
         config.learning_rate,
@@ -585,20 +658,21 @@ def _optimizer(config: TrainingConfig) -> keras.optimizers.Optimizer:
     kind = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}[config.optimizer]
     optimizer = kind(schedule, weight_decay=config.weight_decay, global_clipnorm=1.0)
     if config.precision == "float16":
+        optimizer.gradients_are_summed = True
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
 
 
-def _check_batches(config: TrainingConfig, strategy: tf.distribute.Strategy) -> None:
+def _check_batches(task, config: TrainingConfig, strategy) -> None:
     replicas = strategy.num_replicas_in_sync
     pieces = replicas * config.gradient_accumulation_steps
-    if config.train_batch_size % pieces:
+    if config.do_train and config.train_batch_size % pieces:
         raise InputError(
             f"--train_batch_size={config.train_batch_size}: expected a multiple of "
             f"{pieces} ({replicas} devices x {config.gradient_accumulation_steps} "
             f"pieces)"
         )
-    if config.eval_batch_size % replicas:
+    if task.evaluation is not None and config.eval_batch_size % replicas:
         raise InputError(
             f"--eval_batch_size={config.eval_batch_size}: expected a multiple of "
             f"{replicas}, the number of devices"

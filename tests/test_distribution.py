@@ -45,6 +45,7 @@ def test_one_worker_writes_the_files(strategy, chief):
         ),
         ({"master": "grpc://x"}, "--master=grpc://x: expected --use_tpu with it"),
         ({"cpu_devices": 0}, "--cpu_devices=0: expected at least 1"),
+        ({"num_tpu_cores": 8}, "--num_tpu_cores=8: expected --use_tpu with it"),
     ],
 )
 def test_contradictions_are_named(settings, message):

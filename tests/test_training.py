@@ -15,6 +15,7 @@ from albert_tf import records, weights
 
 SCRIPT = Path(__file__).parent.parent / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
+PATIENCE = 300  # seconds
 SIZES = {
     "vocab_size": 23,
     "embedding_size": 8,
@@ -58,14 +59,18 @@ class Run:
         self._process.start()
 
     def kill_at(self, step):
+        end = time.monotonic() + PATIENCE
         while f"\nstep {step}/" not in self.text and self._process.is_alive():
+            assert time.monotonic() < end, self.text
             time.sleep(0.005)
         self._process.kill()
         self._process.join()
         return self
 
     def wait(self, code=0):
-        self._process.join()
+        self._process.join(PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
         assert self._process.exitcode == code, self.text
         return self
 
@@ -164,22 +169,25 @@ def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_pa
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
             if "seed" not in name:  # no dropout: the pieces draw and do not use it
-                np.testing.assert_allclose(
-                    found[name], value, rtol=1e-5, atol=1e-5, err_msg=f"{folder} {name}"
-                )
+                # Slots are small: their own size is the measure.
+                scale = max(np.abs(value).max(), 1e-12)
+                bound = 1e-4 * scale if "adam" in name else 1e-5
+                difference = np.abs(found[name] - value).max()
+                assert difference <= bound, f"{folder} {name}"
 
 
 def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
     flags = ["--num_train_steps=60", "--save_checkpoints_steps=7", "--deterministic"]
     options = {"config": "dropout.json"}
     start("whole", *flags, **options).wait()
-    steps = sorted(np.random.default_rng().choice(np.arange(2, 60), 5, replace=False))
+    steps = sorted(np.random.default_rng().choice(np.arange(8, 60), 5, replace=False))
     for step in steps:
         start("killed", *flags, **options).kill_at(step)
+    saved = (tmp_path / "killed").glob("model.ckpt-*.index")
+    last = max(int(path.stem.partition("-")[2]) for path in saved)
     text = start("killed", *flags, **options).wait().text
-    last = (steps[-1] - 1) // 7 * 7
-    if last:
-        assert f"Going on from {tmp_path / 'killed'}/model.ckpt-{last}" in text
+    assert f"Going on from {tmp_path / 'killed'}/model.ckpt-{last}" in text
+    assert not list((tmp_path / "killed").glob(".writing-*"))
     wanted, found = tensors(tmp_path / "whole", 60), tensors(tmp_path / "killed", 60)
     assert found.keys() == wanted.keys()
     assert any("adam_m" in name for name in found)
@@ -268,7 +276,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(start, tmp_path):
     flags = ["--learning_rate=1e25", "--optimizer=adamw", "--save_checkpoints_steps=2"]
     text = start("run", *flags, "--num_warmup_steps=3").wait(2).text
     assert re.search(
-        r"error: step \d+: the loss is (nan|inf), at a learning rate of \d.+ "
+        r"error: step \d+: the loss is \S+, the norm of the gradient (nan|inf), at a "
+        r"learning rate of \d.+ "
         r"\(norms of encoder/embeddings: weights .+, gradient .+; "
         r".*albert_pretrainer/masked_lm: ",
         text,
@@ -327,6 +336,20 @@ def test_a_flat_loss_is_worth_a_warning(start):
             "--tpu_name=x: expected --use_tpu with it",
         ),
         (
+            "--output_dir=gs://bucket/run",
+            "--output_dir=gs://bucket/run: expected a folder of this machine's file "
+            "systems; mount a bucket to write there",
+        ),
+        (
+            "--ngram=2",
+            "--ngram=2: expected --dynamic_masking with it; the records are masked "
+            "already",
+        ),
+        (
+            "--cpu_devices=2",
+            "--cpu_devices=2: expected --distribution=mirrored with it",
+        ),
+        (
             "--distribution=multi_worker",
             "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
             "start by Slurm's srun; found neither",
@@ -338,3 +361,68 @@ def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
     names = {"train": files / "train.tfrecord", "run": tmp_path / "run"}
     assert f"error: {message.format(**names)}\n" in text
     assert "Traceback" not in text
+
+
+def test_workers_with_different_checkpoints_are_refused(start, tmp_path):
+    start("first", "--num_train_steps=4", "--save_checkpoints_steps=4").wait()
+    folders = ("first", "second")  # a folder that is not shared
+    workers = [
+        start(folder, environ=environ)
+        for folder, environ in zip(folders, workers_of_a_cluster(), strict=True)
+    ]
+    for worker, folder in zip(workers, folders, strict=True):
+        assert (
+            f"error: --output_dir={tmp_path / folder}: the workers found different "
+            f"checkpoints there; expected a folder that all of them share"
+        ) in worker.wait(2).text
+
+
+def test_replicas_drop_different_values_and_scale_the_loss_together(start, tmp_path):
+    flags = ["--distribution=mirrored", "--cpu_devices=2", "--precision=float16"]
+    flags += ["--num_train_steps=3", "--save_checkpoints_steps=3"]
+    start("run", *flags, config="dropout.json").wait()
+    found = tensors(tmp_path / "run", 3)
+    assert found["albert_tf/loss_scale_steps"] == 3
+    assert all(np.isfinite(value).all() for value in found.values())
+
+
+def test_an_evaluation_that_a_kill_prevented_comes_first(start, files, tmp_path):
+    flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=5"]
+    start("run", *flags, "--num_train_steps=10").wait()
+    metrics = tmp_path / "run/metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"eval"' not in line]
+    metrics.write_text("".join(kept)[:-9])  # and half a line
+    start("run", *flags, "--num_train_steps=15").wait()
+    found = [json.loads(line) for line in metrics.read_text().splitlines()[10:]]
+    steps = [entry["step"] for entry in found if entry["kind"] == "eval"]
+    assert steps == [10, 15]
+
+
+def test_generated_records_are_masked_while_training(start, files, data, tmp_path):
+    from albert_tf import corpus
+
+    text = tmp_path / "text.txt"
+    text.write_bytes((data / "docs200.txt").read_bytes()[:20_000])
+    corpus.generate(
+        corpus.CorpusConfig(
+            input_file=(str(text),),
+            output_file=(str(tmp_path / "made.tfrecord@2"),),
+            spm_model_file=str(data / "spm_small.model"),
+            max_seq_length=16,
+            masked_lm_prob=0.0,
+            dupe_factor=1,
+            num_workers=1,
+        )
+    )
+    sizes = {**SIZES, "vocab_size": 1500}
+    (files / "generated.json").write_text(json.dumps(sizes))
+    # The pattern takes in the description, too.
+    flags = [f"--input_file={tmp_path}/made.tfrecord*", "--deterministic"]
+    flags += ["--dynamic_masking", "--num_train_steps=4", "--output_bias_from_data"]
+    for folder in ("one", "two"):
+        text = start(folder, *flags, config="generated.json").wait().text
+    assert "the output bias from " in text
+    wanted, found = (tensors(tmp_path / folder, 4) for folder in ("one", "two"))
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)

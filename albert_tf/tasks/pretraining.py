@@ -85,6 +85,13 @@ class PretrainingConfig:
             raise InputError(
                 f"--masked_lm_prob={self.masked_lm_prob}: expected a number in (0, 1)"
             )
+        for name in ("masked_lm_prob", "ngram"):
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != default and not self.dynamic_masking:
+                raise InputError(
+                    f"--{name}={getattr(self, name)}: expected --dynamic_masking with "
+                    f"it; the records are masked already"
+                )
         for name in ("max_seq_length", "max_predictions_per_seq", "ngram"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -120,10 +127,17 @@ class Pretraining(base.Task):
         if settings.eval_input_file:
             held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
+            if "vocabulary" in self._data.traits and "vocabulary" in held_out.traits:
+                check_alike(
+                    {
+                        "--eval_input_file": held_out.traits,
+                        "--input_file": self._data.traits,
+                    }
+                )
         elif evaluate:
             self.evaluation = self.training
         self._settings = settings
-        self._objective = settings.objective or self._data.objective
+        self._objective = settings.objective or self._data.traits["objective"]
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def build_model(self) -> keras.Model:
@@ -132,6 +146,10 @@ class Pretraining(base.Task):
 
     def load(self, model: keras.Model, path: str, init_from_group0: bool) -> str:
         """Loads the encoder, and those heads that are in the file."""
+        if self._settings.output_bias_from_data:
+            raise InputError(
+                "--output_bias_from_data and --init_checkpoint: give one of them"
+            )
         only = ("encoder", "masked_lm") if model.sentence is None else None
         report = weights.load(
             model,
@@ -164,7 +182,8 @@ class Pretraining(base.Task):
             )
         frequencies = np.log(counts)
         model.masked_lm.output_bias.assign(frequencies - frequencies.mean())
-        return f"the output bias from {count:,} examples"
+        counted = count // share.batch_size * share.batch_size
+        return f"the output bias from {counted:,} examples"
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of predictions and of examples."""
@@ -219,19 +238,25 @@ class _Records:
     def __init__(self, settings: PretrainingConfig, flag: str, config: AlbertConfig):
         patterns = getattr(settings, flag)
         self._flag = flag
-        self._paths = tuple(sorted({p for name in patterns for p in files.glob(name)}))
+        found = {path for pattern in patterns for path in files.glob(pattern)}
+        # A pattern for record files often takes in the description beside them.
+        found -= {files.description_of(path) for path in found}
+        self._paths = tuple(sorted(found))
         if not self._paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        found = records.features_of(self._paths[0])
-        self._check_lengths(found, settings, config)
+        features = records.features_of(self._paths[0])
+        self._check_lengths(features, settings, config)
         descriptions = {path: manifest.of(path) for path in self._paths}
         for path, description in descriptions.items():
             if description is not None:
                 self._check_description(path, description, settings, config)
+        check_alike(
+            {path: _traits(known) for path, known in descriptions.items() if known}
+        )
         described = next(filter(None, descriptions.values()), None)
-        self.objective = "sop"
+        self.traits = {"objective": "sop"}
         if described:
-            self.objective = _objective(described)
+            self.traits = _traits(described)
         if settings.dynamic_masking:
             masking = graph_masking.for_records(
                 self._paths,
@@ -241,7 +266,7 @@ class _Records:
             )
             spec = masking.spec
         else:
-            spec, masking = _spec(found), None
+            spec, masking = _spec(features), None
         self.source = Source(
             files=self._paths,
             sizes=tuple(_size(path, known) for path, known in descriptions.items()),
@@ -253,6 +278,8 @@ class _Records:
             raise InputError(
                 f"--{flag}={','.join(patterns)}: no records in these files"
             )
+        if not described:
+            self._check_ids(config)
 
     def _check_lengths(self, found, settings, config) -> None:
         path = self._paths[0]
@@ -286,6 +313,17 @@ class _Records:
                 f"records of {path} have {slots}"
             )
 
+    def _check_ids(self, config) -> None:
+        """Looks for pieces that the model does not have, in some of the records."""
+        share = batches.Share(min(len(self.source), 1000))
+        for batch in batches.evaluation(self.source, share, max_batches=1):
+            highest = int(ops.max(batch["input_ids"]))
+            if highest >= config.vocab_size:
+                raise InputError(
+                    f"{self._paths[0]}: the records hold piece {highest}, but the "
+                    f"model's vocab_size is {config.vocab_size}"
+                )
+
     def _check_description(self, path, description, settings, config) -> None:
         size = description["vocabulary"]["size"]
         if size > config.vocab_size:
@@ -293,22 +331,42 @@ class _Records:
                 f"{path}: made with a vocabulary of {size} pieces, but the model's "
                 f"vocab_size is {config.vocab_size}"
             )
-        made_for = _objective(description)
+        made_for = _traits(description)["objective"]
         if settings.objective not in (None, "none", made_for):
             raise InputError(
                 f"--objective={settings.objective}: {path} was made for {made_for}"
             )
 
 
-def _objective(description: Mapping[str, Any]) -> str:
+def check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuses files that were made for other objectives or with other vocabularies."""
+    first, *others = traits.items() or [("", {})]
+    for path, found in others:
+        for name, value in found.items():
+            if value != first[1][name]:
+                raise InputError(
+                    f"{path}: made with {name} {value}, but {first[0]} with "
+                    f"{first[1][name]}"
+                )
+
+
+def _traits(description: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what must be alike in all record files of a run."""
     made_with = description["settings"]
-    return "nsp" if made_with["random_next_sentence"] else made_with["objective"]
+    is_nsp = made_with["random_next_sentence"]
+    return {
+        "objective": "nsp" if is_nsp else made_with["objective"],
+        "vocabulary": description["vocabulary"]["fingerprint"],
+    }
 
 
 def _size(path: str, description: Mapping[str, Any] | None) -> int:
-    if description is None:
-        return records.count(path)
-    return description["files"][os.path.basename(path)]["records"]
+    """Returns the number of records: the described one, if it is this file's."""
+    if description is not None:
+        described = description["files"][os.path.basename(path)]
+        if described["bytes"] == os.path.getsize(path):
+            return described["records"]
+    return records.count(path)
 
 
 def _spec(found: records.Spec) -> records.Spec:

@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 
 import keras
 import numpy as np
@@ -140,13 +142,14 @@ def test_published_names_are_configurations(files):
 def description(path, **changes):
     settings = {"objective": "sop", "random_next_sentence": False}
     vocabulary = {"size": 211, "fingerprint": "f"}
+    size = os.path.getsize(path)
     content = {
         "settings": {**settings, **{k: v for k, v in changes.items() if k in settings}},
         "vocabulary": {
             **vocabulary,
             **{k: v for k, v in changes.items() if k in vocabulary},
         },
-        "files": {path.rpartition("/")[2]: {"records": 8}},
+        "files": {path.rpartition("/")[2]: {"records": 8, "bytes": size}},
     }
     with open(f"{path}.json", "w") as file:
         json.dump(content, file)
@@ -166,14 +169,33 @@ def description(path, **changes):
             {"objective": "sop"},
             "--objective=sop: {path} was made for nsp",
         ),
+        (
+            {"fingerprint": "g"},
+            {"eval_input_file": ("{other}",)},
+            "--input_file: made with vocabulary g, but --eval_input_file with f",
+        ),
+        (
+            {"random_next_sentence": True},
+            {"input_file": ("{path}", "{other}")},
+            "{path}: made with objective nsp, but {other} with sop",
+        ),
     ],
 )
 def test_descriptions_are_checked(files, changes, settings, message):
     [path] = files["input_file"]
+    other = shutil.copy(path, path.replace("both", "all"))
     description(path, **changes)
+    description(other)
+    names = {"path": path, "other": other}
+    settings = {
+        name: value
+        if isinstance(value, str)
+        else tuple(part.format(**names) for part in value)
+        for name, value in settings.items()
+    }
     with pytest.raises(InputError) as mistake:
-        Pretraining(PretrainingConfig(**files, **settings))
-    assert str(mistake.value) == message.format(path=path)
+        Pretraining(PretrainingConfig(**{**files, **settings}))
+    assert str(mistake.value) == message.format(**names)
 
 
 def test_objective_is_that_of_the_records(files):
@@ -220,3 +242,24 @@ def test_warm_start_says_which_heads_are_absent(files, golden, write_checkpoint)
     assert said == "25 weights (tf1); not in the file: masked_lm, sentence"
     after = keras.ops.convert_to_numpy(model.sentence.output_dense.kernel)
     np.testing.assert_array_equal(after, before)
+
+
+def test_pieces_that_the_model_lacks_are_named(files, data, tmp_path):
+    values = json.loads((data / "model_small.config.json").read_text())
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps({**values, "vocab_size": 100}))
+    with pytest.raises(InputError) as mistake:
+        Pretraining(PretrainingConfig(**{**files, "albert_config_file": str(small)}))
+    assert "both.tfrecord: the records hold piece " in str(mistake.value)
+    assert str(mistake.value).endswith("but the model's vocab_size is 100")
+
+
+def test_a_description_of_another_file_is_not_believed(files):
+    [path] = files["input_file"]
+    description(path)
+    with open(f"{path}.json") as file:
+        content = json.load(file)
+    content["files"]["both.tfrecord"] = {"records": 100, "bytes": 1}
+    with open(f"{path}.json", "w") as file:
+        json.dump(content, file)
+    assert len(Pretraining(PretrainingConfig(**files)).training) == 8
