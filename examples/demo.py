@@ -11,6 +11,7 @@ it stood, and a further call trains for as many steps again.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,6 +39,10 @@ OTHER_MINUTES = 1.0
 def main() -> None:
     """Runs the stages and shows the result."""
     begin = time.monotonic()
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, signal.default_int_handler)
+    # What TensorFlow says about the machine's libraries would hide the rest.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     FOLDER.mkdir(exist_ok=True)
     before = int(FINISHED.read_text()) if FINISHED.exists() else 0
     steps = before + steps_for(os.environ.get("DEMO_MINUTES", "6"))
@@ -143,7 +148,17 @@ def run(result: Path | None, script: str, *flags: str) -> None:
     if result is not None and result.exists():
         print(f"{result} is there.")
         return
-    subprocess.run([sys.executable, str(ROOT / script), *flags], check=True)
+    command = [sys.executable, str(ROOT / script), *flags]
+    # In a group of its own, so that Ctrl-C reaches this program alone. Nothing that a
+    # script writes is lost when it is killed.
+    with subprocess.Popen(command, process_group=0) as script_run:
+        try:
+            status = script_run.wait()
+        except BaseException:
+            os.killpg(script_run.pid, signal.SIGKILL)
+            raise
+    if status:
+        raise subprocess.CalledProcessError(status, command)
 
 
 def title(text: str) -> None:
