@@ -39,10 +39,12 @@ class Model:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, in which [MASK] stands for one piece."""
-        ids: list[int] = []
-        for part in text.split(MASK):
-            ids += [self.tokenizer.mask_id] if ids else []
-            ids += self.tokenizer.encode(part)
+        first, *others = map(self.tokenizer.encode, text.split(MASK))
+        ids = list(first)
+        for part in others:
+            # A part such as "." begins with the piece of a space, which is not there.
+            space = part and self.tokenizer.id_to_piece(part[0]) == "▁"
+            ids += [self.tokenizer.mask_id, *part[bool(space) :]]
         return ids
 
     def fill(self, text: str, count: int = 3) -> list[tuple[str, float]]:

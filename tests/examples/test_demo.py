@@ -173,4 +173,20 @@ def test_inputs_have_both_segments_and_padding(report, tokenizer):
             [0, 0, 0, 0, 1, 1, 1, 1, 0, 0],
         ],
     )
-    assert model.encode("the [MASK] house") == [5, 4, 7]
+
+
+def test_a_mask_is_one_piece_and_no_space_comes_after_it(report):
+    class Tokenizer:
+        mask_id = 4
+        pieces = ("▁", ".", "▁the")
+
+        def encode(self, text):
+            return {"": [], "The ": [2], ".": [0, 1], " the.": [2, 1]}[text]
+
+        def id_to_piece(self, id):
+            return self.pieces[id]
+
+    model = report["Model"].__new__(report["Model"])
+    model.tokenizer = Tokenizer()
+    assert model.encode("The [MASK].") == [2, 4, 1]
+    assert model.encode("[MASK] the.") == [4, 2, 1]
