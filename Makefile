@@ -9,7 +9,7 @@ INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off 
 .PHONY: demo test test-jax lint format clean
 
 demo: $(VENV)/.runtime
-	@TF_CPP_MIN_LOG_LEVEL=3 $(RUN) examples/demo.py
+	@$(RUN) examples/demo.py
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest

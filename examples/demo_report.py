@@ -1,13 +1,14 @@
 """Shows what a pretrained model learned: filled masks, sentence order, figures."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from albert_tf import AlbertConfig, AlbertPretrainer, curves, weights
+from albert_tf import AlbertConfig, AlbertPretrainer, weights
 from albert_tf.tokenization import SentencePieceTokenizer
 
 MASK = "[MASK]"
@@ -38,10 +39,12 @@ class Model:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, in which [MASK] stands for one piece."""
-        ids: list[int] = []
-        for part in text.split(MASK):
-            ids += [self.tokenizer.mask_id] if ids else []
-            ids += self.tokenizer.encode(part)
+        first, *others = map(self.tokenizer.encode, text.split(MASK))
+        ids = list(first)
+        for part in others:
+            # A part such as "." begins with the piece of a space, which is not there.
+            space = part and self.tokenizer.id_to_piece(part[0]) == "▁"
+            ids += [self.tokenizer.mask_id, *part[bool(space) :]]
         return ids
 
     def fill(self, text: str, count: int = 3) -> list[tuple[str, float]]:
@@ -139,15 +142,17 @@ def _show_figures(
     folder: Path, documents: list[str], tokenizer: SentencePieceTokenizer
 ) -> None:
     """Prints what the best checkpoint scored, beside what needs no learning."""
-    scores = curves.read(folder / "metrics.jsonl")["eval"]
-    best = min(scores["loss"], key=lambda step: scores["loss"][step])
+    best = json.loads((folder / "model.ckpt-best.json").read_text())
     pieces = np.bincount(np.concatenate(tokenizer.encode_batch(documents)))
-    print(f"Right on {len(documents)} documents it has never seen, at step {best:,}:\n")
+    print(
+        f"Right on {len(documents)} documents it has never seen (best at step "
+        f"{best['step']:,}):\n"
+    )
     for name, key, chance in (
         ("masked words", "masked_lm_accuracy", pieces.max() / pieces.sum()),
         ("sentence order", "sentence_order_accuracy", 0.5),
     ):
-        print(f"  {name:14} {scores[key][best]:6.1%}   without learning {chance:6.1%}")
+        print(f"  {name:14} {best[key]:6.1%}   without learning {chance:6.1%}")
     print(f"\nThe curves: {folder / 'training_curves.png'}")
 
 
