@@ -168,12 +168,12 @@ def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_pa
         found = tensors(tmp_path / folder, 10)
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
-            if "seed" not in name:  # no dropout: the pieces draw and do not use it
-                # Slots are small: their own size is the measure.
-                scale = max(np.abs(value).max(), 1e-12)
-                bound = 1e-4 * scale if "adam" in name else 1e-5
-                difference = np.abs(found[name] - value).max()
-                assert difference <= bound, f"{folder} {name}"
+            # Slots are small: their own size is the measure, but where they are noise,
+            # because the gradient of key/bias is 0.
+            relative = max(1e-4 * np.abs(value).max(), 1e-10)
+            bound = relative if "adam" in name else 1e-5
+            difference = np.abs(found[name] - value).max()
+            assert difference <= bound, f"{folder} {name}"
 
 
 def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
