@@ -177,6 +177,11 @@ def run(
             the loss became infinite or not a number.
     """
     _check_batches(task, config, strategy)
+    if config.eval_every_steps and task.evaluation is None:
+        raise InputError(
+            f"--eval_every_steps={config.eval_every_steps}: nothing to evaluate on; "
+            f"expected --do_eval or files for it"
+        )
     with strategy.scope():
         model = task.build_model()
         optimizer = _optimizer(config)

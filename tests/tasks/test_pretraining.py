@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import records, training
+from albert_tf import checkpoints, records, training
 from albert_tf.errors import InputError
 from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
 
@@ -263,3 +263,30 @@ def test_a_description_of_another_file_is_not_believed(files):
     with open(f"{path}.json", "w") as file:
         json.dump(content, file)
     assert len(Pretraining(PretrainingConfig(**files)).training) == 8
+
+
+def test_a_run_of_the_released_code_is_gone_on_with(trainer, data, tmp_path):
+    folder = tmp_path / "released"
+    folder.mkdir()
+    for suffix in (".index", ".data-00000-of-00001"):
+        released = data / f"pretrain_small_lamb5.ckpt{suffix}"
+        shutil.copy(released, folder / f"model.ckpt-5{suffix}")
+    ours = trainer()
+    found = checkpoints.Checkpoints(folder, ours.model, ours.optimizer, keep=2)
+    assert found.newest() == folder / "model.ckpt-5"
+    # It does not say how many examples were seen: five steps of four.
+    assert found.restore(found.newest(), batch_size=4) == 20
+    assert checkpoints.steps_made(ours.optimizer) == 5
+
+
+def test_steps_in_a_loop_on_the_device_are_the_same_steps(trainer):
+    one, other = trainer(optimizer="adamw"), trainer(optimizer="adamw")
+    one._iterator = iter(one._batches(training=True))
+    results, _ = one._steps(3)
+    losses = [result["sums"][0].numpy() for result in results]
+    looped = other._loop(iter(other._batches(training=True)), tf.constant(3))
+    assert looped["sums"][0].numpy() == pytest.approx(sum(losses), rel=1e-6)
+    for a, b in zip(one.model.weights, other.model.weights, strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), atol=1e-6
+        )
