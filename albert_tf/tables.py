@@ -89,9 +89,9 @@ def read(
 
     Raises:
         InputError: the file cannot be read, is of no known format, lacks a column or
-            has it twice, has no (unbroken) row, or leaves a quote open; or a row has
-            not as many cells as there are columns, is not UTF-8, is not JSON, lacks a
-            value, or is refused by `make`.
+            has it twice, has no (unbroken) row, leaves a quote open, or is JSON lines
+            and has a declared header; or a row has not as many cells as there are
+            columns, is not UTF-8, is not JSON, lacks a value, or is refused by `make`.
     """
     rows: list[Made] = []
     skipped: list[str] = []
@@ -139,6 +139,11 @@ def _values(
         raise InputError(
             f"{path}: unknown kind of table; expected a name that ends in "
             f"{', '.join(readers)}"
+        )
+    if reader is _json_lines and header:
+        raise InputError(
+            f"{path}: names its own columns, but these were declared: "
+            f"{', '.join(header)}"
         )
     try:
         data = path.read_bytes()

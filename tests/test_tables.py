@@ -162,6 +162,12 @@ def test_files_that_cannot_be_used_are_named(write, name, contents, message):
     refuses(write(name, contents), message)
 
 
+def test_json_lines_name_their_own_columns(write):
+    path = write("a.jsonl", '{"text": "a", "label": 1}')
+    message = "{}: names its own columns, but these were declared: text, label"
+    refuses(path, message, header=("text", "label"))
+
+
 def test_a_file_with_broken_rows_alone_is_an_error_even_where_they_are_skipped(write):
     path = write("a.tsv", "text\tlabel\na\nb\n")
     refuses(
