@@ -158,26 +158,26 @@ class TextTask:
             InputError: there is no such table, it cannot be read, or a row is broken.
         """
         is_test = split.startswith("test")
-        index = Column(self.index or "", required=False, may_be_empty=True)
+        index = [Column(self.index, required=False)] if self.index else []
         texts = [Column(c) if isinstance(c, str) else c for c in self.text]
         label = Column(self.label, may_be_empty=self.label_separator is not None)
         numbers = itertools.count()
 
         def make(values: list[Value]) -> Example:
-            guid, *rest = values
-            found = [_text(v) for v in rest[: len(texts)]]
+            guid = values.pop(0) if index else None
+            found = [_text(value) for value in values[: len(texts)]]
             if not any(text.strip() for text in found):
                 raise RowError("no text")
             return Example(
                 guid=_text(guid or str(next(numbers))),
                 text_a=found[0],
                 text_b=found[1] if len(found) > 1 else None,
-                label=None if is_test else self._parsed(rest[-1]),
+                label=None if is_test else self._parsed(values[-1]),
             )
 
         return tables.read(
             self.path(split, data_dir),
-            [index, *texts] if is_test else [index, *texts, label],
+            [*index, *texts] if is_test else [*index, *texts, label],
             make,
             header=self.headers.get(split),
             skip_bad_rows=skip_bad_rows and not is_test,

@@ -45,6 +45,13 @@ def test_rows_without_an_index_have_their_number(tmp_path):
     assert [x.guid for x in TOPICS.read("test", tmp_path).rows] == ["0", "1"]
 
 
+def test_a_column_without_a_name_is_no_index(tmp_path):
+    # As pandas writes its own.
+    (tmp_path / "test.tsv").write_text("\ttext\n7\ta\n8\tb\n")
+    task = dataclasses.replace(TOPICS, index=None)
+    assert [x.guid for x in task.read("test", tmp_path).rows] == ["0", "1"]
+
+
 def test_targets_are_class_numbers_or_numbers():
     assert glue.MNLI.targets(labelled("neutral", "contradiction")).tolist() == [2, 0]
     found = glue.STSB.targets(labelled(1.5, 5.0))
