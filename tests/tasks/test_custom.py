@@ -72,6 +72,13 @@ def test_numbers_of_a_table_without_header(write):
     assert task.key_metric in task.score(np.arange(4.0), np.arange(4.0))
 
 
+@pytest.mark.parametrize("number", ["inf", "nan", "1,5"])
+def test_what_is_no_finite_number_is_refused(write, number):
+    path = write("a.tsv", f"text\tlabel\na\t{number}\n")
+    with refused(f"{path}:2: label {number!r}; expected a number"):
+        declare(CustomConfig(train_file=path, kind="regression")).read("train")
+
+
 def test_labels_given_keep_their_order_and_need_no_training_table(write):
     config = CustomConfig(
         dev_file=write("a.tsv", "text\tlabel\nred\tno\nblue\tperhaps\n"),
