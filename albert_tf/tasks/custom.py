@@ -1,0 +1,173 @@
+"""Anybody's own table of text as a task, declared by flags."""
+
+import dataclasses
+from typing import Literal
+
+from albert_tf import flags, metrics, tables
+from albert_tf.errors import InputError
+from albert_tf.tables import Column
+from albert_tf.tasks.text_task import Score, TextTask, split_labels
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CustomConfig:
+    """The flags of `--task_name=custom`.
+
+    Raises:
+        InputError: the columns are not one text or two, a name is used twice, or the
+            labels do not go with the kind of task.
+    """
+
+    train_file: str | None = flags.field(
+        "Table to train on: .tsv (no quoting), .csv or .jsonl.", None
+    )
+    dev_file: str | None = flags.field("Table to evaluate on.", None)
+    test_file: str | None = flags.field("Table to predict, without labels.", None)
+    text_columns: tuple[str, ...] = flags.field(
+        "The column of the text, or those of both texts of a pair.", ("text",)
+    )
+    label_column: str = flags.field("The column of the label.", "label")
+    index_column: str | None = flags.field(
+        "The column that names the rows in predictions; by default their number.", None
+    )
+    columns: tuple[str, ...] = flags.field(
+        "Names of all columns, for tables without a header.", ()
+    )
+    kind: Literal["classification", "multi_label", "regression"] = flags.field(
+        "One label per row, any number of labels per row, or a number.",
+        "classification",
+    )
+    labels: tuple[str, ...] = flags.field(
+        "All labels, in the order of the outputs; by default those of --train_file, "
+        "sorted.",
+        (),
+    )
+    label_separator: str = flags.field(
+        "With --kind=multi_label: what stands between a row's labels.", ","
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.text_columns) not in (1, 2):
+            raise InputError(
+                f"--text_columns={','.join(self.text_columns)}: expected one or two"
+            )
+        used = [*self.text_columns, self.label_column, self.index_column]
+        twice = next((name for name in used if used.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"--text_columns, --label_column, --index_column: {twice!r} is named "
+                f"twice"
+            )
+        if self.kind == "regression" and self.labels:
+            raise InputError(
+                f"--labels={','.join(self.labels)}: --kind=regression has none"
+            )
+        if not self.label_separator:
+            raise InputError("--label_separator: expected at least one character")
+        if len(set(self.labels)) < len(self.labels):
+            raise InputError(f"--labels={','.join(self.labels)}: a label stands twice")
+
+
+_METRICS: dict[str, tuple[str, dict[str, Score]]] = {
+    "classification": (
+        "eval_accuracy",
+        {
+            "eval_accuracy": metrics.accuracy,
+            "macro_f1": metrics.macro_f1,
+            "matthew_corr": metrics.matthews,
+        },
+    ),
+    "multi_label": (
+        "micro_f1",
+        {
+            "micro_f1": metrics.micro_f1,
+            "macro_f1": metrics.macro_f1,
+            "eval_accuracy": metrics.accuracy,
+        },
+    ),
+    "regression": (
+        "pearson",
+        {
+            "pearson": metrics.pearson,
+            "spearman": metrics.spearman,
+            "MSE": metrics.mean_squared_error,
+        },
+    ),
+}
+
+
+def declare(config: CustomConfig, *, skip_bad_rows: bool = False) -> TextTask:
+    """Returns the task that the flags describe.
+
+    Args:
+        config: the flags.
+        skip_bad_rows: pass over broken rows of the training table while labels are
+            looked for; reading it as examples reports them.
+
+    Raises:
+        InputError: no table is named, or the labels are needed and cannot be found.
+    """
+    named = {
+        "train": config.train_file,
+        "dev": config.dev_file,
+        "test": config.test_file,
+    }
+    files = {split: file for split, file in named.items() if file is not None}
+    if not files:
+        raise InputError(
+            "--task_name=custom: expected --train_file, --dev_file or --test_file"
+        )
+    key_metric, scores = _METRICS[config.kind]
+    return TextTask(
+        name="custom",
+        source="the user's own",
+        files=files,
+        headers=dict.fromkeys(files, config.columns) if config.columns else {},
+        text=config.text_columns,
+        label=config.label_column,
+        labels=_labels(config, skip_bad_rows),
+        label_separator=_separator(config),
+        index=config.index_column,
+        metrics=scores,
+        key_metric=key_metric,
+    )
+
+
+def _labels(config: CustomConfig, skip_bad_rows: bool) -> tuple[str, ...] | None:
+    if config.kind == "regression":
+        return None
+    found = set(config.labels)
+    if not found:
+        if config.train_file is None:
+            raise InputError("--labels: expected where there is no --train_file")
+        found = _labels_in(config.train_file, config, skip_bad_rows)
+    least = 1 if config.kind == "multi_label" else 2
+    if len(found) < least:
+        where = "--labels" if config.labels else config.train_file
+        raise InputError(
+            f"{where}: {len(found)} different labels {sorted(found)}; expected at "
+            f"least {least}"
+        )
+    return config.labels or tuple(sorted(found, key=_by_number_then_word))
+
+
+def _labels_in(path: str, config: CustomConfig, skip_bad_rows: bool) -> set[str]:
+    separator = _separator(config)
+    table = tables.read(
+        path,
+        [Column(config.label_column, may_be_empty=separator is not None)],
+        lambda values: split_labels(values[0], separator),
+        header=config.columns or None,
+        skip_bad_rows=skip_bad_rows,
+    )
+    return {label for labels in table.rows for label in labels}
+
+
+def _separator(config: CustomConfig) -> str | None:
+    return config.label_separator if config.kind == "multi_label" else None
+
+
+def _by_number_then_word(label: str) -> tuple[bool, int, str]:
+    """Puts whole numbers first, in their own order: 2 before 10."""
+    is_number = label.isdecimal()
+    return (not is_number, int(label) if is_number else 0, label)

@@ -1,0 +1,131 @@
+"""Predictions as files: the released ones, and those that GLUE's site takes."""
+
+import contextlib
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.text_task import Example, TextTask
+
+_HEADER = "index\tprediction\n"
+# Of an entry of the zip: the earliest that the format can hold, so that equal
+# predictions give equal bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def released_files(
+    task: TextTask, examples: Sequence[Example], outputs: np.ndarray
+) -> dict[str, str]:
+    """Returns the files that the released code writes for a test table, by name.
+
+    `test_results.tsv` holds the outputs, between tabs; `submit_results.tsv` a header
+    and for each example its guid and label. **As released**, but for regressions: the
+    release does not hold those of `submit_results.tsv` within their bounds.
+
+    Args:
+        task: the task.
+        examples: n examples.
+        outputs: float [n, K] probabilities; float [n, 1] of a regression.
+    """
+    _check_count(examples, outputs)
+    # Not of `tolist`, whose float64 would show more digits than a float32 has.
+    lines = ("\t".join(map(str, row)) + "\n" for row in np.asarray(outputs))
+    words = task.words(task.predict(outputs))
+    return {
+        "test_results.tsv": "".join(lines),
+        "submit_results.tsv": _two_columns(examples, words),
+    }
+
+
+def glue_file(
+    task: TextTask, split: str, examples: Sequence[Example], outputs: np.ndarray
+) -> tuple[str, str]:
+    """Returns the name and the contents of the file that GLUE's site takes.
+
+    Args:
+        task: a task of GLUE.
+        split: "test", or another that the site scores.
+        examples: n examples.
+        outputs: as for `released_files`; scores are written with three decimals.
+
+    Raises:
+        InputError: the site does not score that split.
+    """
+    if split not in task.submission:
+        scored = ", ".join(task.submission) or "none"
+        raise InputError(
+            f"task {task.name}: the benchmark's site does not score the {split} table; "
+            f"expected one of: {scored}"
+        )
+    _check_count(examples, outputs)
+    predictions = task.predict(outputs)
+    if task.labels is None:
+        words = [f"{number:.3f}" for number in predictions.tolist()]
+    else:
+        words = task.words(predictions)
+    return task.submission[split], _two_columns(examples, words)
+
+
+def write(folder: str | Path, files: Mapping[str, str]) -> None:
+    """Writes files into a folder, which is made if need be; none is ever half written.
+
+    Args:
+        folder: the folder.
+        files: contents by name.
+
+    Raises:
+        InputError: the folder or a file cannot be written.
+    """
+    for name, text in files.items():
+        with _replacing(Path(folder, name)) as unfinished:
+            unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_zip(path: str | Path, files: Mapping[str, str]) -> None:
+    """Writes files to a zip without folders, as GLUE's site takes it.
+
+    Equal files give equal bytes; the zip is never half written.
+
+    Args:
+        path: the zip.
+        files: contents by name.
+
+    Raises:
+        InputError: the zip cannot be written.
+    """
+    with (
+        _replacing(Path(path)) as unfinished,
+        zipfile.ZipFile(unfinished, "w") as archive,
+    ):
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _TIME)
+            entry.external_attr = 0o644 << 16  # readable where it is unpacked
+            archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Gives a name to write to, and puts the file in place when it is complete."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+        unfinished.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _two_columns(examples: Sequence[Example], words: Sequence[str]) -> str:
+    lines = (
+        f"{example.guid}\t{word}\n"
+        for example, word in zip(examples, words, strict=True)
+    )
+    return _HEADER + "".join(lines)
+
+
+def _check_count(examples: Sequence[Example], outputs: np.ndarray) -> None:
+    if len(examples) != len(outputs):
+        raise ValueError(f"{len(examples)} examples and {len(outputs)} outputs")

@@ -1,0 +1,293 @@
+"""A task on texts or pairs of texts, declared: where its data is and what it asks.
+
+A data set is one frozen `TextTask` in a module of this folder, which `catalogue.find`
+finds by its name:
+
+    BOOLQ = TextTask(
+        name="boolq",
+        source="Clark et al. 2019",
+        files={"train": "BoolQ/train.jsonl", "dev": "BoolQ/val.jsonl"},
+        text=("question", "passage"),
+        label="label",
+        labels=("false", "true"),
+        metrics={"eval_accuracy": metrics.accuracy},
+        key_metric="eval_accuracy",
+    )
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf import tables
+from albert_tf.errors import InputError
+from albert_tf.tables import Column, RowError, Table, Value
+
+Score = Callable[[np.ndarray, np.ndarray], float]
+Label = str | float | tuple[str, ...] | None
+
+# Several labels per example: each is predicted from this probability on.
+THRESHOLD = 0.5
+_LABELS_IN_A_MESSAGE = 10
+
+
+class Example(NamedTuple):
+    """One row of a table.
+
+    Attributes:
+        guid: the row's index column where the table has one, its number from 0 on else.
+        text_a: the text, or the first of a pair.
+        text_b: the second of a pair, else None.
+        label: a word, a number, or all words of the row; None in test tables.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None
+    label: Label
+
+
+@dataclasses.dataclass(frozen=True)
+class Recommended:
+    """Settings to fine-tune with, named as the flags of `run_classifier.py`.
+
+    Attributes:
+        learning_rate: at the end of the warm-up.
+        train_batch_size: examples of a step.
+        hidden_dropout_prob: dropout of the encoder.
+        classifier_dropout_prob: dropout of the classifier's input.
+        train_step: number of steps.
+        warmup_step: steps of the warm-up.
+        max_seq_length: most tokens of an input.
+    """
+
+    learning_rate: float
+    train_batch_size: int
+    hidden_dropout_prob: float
+    classifier_dropout_prob: float
+    train_step: int
+    warmup_step: int
+    max_seq_length: int = 512
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextTask:
+    """A data set of texts or pairs of texts with labels or numbers.
+
+    Attributes:
+        name: what `--task_name` calls it.
+        source: who made the data.
+        files: for each split ("train", "dev", "test", or one that begins so) its table,
+            below the root of the benchmark. Test tables have no labels.
+        text: the column of the text, or those of both.
+        label: the column of the label.
+        labels: all labels, in the order of the model's outputs; None for regression.
+        metrics: the scores to report, by name.
+        key_metric: the one whose highest value marks the best checkpoint.
+        label_separator: what stands between the labels of an example that may have any
+            number of them; None where each has one.
+        bounds: least and greatest number of a regression.
+        index: the column that numbers the rows, where there is one.
+        headers: for each split whose table has no header, the names of its columns.
+        submission: for splits that the benchmark's site scores, the file it takes.
+        recommended: settings to fine-tune with.
+        aliases: other names.
+    """
+
+    name: str
+    source: str
+    files: Mapping[str, str]
+    text: tuple[str | Column, ...]
+    label: str
+    labels: tuple[str, ...] | None
+    metrics: Mapping[str, Score]
+    key_metric: str
+    label_separator: str | None = None
+    bounds: tuple[float, float] | None = None
+    index: str | None = "index"
+    headers: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    recommended: Recommended | None = None
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of the model: K, or 1 for regression."""
+        return len(self.labels) if self.labels else 1
+
+    def path(self, split: str, data_dir: str | Path = "") -> Path:
+        """Returns where a split's table is.
+
+        Args:
+            split: a key of `files`.
+            data_dir: the root of the benchmark, or the task's own folder.
+
+        Raises:
+            InputError: the task has no such split, or there is no such file.
+        """
+        if split not in self.files:
+            raise InputError(
+                f"task {self.name}: no {split} table; it has {', '.join(self.files)}"
+            )
+        below_root = Path(data_dir, self.files[split])
+        own_folder = Path(data_dir, below_root.name)
+        for path in (below_root, own_folder):
+            if path.is_file():
+                return path
+        other = f" (nor {own_folder})" if own_folder != below_root else ""
+        raise InputError(f"{below_root}: no such file{other}; expected the {split} "
+                         f"table of the task {self.name}")  # fmt: skip
+
+    def read(
+        self, split: str, data_dir: str | Path = "", *, skip_bad_rows: bool = False
+    ) -> Table[Example]:
+        """Reads the examples of a split.
+
+        Args:
+            split: a key of `files`.
+            data_dir: the root of the benchmark, or the task's own folder.
+            skip_bad_rows: pass over broken rows, and note them. Not in test tables,
+                where each row needs its prediction.
+
+        Raises:
+            InputError: there is no such table, it cannot be read, or a row is broken.
+        """
+        is_test = split.startswith("test")
+        index = [Column(self.index, required=False)] if self.index else []
+        texts = [Column(c) if isinstance(c, str) else c for c in self.text]
+        label = Column(self.label, may_be_empty=self.label_separator is not None)
+        numbers = itertools.count()
+
+        def make(values: list[Value]) -> Example:
+            guid = values.pop(0) if index else None
+            found = [_text(value) for value in values[: len(texts)]]
+            if not any(text.strip() for text in found):
+                raise RowError("no text")
+            return Example(
+                guid=_text(guid or str(next(numbers))),
+                text_a=found[0],
+                text_b=found[1] if len(found) > 1 else None,
+                label=None if is_test else self._parsed(values[-1]),
+            )
+
+        return tables.read(
+            self.path(split, data_dir),
+            [*index, *texts] if is_test else [*index, *texts, label],
+            make,
+            header=self.headers.get(split),
+            skip_bad_rows=skip_bad_rows and not is_test,
+        )
+
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
+        """Returns what the model should answer, in the form of `predict`.
+
+        Raises:
+            ValueError: an example has no label.
+        """
+        found: list[Any] = [example.label for example in examples]
+        if None in found:
+            raise ValueError(f"task {self.name}: an example without label")
+        if self.labels is None:
+            return np.array(found, np.float32)
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        if self.label_separator is None:
+            return np.array([numbers[label] for label in found], np.int32)
+        targets = np.zeros((len(found), len(numbers)), np.int32)
+        for row, labels in zip(targets, found, strict=True):
+            row[[numbers[label] for label in labels]] = 1
+        return targets
+
+    def predict(self, outputs: np.ndarray) -> np.ndarray:
+        """Decides.
+
+        **As released:** the release leaves regressions outside their bounds.
+
+        Args:
+            outputs: float [n, K] probabilities; float [n, 1] of a regression.
+
+        Returns:
+            int32 [n] class numbers; int32 [n, K] of 0 and 1 where examples may have
+            several labels; float32 [n] within the bounds for a regression.
+        """
+        outputs = np.asarray(outputs)
+        if self.labels is None:
+            low, high = self.bounds or (-math.inf, math.inf)
+            return np.clip(outputs.reshape(len(outputs)), low, high).astype(np.float32)
+        if self.label_separator is not None:
+            return (outputs >= THRESHOLD).astype(np.int32)
+        return outputs.argmax(axis=-1).astype(np.int32)
+
+    def score(self, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+        """Computes the metrics.
+
+        Args:
+            targets: what `targets` returns.
+            predictions: what `predict` returns.
+        """
+        return {
+            name: score(targets, predictions) for name, score in self.metrics.items()
+        }
+
+    def words(self, predictions: np.ndarray) -> list[str]:
+        """Returns predictions as a file of labels has them."""
+        if self.labels is None:
+            return [str(number) for number in predictions]
+        if self.label_separator is None:
+            return [self.labels[number] for number in predictions]
+        return [
+            self.label_separator.join(self.labels[k] for k in np.flatnonzero(row))
+            for row in predictions
+        ]
+
+    def _parsed(self, value: Value) -> Label:
+        if self.labels is None:
+            return self._number(_text(value))
+        words = split_labels(value, self.label_separator)
+        for word in words:
+            if word not in self.labels:
+                raise RowError(f"label {word!r}; expected {_listed(self.labels)}")
+        return words[0] if self.label_separator is None else words
+
+    def _number(self, text: str) -> float:
+        low, high = self.bounds or (-math.inf, math.inf)
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or not low <= number <= high:
+            within = f" in [{low:g}, {high:g}]" if self.bounds else ""
+            raise RowError(f"label {text!r}; expected a number{within}")
+        return number
+
+
+def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
+    """Returns the labels in a cell.
+
+    Args:
+        value: the cell, of JSON lines perhaps a list.
+        separator: what stands between labels; None where there is one.
+
+    Raises:
+        RowError: there are several where one is expected.
+    """
+    if separator is None:
+        return (_text(value),)
+    parts = value if isinstance(value, tuple) else _text(value).split(separator)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _text(value: Value) -> str:
+    if not isinstance(value, str):
+        raise RowError(f"a list {list(value or ())}; expected one text or number")
+    return value
+
+
+def _listed(labels: tuple[str, ...]) -> str:
+    shown = ", ".join(map(repr, labels[:_LABELS_IN_A_MESSAGE]))
+    more = len(labels) - _LABELS_IN_A_MESSAGE
+    return f"one of {shown}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,153 @@
+import re
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.custom import CustomConfig, declare
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(name, contents):
+        (tmp_path / name).write_text(contents)
+        return str(tmp_path / name)
+
+    return to_file
+
+
+def refused(message):
+    return pytest.raises(InputError, match=f"^{re.escape(message)}$")
+
+
+def test_a_csv_of_pairs_with_the_labels_of_its_training_table(write):
+    task = declare(
+        CustomConfig(
+            train_file=write("a.csv", 'q,a,y,n\n"x, y",z,10,7\nv,w,2,8\nt,u,no,9\n'),
+            test_file=write("b.csv", "n,q,a\nrow1,c,d\n"),
+            text_columns=("q", "a"),
+            label_column="y",
+            index_column="n",
+        )
+    )
+    assert task.labels == ("2", "10", "no")
+    examples = task.read("train").rows
+    assert examples[0] == ("7", "x, y", "z", "10")
+    assert task.targets(examples).tolist() == [1, 0, 2]
+    assert task.read("test").rows == [("row1", "c", "d", None)]
+    with refused("task custom: no dev table; it has train, test"):
+        task.read("dev")
+
+
+def test_json_lines_with_several_labels_per_row(write):
+    task = declare(
+        CustomConfig(
+            train_file=write(
+                "a.jsonl",
+                '{"text": "a", "label": ["b", "a"]}\n{"text": "b", "label": []}\n'
+                '{"text": "c", "label": "c; a"}\n',
+            ),
+            kind="multi_label",
+            label_separator=";",
+        )
+    )
+    assert task.labels == ("a", "b", "c")
+    examples = task.read("train").rows
+    assert task.targets(examples).tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 1]]
+    found = task.score(np.eye(3, dtype=int), np.eye(3, dtype=int))
+    assert found == {"micro_f1": 1.0, "macro_f1": 1.0, "eval_accuracy": 1.0}
+
+
+def test_numbers_of_a_table_without_header(write):
+    task = declare(
+        CustomConfig(
+            train_file=write("a.tsv", "u1\t-2.5\tred\nu2\t1e3\tblue\n"),
+            columns=("user", "label", "text"),
+            kind="regression",
+        )
+    )
+    assert (task.labels, task.outputs) == (None, 1)
+    examples = task.read("train").rows
+    assert examples[1] == ("1", "blue", None, 1000.0)
+    assert task.key_metric in task.score(np.arange(4.0), np.arange(4.0))
+
+
+@pytest.mark.parametrize("number", ["inf", "nan", "1,5"])
+def test_what_is_no_finite_number_is_refused(write, number):
+    path = write("a.tsv", f"text\tlabel\na\t{number}\n")
+    with refused(f"{path}:2: label {number!r}; expected a number"):
+        declare(CustomConfig(train_file=path, kind="regression")).read("train")
+
+
+def test_labels_given_keep_their_order_and_need_no_training_table(write):
+    config = CustomConfig(
+        dev_file=write("a.tsv", "text\tlabel\nred\tno\nblue\tperhaps\n"),
+        labels=("yes", "no"),
+    )
+    task = declare(config)
+    assert task.labels == ("yes", "no")
+    with refused(f"{config.dev_file}:3: label 'perhaps'; expected one of 'yes', 'no'"):
+        task.read("dev")
+    assert task.targets(task.read("dev", skip_bad_rows=True).rows).tolist() == [1]
+
+
+def test_a_broken_row_is_an_error_while_labels_are_looked_for(write):
+    config = CustomConfig(train_file=write("a.tsv", "text\tlabel\na\t0\nb\nc\t1\n"))
+    with refused(f"{config.train_file}:3: 1 cells; expected 2 (text, label)"):
+        declare(config)
+    task = declare(config, skip_bad_rows=True)
+    assert task.labels == ("0", "1")
+    assert len(task.read("train", skip_bad_rows=True).skipped) == 1
+
+
+def test_several_labels_where_one_is_expected_are_an_error(write):
+    path = write("a.jsonl", '{"text": "a", "label": ["b", "c"]}\n')
+    with refused(f"{path}:1: a list ['b', 'c']; expected one text or number"):
+        declare(CustomConfig(train_file=path))
+
+
+def test_a_single_label_is_nothing_to_learn(write):
+    path = write("a.tsv", "text\tlabel\na\t1\nb\t1\n")
+    with refused(f"{path}: 1 different labels ['1']; expected at least 2"):
+        declare(CustomConfig(train_file=path))
+    with refused("--labels: 1 different labels ['1']; expected at least 2"):
+        declare(CustomConfig(train_file=path, labels=("1",)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"text_columns": ("a", "b", "c")},
+            "--text_columns=a,b,c: expected one or two",
+        ),
+        (
+            {"text_columns": ("a", "label")},
+            "--text_columns, --label_column, --index_column: 'label' is named twice",
+        ),
+        (
+            {"kind": "regression", "labels": ("a", "b")},
+            "--labels=a,b: --kind=regression has none",
+        ),
+        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
+        ({"label_separator": ""}, "--label_separator: expected at least one character"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_refused(settings, message):
+    with refused(message):
+        CustomConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {},
+            "--task_name=custom: expected --train_file, --dev_file or --test_file",
+        ),
+        ({"dev_file": "a.tsv"}, "--labels: expected where there is no --train_file"),
+    ],
+)
+def test_flags_that_are_needed_are_named(settings, message):
+    with refused(message):
+        declare(CustomConfig(**settings))

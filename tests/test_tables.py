@@ -1,0 +1,182 @@
+import re
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.tables import Column, RowError, read
+
+TEXT, LABEL = Column("text"), Column("label")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(name, contents):
+        path = tmp_path / name
+        data = contents if isinstance(contents, bytes) else contents.encode()
+        path.write_bytes(data)
+        return path
+
+    return to_file
+
+
+def rows(path, columns=(TEXT, LABEL), **options):
+    return read(path, columns, tuple, **options).rows
+
+
+def refuses(path, message, columns=(TEXT, LABEL), make=tuple, **options):
+    expected = message.format(path)
+    with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
+        read(path, columns, make, **options)
+
+
+def test_columns_of_a_tsv_are_found_by_name(write):
+    path = write("a.tsv", "label\tother\ttext\n1\tx\tred\n0\ty\tblue\n")
+    assert rows(path) == [("red", "1"), ("blue", "0")]
+
+
+def test_quotation_marks_of_a_tsv_are_text(write):
+    path = write("a.tsv", 'text\tlabel\n"open\t1\n"shut" it\t0\n')
+    assert rows(path) == [('"open', "1"), ('"shut" it', "0")]
+
+
+def test_only_line_feeds_end_a_line_of_a_tsv(write):
+    text = "a\u2028b\x85c\x0bd\re"
+    path = write("a.tsv", f"text\tlabel\r\n{text}\t1\r\n")
+    assert rows(path) == [(text, "1")]
+
+
+def test_cells_longer_than_csv_allows_by_default_are_read(write):
+    text = "x" * 200_001
+    assert rows(write("a.tsv", f"text\tlabel\n{text}\t1\n")) == [(text, "1")]
+    assert rows(write("a.csv", f"text,label\n{text},1\n")) == [(text, "1")]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(write):
+    path = write("a.tsv", b"\xef\xbb\xbftext\tlabel\nred\t1\n")
+    assert rows(path) == [("red", "1")]
+
+
+def test_a_file_without_header_is_read_with_declared_columns(write):
+    path = write("a.tsv", "gj04\t1\t\tred\n")
+    header = ("source", "label", "mark", "text")
+    assert rows(path, header=header) == [("red", "1")]
+
+
+def test_a_csv_has_quotes_commas_and_line_ends_in_cells(write):
+    path = write("a.CSV", 'text,label\r\n"a, ""b""\nc",1\r\nd,0\r\n')
+    assert rows(path) == [('a, "b"\nc', "1"), ("d", "0")]
+
+
+def test_json_lines_give_numbers_as_text_and_lists_as_tuples(write):
+    path = write(
+        "a.jsonl",
+        '{"label": 1.5, "text": "a\\tb"}\n{"text": "c", "label": ["x", 2]}\n'
+        '{"label": true, "text": "d"}\n',
+    )
+    assert rows(path) == [("a\tb", "1.5"), ("c", ("x", "2")), ("d", "true")]
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [("a.tsv", "question\nred\n"), ("a.jsonl", '{"question": "red"}\n')],
+)
+def test_a_column_may_have_another_name_or_be_absent(write, name, contents):
+    columns = (Column("text", "question"), Column("index", required=False))
+    assert rows(write(name, contents), columns) == [("red", None)]
+
+
+def test_empty_lines_at_the_end_are_no_rows(write):
+    assert rows(write("a.tsv", "text\tlabel\nred\t1\n\n\r\n")) == [("red", "1")]
+
+
+def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
+    path = write("a.tsv", "text\tlabel\n\t1\n")
+    assert rows(path, (TEXT._replace(may_be_empty=True), LABEL)) == [("", "1")]
+    refuses(path, "{}:2: nothing in column 'text'")
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "problem"),
+    [
+        ("a.tsv", "text\tlabel\na\t1\nb\n", "3: 1 cells; expected 2 (text, label)"),
+        ("a.tsv", "text\tlabel\na\t1\n\nb\t1", "3: 1 cells; expected 2 (text, label)"),
+        ("a.tsv", "text\tlabel\n \t1\n", "2: nothing in column 'text'"),
+        ("a.tsv", b"text\tlabel\nab\xff\t1\n", "2: not UTF-8 at byte 2 of the line"),
+        ("a.tsv", b"te\xff\n", "1: not UTF-8 at byte 2 of the line"),
+        ("a.csv", 'text,label\n"a\nb",1\nc\n', "4: 1 cells; expected 2 (text, label)"),
+        ("a.csv", b"text,label\na\xff,1\n", "2: not UTF-8"),
+        (
+            "a.csv",
+            'text,label\n"a"b,1\n',
+            "2: broken quoting: ',' expected after '\"'",
+        ),
+        ("a.jsonl", "{\n", "1: not JSON: Expecting property name enclosed in double "
+         "quotes: line 1 column 2 (char 1)"),
+        ("a.jsonl", "[1, 2]\n", "1: not a JSON object but [1, 2]"),
+        ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are text"),
+        ("a.jsonl", '{"text": "a", "label": null}',
+         "1: null under 'label'; expected text or a number"),
+    ],
+)  # fmt: skip
+def test_a_broken_row_is_named(write, name, contents, problem):
+    path = write(name, contents)
+    refuses(path, "{}:" + problem)
+
+
+def test_a_row_that_cannot_be_made_use_of_is_named(write):
+    def make(values):
+        raise RowError(f"label {values[1]!r}")
+
+    refuses(write("a.tsv", "text\tlabel\na\t7\n"), "{}:2: label '7'", make=make)
+
+
+def test_broken_rows_are_skipped_and_noted_when_asked(write):
+    path = write("a.csv", 'text,label\na,1\nb\n"x"y,1\nc,0\n')
+    table = read(path, (TEXT, LABEL), tuple, skip_bad_rows=True)
+    assert table.rows == [("a", "1"), ("c", "0")]
+    assert table.skipped == [
+        f"{path}:3: 1 cells; expected 2 (text, label)",
+        f"{path}:4: broken quoting: ',' expected after '\"'",
+    ]
+
+
+def test_an_open_quote_is_never_skipped(write):
+    path = write("a.csv", 'text,label\na,1\n"b,1\nc,0\n')
+    message = "{}: the quote opened in line 3 never ends"
+    refuses(path, message, skip_bad_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("a.xls", "", "{}: unknown kind of table; expected a name that ends in .tsv, "
+         ".txt, .csv, .jsonl, .json"),
+        ("a.tsv", "", "{}: no row to read"),
+        ("a.tsv", "text\tlabel\n", "{}: no row to read"),
+        ("a.tsv", "text\tclass\na\t1\n",
+         "{}: no column 'label'; its columns are text, class"),
+        ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "{}: has the column 'text' 2 times"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_used_are_named(write, name, contents, message):
+    refuses(write(name, contents), message)
+
+
+def test_json_lines_name_their_own_columns(write):
+    path = write("a.jsonl", '{"text": "a", "label": 1}')
+    message = "{}: names its own columns, but these were declared: text, label"
+    refuses(path, message, header=("text", "label"))
+
+
+def test_a_file_with_broken_rows_alone_is_an_error_even_where_they_are_skipped(write):
+    path = write("a.tsv", "text\tlabel\na\nb\n")
+    refuses(
+        path,
+        f"{path}: no row to read; the first of 2: {path}:2: 1 cells; expected 2 (text, "
+        "label)",
+        skip_bad_rows=True,
+    )
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    refuses(tmp_path / "a.tsv", "{}: cannot be read: No such file or directory")
