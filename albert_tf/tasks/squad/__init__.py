@@ -1,0 +1,11 @@
+"""Questions about a text, answered from it: SQuAD 1.1, SQuAD 2.0 and what looks alike.
+
+reading    files to questions
+features   questions to windows: what a model reads, and what it learns
+answers    scores of positions to answers: n-best lists, null odds, files
+scores     exact match and F1 of the official scripts, thresholds
+"""
+
+from albert_tf.tasks.squad.scores import evaluate_files
+
+__all__ = ["evaluate_files"]

@@ -1,0 +1,275 @@
+"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 compute them.
+
+Figures here are percent, as those scripts print them.
+"""
+
+import collections
+import re
+import string
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.squad.reading import Dataset, Question, read, read_json
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalize(text: str) -> str:
+    """Lower-cases, and drops ASCII punctuation, English articles and extra space."""
+    text = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(answer: str, truth: str) -> float:
+    """Returns 1 for equal answers, 0 for others."""
+    return float(normalize(answer) == normalize(truth))
+
+
+def f1(answer: str, truth: str, empty_counts: bool = False) -> float:
+    """Returns the harmonic mean of precision and recall over words, in [0, 1].
+
+    Args:
+        answer: what was predicted.
+        truth: what is right.
+        empty_counts: two answers without words agree, which is 1 (SQuAD 2.0); else
+            they have no word in common, which is 0 (SQuAD 1.1).
+    """
+    words, true_words = normalize(answer).split(), normalize(truth).split()
+    if empty_counts and not (words and true_words):
+        return float(words == true_words)
+    common = sum(
+        (collections.Counter(words) & collections.Counter(true_words)).values()
+    )
+    if not common:
+        return 0.0
+    precision, recall = common / len(words), common / len(true_words)
+    return 2 * precision * recall / (precision + recall)
+
+
+def evaluate_files(
+    dataset_json: str | Path,
+    predictions_json: str | Path,
+    *,
+    null_odds_json: str | Path | None = None,
+    threshold: float | None = None,
+    version: str | None = None,
+) -> dict[str, float]:
+    """Scores a file of predictions; see `evaluate`.
+
+    Args:
+        dataset_json: questions and answers; see `reading`.
+        predictions_json: {question id: answer}; more ids than asked are passed over.
+        null_odds_json: {question id: score of "no answer"}.
+        threshold: see `evaluate`.
+        version: which script to follow, "1.1" or "2.0"; None takes the dataset's.
+
+    Raises:
+        InputError: a file cannot be read or holds something else, or see `evaluate`.
+    """
+    dataset = read(dataset_json, version)
+    found = _values(predictions_json, str, "answers")
+    odds = null_odds_json and _values(null_odds_json, (int, float), "numbers")
+    return evaluate(dataset, found, odds or None, threshold)
+
+
+def evaluate(
+    dataset: Dataset,
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float | None = None,
+) -> dict[str, float]:
+    """Scores predictions as the official script of the dataset's version does.
+
+    Args:
+        dataset: questions and answers.
+        predictions: {question id: answer}, "" for none. In SQuAD 1.1 a question without
+            one scores 0.
+        null_odds: {question id: score of "no answer"}, of SQuAD 2.0; then the best
+            thresholds are given too.
+        threshold: questions with null odds above it count as not answered; None counts
+            all as they are.
+
+    Returns:
+        Percent: `exact_match`, `f1` (1.1); `exact`, `f1`, `total`, the same with
+        `HasAns_` and `NoAns_` where there are such questions, and with null odds
+        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh` (2.0).
+
+    Raises:
+        InputError: a question has no answer, prediction or score where one is needed.
+    """
+    if dataset.version == "1.1":
+        if null_odds is not None or threshold is not None:
+            raise InputError(
+                f"{dataset.path}: null odds or a threshold for SQuAD 1.1, where every "
+                f"question has an answer; expected neither"
+            )
+        return _evaluate_v1(dataset, predictions)
+    if threshold is not None and null_odds is None:
+        raise InputError(f"threshold {threshold} without null odds to compare with")
+    return _evaluate_v2(dataset, predictions, null_odds, threshold)
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    answerable: Collection[str],
+) -> tuple[float, float]:
+    """Finds the highest total score, and the threshold that gives it.
+
+    As the official script: questions become answered one by one, with rising null
+    odds. Where none should be answered, the threshold is 0.
+
+    Args:
+        scores: in [0, 1], by question id, if all are answered as predicted.
+        predictions: the answers; "" is none.
+        null_odds: {question id: score of "no answer"}.
+        answerable: ids of the questions that have an answer.
+
+    Returns:
+        The mean score in percent, and the threshold: answer where the null odds are at
+        or below it.
+    """
+    current = best = float(sum(id not in answerable for id in scores))
+    threshold = 0.0
+    for id in sorted(null_odds, key=lambda id: null_odds[id]):
+        if id not in scores:
+            continue
+        if id in answerable:
+            current += scores[id]
+        elif predictions[id]:
+            current -= 1
+        if current > best:
+            best, threshold = current, null_odds[id]
+    return 100.0 * best / len(scores), threshold
+
+
+def search_threshold(
+    dataset: Dataset, predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> float:
+    """Returns the threshold with the highest F1 on a dataset that has answers.
+
+    Args:
+        dataset: of SQuAD 2.0; not the one to be judged with the threshold.
+        predictions: the answers when every question is answered.
+        null_odds: {question id: score of "no answer"}.
+
+    Raises:
+        InputError: no question has an answer, or one has no prediction or score.
+    """
+    if not any(question.answers for question in dataset.questions):
+        raise InputError(
+            f"{dataset.path}: no question has an answer; expected answers to search a "
+            f"threshold with"
+        )
+    return evaluate(dataset, predictions, null_odds)["best_f1_thresh"]
+
+
+def _evaluate_v1(dataset: Dataset, predictions: Mapping[str, str]) -> dict[str, float]:
+    totals = {"exact_match": 0.0, "f1": 0.0}
+    count = 0
+    for question in dataset.questions:
+        if not question.answers:
+            raise InputError(
+                f"{dataset.path}: question {question.id!r} has no answer to compare "
+                f"with; expected one or more in SQuAD 1.1"
+            )
+        count += 1
+        answer = predictions.get(question.id)
+        if answer is not None:
+            truths = [truth.text for truth in question.answers]
+            totals["exact_match"] += _best_of(exact_match, answer, truths)
+            totals["f1"] += _best_of(f1, answer, truths)
+    return {name: 100.0 * total / count for name, total in totals.items()}
+
+
+def _evaluate_v2(
+    dataset: Dataset,
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None,
+    threshold: float | None,
+) -> dict[str, float]:
+    questions = list(dataset.questions)
+    _require(dataset, questions, predictions, "prediction")
+    answerable = {question.id for question in questions if question.answers}
+    raw = {
+        "exact": {q.id: _score_v2(exact_match, predictions, q) for q in questions},
+        "f1": {q.id: _score_v2(_f1_v2, predictions, q) for q in questions},
+    }
+    kept = raw
+    if null_odds is not None:
+        _require(dataset, questions, null_odds, "null odds")
+        if threshold is not None:
+            kept = {
+                name: {
+                    id: float(id not in answerable) if null_odds[id] > threshold else s
+                    for id, s in scores.items()
+                }
+                for name, scores in raw.items()
+            }
+    figures = _means(kept, "", raw["exact"])
+    for prefix, ids in (
+        ("HasAns_", answerable),
+        ("NoAns_", raw["exact"].keys() - answerable),
+    ):
+        if ids:
+            figures |= _means(kept, prefix, [q.id for q in questions if q.id in ids])
+    if null_odds is not None:
+        for name, scores in raw.items():
+            best, at = best_threshold(scores, predictions, null_odds, answerable)
+            figures |= {f"best_{name}": best, f"best_{name}_thresh": at}
+    return figures
+
+
+def _means(
+    scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
+) -> dict[str, float]:
+    means = {
+        f"{prefix}{name}": 100.0 * sum(found[id] for id in ids) / len(ids)
+        for name, found in scores.items()
+    }
+    return {**means, f"{prefix}total": len(ids)}
+
+
+def _score_v2(
+    measure: Callable[[str, str], float],
+    predictions: Mapping[str, str],
+    question: Question,
+) -> float:
+    # Answers of punctuation and articles alone count as none.
+    truths = [a.text for a in question.answers if normalize(a.text)]
+    return _best_of(measure, predictions[question.id], truths or [""])
+
+
+def _f1_v2(answer: str, truth: str) -> float:
+    return f1(answer, truth, empty_counts=True)
+
+
+def _best_of(
+    measure: Callable[[str, str], float], answer: str, truths: Iterable[str]
+) -> float:
+    return max(measure(answer, truth) for truth in truths)
+
+
+def _require(
+    dataset: Dataset, questions: list[Question], found: Mapping[str, Any], what: str
+) -> None:
+    missing = [question.id for question in questions if question.id not in found]
+    if missing:
+        raise InputError(
+            f"{dataset.path}: no {what} for {len(missing)} of {len(questions)} "
+            f"questions, the first is {missing[0]!r}; expected one for each"
+        )
+
+
+def _values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
+    contents = read_json(path)
+    for id, value in contents.items():
+        if not isinstance(value, kind):
+            raise InputError(
+                f"{path}: question {id!r} has {value!r}; expected {expected}"
+            )
+    return contents

@@ -1,0 +1,228 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.tasks import squad
+from albert_tf.tasks.squad import reading, scores
+
+REAL = Path(__file__).parents[3] / "shared/data/squad"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Cat,\nand an Apple!", "cat and apple"),
+        ("a.b (U.S.)", "ab us"),
+        ("theory of another", "theory of another"),
+        ("The-a an", "thea"),
+        ("«Der» the…end", "«der» …end"),
+        ("\u3000A ", ""),
+    ],
+)
+def test_normalize(text, expected):
+    assert scores.normalize(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "exact", "f1"),
+    [
+        ("The cat", "cat.", 1, 1),
+        ("black cat", "a cat", 0, 2 / 3),
+        # Precision 2/3, recall 2/4: each word counts as often as both have it.
+        ("to be be", "to be or not", 0, 2 * (2 / 3) * 0.5 / (2 / 3 + 0.5)),
+        ("dog", "cat", 0, 0),
+        ("", "cat", 0, 0),
+    ],
+)
+def test_exact_match_and_f1(answer, truth, exact, f1):
+    for empty_counts in (False, True):
+        assert scores.f1(answer, truth, empty_counts) == pytest.approx(f1, abs=1e-15)
+    assert scores.exact_match(answer, truth) == exact
+
+
+def test_answers_without_words_agree_in_version_2_only():
+    assert scores.exact_match("the", "!") == 1
+    assert scores.f1("the", "!") == 0
+    assert scores.f1("the", "!", empty_counts=True) == 1
+
+
+def dataset(version, **answers):
+    questions = tuple(
+        reading.Question(
+            id, "?", tuple(reading.Answer(text, 0) for text in texts), not texts
+        )
+        for id, texts in answers.items()
+    )
+    paragraphs = (reading.Paragraph("", questions),)
+    return reading.Dataset("f.json", version, "given", paragraphs)
+
+
+def test_version_1_worked_by_hand():
+    data = dataset("1.1", p=["red cat", "the cat"], q=["dog", "x y z"], r=["x"])
+    # p: exact by its second answer; q: x of two words, of three; r: no prediction.
+    found = scores.evaluate(data, {"p": "cat", "q": "w x", "unasked": "x"})
+    assert list(found) == ["exact_match", "f1"]
+    assert found["exact_match"] == pytest.approx(100 / 3)
+    assert found["f1"] == pytest.approx(100 * (1 + 0.4) / 3)
+
+
+V2 = dataset("2.0", p=["red cat"], q=["dog"], r=[], s=[], t=["the"])
+PREDICTIONS = {"p": "cat", "q": "dog", "r": "x", "s": "", "t": ""}
+ODDS = {"p": 0.5, "q": -1.0, "r": 2.5, "s": -3.0, "t": 4.0}
+
+
+def test_version_2_worked_by_hand():
+    found = scores.evaluate(V2, PREDICTIONS)
+    assert found == pytest.approx(
+        {
+            # q, s, and t, whose answer has no words.
+            "exact": 100 * 3 / 5,
+            "f1": 100 * (2 / 3 + 3) / 5,
+            "total": 5,
+            "HasAns_exact": 100 * 2 / 3,
+            "HasAns_f1": 100 * (2 / 3 + 2) / 3,
+            "HasAns_total": 3,
+            "NoAns_exact": 50,
+            "NoAns_f1": 50,
+            "NoAns_total": 2,
+        }
+    )
+    assert list(found)[:4] == ["exact", "f1", "total", "HasAns_exact"]
+
+
+def test_a_part_without_questions_has_no_figures():
+    found = scores.evaluate(dataset("2.0", r=[]), {"r": ""})
+    assert found == {
+        **{"exact": 100, "f1": 100, "total": 1},
+        **{"NoAns_exact": 100, "NoAns_f1": 100, "NoAns_total": 1},
+    }
+
+
+def test_best_thresholds_worked_by_hand():
+    found = scores.evaluate(V2, PREDICTIONS, ODDS)
+    # From 2 (r and s not answered), by rising odds: s +0, q +1, p +0 exact and +2/3 F1,
+    # r -1, t +1.
+    assert found["best_exact"] == pytest.approx(100 * 3 / 5)
+    assert found["best_exact_thresh"] == -1.0
+    assert found["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 5)
+    assert found["best_f1_thresh"] == 0.5
+    assert scores.search_threshold(V2, PREDICTIONS, ODDS) == 0.5
+
+
+def test_the_best_threshold_gives_the_best_score():
+    best = scores.evaluate(V2, PREDICTIONS, ODDS)
+    for name in ("exact", "f1"):
+        threshold = best[f"best_{name}_thresh"]
+        at = scores.evaluate(V2, PREDICTIONS, ODDS, threshold)
+        assert at[name] == pytest.approx(best[f"best_{name}"])
+        # A question is answered at the threshold, not only below it.
+        below = scores.evaluate(V2, PREDICTIONS, ODDS, threshold - 1e-9)
+        assert below[name] < at[name]
+
+
+def test_above_the_threshold_only_impossible_questions_score():
+    found = scores.evaluate(V2, PREDICTIONS, ODDS, threshold=-10.0)
+    assert found["exact"] == found["f1"] == 100 * 2 / 5
+    assert found["HasAns_exact"] == 0
+    assert found["NoAns_exact"] == 100
+
+
+def test_without_a_question_worth_answering_the_threshold_is_0():
+    predictions = dict.fromkeys(ODDS, "wrong")
+    found = scores.evaluate(V2, predictions, ODDS)
+    assert found["best_f1"] == 100 * 2 / 5
+    assert found["best_f1_thresh"] == 0.0
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, contents):
+        path = tmp_path / name
+        path.write_text(json.dumps(contents))
+        return path
+
+    return write
+
+
+def squad_file(*questions, **more):
+    return {"data": [{"paragraphs": [{"context": "x y", "qas": questions}]}], **more}
+
+
+def test_evaluates_files(write):
+    asked = [
+        {"id": "p", "question": "?", "answers": [{"text": "x", "answer_start": 0}]},
+        {"id": "q", "question": "?", "answers": [], "is_impossible": True},
+    ]
+    both = write("both.json", squad_file(*asked))
+    predictions = write("predictions.json", {"p": "x", "q": "y"})
+    found = squad.evaluate_files(both, predictions)
+    assert (found["exact"], found["NoAns_exact"], found["total"]) == (50, 0, 2)
+    odds = write("odds.json", {"p": -1, "q": 0.5})
+    found = squad.evaluate_files(both, predictions, null_odds_json=odds, threshold=0.0)
+    assert (found["exact"], found["best_f1_thresh"]) == (100, -1)
+    one = write("one.json", squad_file(asked[0], version="1.1"))
+    assert squad.evaluate_files(one, predictions) == {"exact_match": 100, "f1": 100}
+    found = squad.evaluate_files(one, predictions, version="2.0")
+    assert found["HasAns_total"] == 1
+
+
+@pytest.mark.parametrize("file", ["predictions", "odds"])
+def test_files_of_something_else_are_refused(write, file):
+    asked = {"id": "q", "question": "?", "answers": [], "is_impossible": True}
+    contents = {"predictions": {"q": ""}, "odds": {"q": 1.5}}
+    contents[file] = {"q": ["x"]}
+    paths = {name: write(f"{name}.json", found) for name, found in contents.items()}
+    expected = {"predictions": "answers", "odds": "numbers"}[file]
+    with pytest.raises(
+        InputError,
+        match=rf"{file}\.json: question 'q' has \['x'\]; expected {expected}",
+    ):
+        squad.evaluate_files(
+            write("data.json", squad_file(asked)),
+            paths["predictions"],
+            null_odds_json=paths["odds"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "message"),
+    [
+        (
+            V2,
+            ({"p": "x", "r": ""},),
+            "f.json: no prediction for 3 of 5 questions, the ",
+        ),
+        (V2, (PREDICTIONS, {"p": 1.0}), "no null odds for 4 of 5 questions, the first"),
+        (V2, (PREDICTIONS, None, 1.0), "threshold 1.0 without null odds to compare"),
+        (dataset("1.1", q=[]), ({"q": "x"},), "f.json: question 'q' has no answer to"),
+        (dataset("1.1", q=["x"]), ({}, {}), "f.json: null odds or a threshold for"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(data, arguments, message):
+    with pytest.raises(InputError, match=message):
+        scores.evaluate(data, *arguments)
+
+
+def test_a_threshold_is_searched_with_answers_only():
+    data = dataset("2.0", q=[])
+    with pytest.raises(InputError, match=r"f\.json: no question has an answer; exp"):
+        scores.search_threshold(data, {"q": "x"}, {"q": 1.0})
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="needs the real files")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v1.1_LogisticRegression_Stanford.json",
+        "v1.1_rnetplus_ensemble_MSRA.json",
+        "v2.0_BiDAF_SelfAttn_ELMo_AI2.json",
+    ],
+)
+def test_scores_of_real_systems_are_those_of_the_official_scripts(name):
+    folder = REAL / "predictions"
+    expected = json.loads((folder / "EXPECTED_METRICS.json").read_text())[name]
+    found = squad.evaluate_files(REAL / f"dev-{name[:4]}.json", folder / name)
+    assert list(found) == list(expected)
+    assert found == pytest.approx(expected, abs=1e-9)
