@@ -1,0 +1,79 @@
+"""The recorded SQuAD sets, for the tests of features and of answers."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albert_tf import tokenization
+from albert_tf.tasks.squad import features, reading
+
+DATA = Path(__file__).parents[1] / "data"
+SHARED = Path(__file__).parents[3] / "shared"
+
+# Name: max_seq_length, doc_stride, max_query_length, do_lower_case.
+SETS = {
+    "own_96_small": (96, 32, 24, True),
+    "own_384_official": (384, 128, 64, True),
+    "own_64_official": (64, 20, 16, True),
+    "own_64_cased_official": (64, 20, 16, False),
+}
+
+
+@dataclasses.dataclass
+class Recorded:
+    name: str
+    dataset: reading.Dataset
+    tokenizer: tokenization.Tokenizer
+    lengths: features.Lengths
+    arrays: dict[str, np.ndarray]
+    results: dict[str, Any]
+
+    def windows(self, training=False):
+        """The windows of the questions that the release kept."""
+        return [
+            window
+            for window in features.windows(
+                self.dataset, self.tokenizer, self.lengths, training=training
+            )
+            if window.question.id not in ("q023", "q024")
+        ]
+
+    def released_spans(self):
+        """The release's map of each window, int [C, 2]: [begin, end)."""
+        starts, ends = (
+            self.arrays[f"predict/tok_{side}_to_orig_index"].astype(int)
+            for side in ("start", "end")
+        )
+        cuts = np.cumsum(self.arrays["predict/tok_map_len"])[:-1]
+        return np.split(np.stack([starts, ends + 1], axis=1), cuts)
+
+
+@pytest.fixture(scope="session", params=SETS)
+def recorded(request):
+    """One of the recorded sets; those of the official vocabulary where it is there."""
+    name = request.param
+    folder, model = DATA, DATA / "spm_small.model"
+    if name.endswith("official"):
+        folder = SHARED / "golden"
+        model = SHARED / "data/albert_vocab/30k-clean.model"
+        if not model.exists():
+            pytest.skip("needs the official vocabulary")
+    *lengths, do_lower_case = SETS[name]
+    results = json.loads((folder / "squad_own_results.json").read_text())
+    with np.load(folder / "squad_own.npz") as arrays:
+        return Recorded(
+            name,
+            reading.read(DATA / "squad_own.json"),
+            tokenization.SentencePieceTokenizer(str(model), do_lower_case),
+            features.Lengths(*lengths),
+            {
+                key.removeprefix(f"{name}/"): arrays[key]
+                for key in arrays
+                if key.startswith(f"{name}/")
+            },
+            {version: results[f"{name} {version}"] for version in ("v1", "v2")},
+        )

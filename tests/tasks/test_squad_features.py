@@ -1,0 +1,295 @@
+import numpy as np
+import pytest
+
+from albert_tf import tokenization
+from albert_tf.errors import InputError
+from albert_tf.tasks.squad import features, reading
+
+# Pieces that stand elsewhere in the text than the release says, as (first question
+# about the context, piece): (text here, text there). White space at the ends of the
+# release's text is left out: it strips answers. Why ours is right:
+# - A word mark of its own stands for no text. The release gives it the first letter of
+#   the word, or a character that the vocabulary takes for a space.
+_MARK = {
+    ("q000", 0): ("", "T"),
+    ("q005", 0): ("", "C"),
+    ("q015", 0): ("", "\uff26"),
+    ("q019", 0): ("", "\u6771"),
+    ("q019", 46): ("", "\u200d"),
+    ("q025", 0): ("", "W"),
+    ("q029", 0): ("", "O"),
+}
+# - A combining mark belongs to its letter; the release cuts it off after the last one.
+# - The joiner of an emoji belongs to it, and is no space.
+# - A space of no width is not where an answer begins: stripping would leave it there.
+_OFFICIAL = {
+    ("q032", 0): ("a\u0301", "a"),
+    ("q032", 1): ("e\u0301", "e"),
+    ("q032", 5): ("cafe\u0301", "cafe"),
+    ("q032", 14): ("zero\u200b", "zero"),
+    ("q032", 15): ("width", "\u200bwidth"),
+}
+_LOWER = {
+    **_OFFICIAL,
+    ("q019", 0): ("", "\u6771"),
+    ("q019", 39): ("\U0001f469\u200d", "\U0001f469"),
+    ("q019", 40): ("", "\u200d"),
+}
+DIFFERENCES = {
+    "own_384_official": _LOWER,
+    "own_64_official": _LOWER,
+    "own_64_cased_official": {
+        **_OFFICIAL,
+        **_MARK,
+        ("q019", 45): ("\U0001f469\u200d", "\U0001f469"),
+        ("q032", 21): ("A\u030a", "A"),
+    },
+    "own_96_small": {
+        ("q005", 0): ("", "C"),
+        ("q019", 0): ("", "\u6771"),
+        ("q032", 0): ("a\u0301", "a"),
+        ("q032", 1): ("e\u0301", "e"),
+        ("q032", 19): ("e\u0301", "e"),
+        ("q032", 36): ("zero\u200b", "zero"),
+        ("q032", 37): ("", "\u200b"),
+        ("q032", 50): ("o\u0308", "o"),
+    },
+}
+
+
+def test_features_are_the_released_ones(recorded):
+    windows = recorded.windows()
+    expected = recorded.arrays
+    assert len(windows) == len(expected["predict/input_ids"])
+    length = recorded.lengths.max_seq_length
+    for i, window in enumerate(windows):
+        found = window.features(length)
+        for name, values in found.items():
+            assert (values == expected[f"predict/{name}"][i]).all(), (name, i)
+        max_context = np.zeros(length)
+        after = window.context_start + len(window.max_context)
+        max_context[window.context_start : after] = window.max_context
+        assert (max_context == expected["predict/max_context"][i]).all(), i
+        assert window.index == expected["predict/doc_span_index"][i]
+        assert len(window.ids) == expected["predict/paragraph_len"][i]
+
+
+def test_targets_are_the_released_ones(recorded):
+    windows = recorded.windows(training=True)
+    for name, key in (
+        ("start_positions", "start_position"),
+        ("end_positions", "end_position"),
+        ("is_impossible", "is_impossible"),
+    ):
+        found = [window.targets()[name] for window in windows]
+        assert found == recorded.arrays[f"train/{key}"].tolist(), name
+
+
+def test_pieces_stand_where_the_release_says_but_for_a_few(recorded):
+    about = {
+        question.id: paragraph.questions[0].id
+        for paragraph in recorded.dataset.paragraphs
+        for question in paragraph.questions
+    }
+    found = {}
+    for window, released in zip(
+        recorded.windows(), recorded.released_spans(), strict=True
+    ):
+        text = window.context.text
+        for piece, (ours, theirs) in enumerate(
+            zip(window.spans, released, strict=True), window.first_piece
+        ):
+            begin, end = theirs
+            bare = text[begin:end].strip()
+            begin += text[begin:end].index(bare)
+            # The release finds a word mark in the space before its word.
+            empty = ours[0] == ours[1] and not bare
+            if not empty and tuple(ours) != (begin, begin + len(bare)):
+                found[about[window.question.id], piece] = (text[slice(*ours)], bare)
+    assert found == DIFFERENCES[recorded.name]
+
+
+def test_no_question_is_dropped(recorded):
+    windows = list(
+        features.windows(
+            recorded.dataset, recorded.tokenizer, recorded.lengths, training=True
+        )
+    )
+    asked = [question.id for question in recorded.dataset.questions]
+    assert list(dict.fromkeys(window.question.id for window in windows)) == asked
+    # Hangul, which the release could not align.
+    (window,) = [w for w in windows if w.question.id == "q023" and w.start_position]
+    start = window.context_start
+    places = window.start_position - start, window.end_position - start
+    assert window.answer(*places) == (0, 3, "\uc11c\uc6b8\uc740")
+
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "ran", "?", *"abcdefgh", "##x"]
+PAD, UNK, CLS, SEP, WHO, RAN, MARK, A, B, C, D, E, F, G, H, X = range(16)
+
+
+class Tokenizer(tokenization.WordPieceTokenizer):
+    """Counts the contexts that it cuts into pieces."""
+
+    contexts = 0
+
+    def encode_with_offsets(self, text):
+        self.contexts += 1
+        return super().encode_with_offsets(text)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(PIECES))
+    return Tokenizer(str(path))
+
+
+def dataset(*paragraphs):
+    """Makes paragraphs of (context, (question, answer, start), ...)."""
+    made = []
+    for i, (context, *asked) in enumerate(paragraphs):
+        questions = tuple(
+            reading.Question(
+                f"q{i}{j}",
+                text,
+                () if answer is None else (reading.Answer(answer, start),),
+                answer is None,
+            )
+            for j, (text, answer, start) in enumerate(asked)
+        )
+        made.append(reading.Paragraph(context, questions))
+    return reading.Dataset("f.json", "2.0", "given", tuple(made))
+
+
+LENGTHS = features.Lengths(max_seq_length=9, doc_stride=3, max_query_length=2)
+
+
+def test_windows_worked_by_hand(tokenizer):
+    context = "a b  cx d e f g h"
+    data = dataset((context, ("who ran?", "cx d", 5), ("ran", None, 0)))
+    found = list(features.windows(data, tokenizer, LENGTHS, training=True))
+    assert [window.ids.tolist() for window in found] == [
+        # The question is cut off after two pieces; four of the context fit.
+        [CLS, WHO, RAN, SEP, A, B, C, X, SEP],
+        [CLS, WHO, RAN, SEP, X, D, E, F, SEP],
+        [CLS, WHO, RAN, SEP, F, G, H, SEP],
+        # A shorter question leaves room for five.
+        [CLS, RAN, SEP, A, B, C, X, D, SEP],
+        [CLS, RAN, SEP, X, D, E, F, G, SEP],
+        [CLS, RAN, SEP, F, G, H, SEP],
+    ]
+    assert [window.max_context.tolist() for window in found] == [
+        # "##x" has no text before it in the second window, nor after it in the first:
+        # the first stays. "f" likewise, but the third window is shorter.
+        [True, True, True, True],
+        [False, True, True, True],
+        [False, True, True],
+        [True, True, True, True, False],
+        [False, True, True, True, False],
+        [False, True, True],
+    ]
+    assert [(w.start_position, w.end_position) for w in found] == [(0, 0)] * 6
+    assert found[4].spans.tolist() == [[6, 7], [8, 9], [10, 11], [12, 13], [14, 15]]
+    assert found[4].answer(0, 2) == (6, 11, "x d e")
+
+
+def test_the_answer_is_a_target_where_all_of_it_is_in_the_window(tokenizer):
+    data = dataset(("a b c d e f g h", ("who ran?", " d e", 5)))
+    found = list(features.windows(data, tokenizer, LENGTHS, training=True))
+    assert [window.targets() for window in found] == [
+        # Of "d e", only "d" is in the first.
+        {"start_positions": 0, "end_positions": 0, "is_impossible": 1},
+        {"start_positions": 4, "end_positions": 5, "is_impossible": 0},
+        {"start_positions": 0, "end_positions": 0, "is_impossible": 1},
+    ]
+    assert all(
+        window.targets()["start_positions"] == 0
+        for window in features.windows(data, tokenizer, LENGTHS)
+    )
+
+
+def test_features_are_padded(tokenizer):
+    data = dataset(("a bx", ("who", None, 0)))
+    (window,) = features.windows(data, tokenizer, LENGTHS)
+    found = {name: value.tolist() for name, value in window.features(11).items()}
+    assert found == {
+        "input_ids": [CLS, WHO, SEP, A, B, X, SEP, 0, 0, 0, 0],
+        "input_mask": [1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0],
+        "segment_ids": [0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0],
+        "p_mask": [0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1],
+    }
+    assert window.features(11)["input_ids"].dtype == np.int32
+
+
+def test_a_context_is_cut_into_pieces_once(tokenizer):
+    asked = [("who", None, 0)] * 7
+    data = dataset(("a b", *asked), ("c", *asked))
+    assert len(list(features.windows(data, tokenizer, LENGTHS))) == 14
+    assert tokenizer.contexts == 2
+
+
+@pytest.mark.parametrize("context", ["", " \n\t", "\u200d"])
+def test_an_empty_context_makes_one_window(tokenizer, context):
+    data = dataset((context, ("who", None, 0)))
+    (window,) = features.windows(data, tokenizer, LENGTHS, training=True)
+    assert window.ids.tolist() == [CLS, WHO, SEP, SEP]
+    assert window.features(5)["p_mask"].tolist() == [0, 1, 1, 1, 1]
+    assert window.targets()["is_impossible"] == 1
+    assert window.max_context.shape == (0,)
+
+
+def test_an_answer_without_pieces_is_marked_by_the_one_after(tokenizer):
+    data = dataset(
+        ("a \u200d b", ("who", "\u200d", 2)),
+        ("a b \u200d", ("who", "\u200d", 4)),
+        ("\u200d", ("who", "\u200d", 0)),
+    )
+    found = features.windows(data, tokenizer, LENGTHS, training=True)
+    assert [window.start_position for window in found] == [4, 4, 0]
+
+
+def test_every_piece_has_most_context_in_one_window(tokenizer):
+    # Rooms, strides and counts about each other's size, and far apart.
+    for room, stride, count in [
+        (4, 3, 8),
+        (5, 9, 23),
+        (7, 1, 12),
+        (6, 6, 18),
+        (9, 4, 9),
+    ]:
+        lengths = features.Lengths(room + 5, stride, 2)
+        data = dataset(
+            (" ".join("abcdefgh"[i % 8] for i in range(count)), ("who ran", None, 0))
+        )
+        owners = np.zeros(count, int)
+        ends = []
+        for window in features.windows(data, tokenizer, lengths):
+            part = slice(
+                window.first_piece, window.first_piece + len(window.max_context)
+            )
+            owners[part] += window.max_context
+            ends.append(part.stop)
+            assert len(window.ids) <= lengths.max_seq_length
+        assert (owners == 1).all()
+        assert ends == sorted(set(ends)) and ends[-1] == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"doc_stride": 0}, "doc_stride 0: expected 1 or more"),
+        ({"max_query_length": 0}, "max_query_length 0: expected 1 or more"),
+        ({"max_seq_length": 67}, "max_seq_length 67: expected at least 68, max_query_"),
+    ],
+)
+def test_lengths_without_room_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        features.Lengths(**changes)
+
+
+def test_an_answer_that_is_nowhere_is_refused_in_training_only(tokenizer):
+    data = dataset(("a b", ("who", "c", 0)))
+    assert len(list(features.windows(data, tokenizer, LENGTHS))) == 1
+    with pytest.raises(InputError, match=r"f\.json: question 'q00': the answer 'c'"):
+        list(features.windows(data, tokenizer, LENGTHS, training=True))
