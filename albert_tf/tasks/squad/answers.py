@@ -1,0 +1,288 @@
+"""Scores of positions to answers: n-best lists, null odds, thresholds and files.
+
+A model scores the positions of one window; `spans_of_logits` (SQuAD 1.1) and
+`spans_of_beams` (SQuAD 2.0) make spans of that, `Collector` merges the windows of a
+question, and `write` writes the files. Only the best spans of a question are held, so
+memory does not grow with the length of windows or with the logits.
+
+**As released:** which spans are valid, their order, the softmax over the n-best list,
+and what stands in the files. A threshold is compared as the official scripts do, which
+answer at the threshold; the release answered below it only.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.squad.features import Window
+
+# What the release writes for a question of SQuAD 1.1 of which no span is valid.
+NO_SPAN_TEXT = "empty"
+# The score of the release for the one empty answer where no span of 2.0 is valid.
+_NO_SPAN_SCORE = -1e6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A possible answer.
+
+    Attributes:
+        text: of the context, without white space at its ends.
+        start_score: of its first piece, a logit (1.1) or a log probability (2.0).
+        end_score: of its last piece.
+        begin: its first character in the context; -1 for an answer not from there.
+        end: the character after its last.
+    """
+
+    text: str
+    start_score: float
+    end_score: float
+    begin: int = -1
+    end: int = -1
+
+    @property
+    def score(self) -> float:
+        """What spans are ordered by."""
+        return self.start_score + self.end_score
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What counts as an answer; see the released flags of the same names.
+
+    Attributes:
+        n_best_size: spans of a question that are kept, and of 1.1 also the starts and
+            the ends of a window that are combined.
+        max_answer_length: pieces of an answer at most.
+    """
+
+    n_best_size: int = 20
+    max_answer_length: int = 30
+
+    def __post_init__(self):
+        for name in ("n_best_size", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
+
+
+def spans_of_logits(
+    window: Window, start_logits: np.ndarray, end_logits: np.ndarray, search: Search
+) -> list[Span]:
+    """Makes spans of the best starts and ends of a window, for SQuAD 1.1.
+
+    **As released:** the best are drawn from all positions, also those where no answer
+    can be, so a window may have no span at all.
+
+    Args:
+        window: what the model read.
+        start_logits: float [length], of each position as an answer's first; padding
+            counts where it is given.
+        end_logits: float [length], of each position as its last.
+        search: what counts as an answer.
+
+    Returns:
+        At most `n_best_size` spans with different texts, best first.
+    """
+    starts, ends = (
+        np.argsort(-logits, kind="stable")[: search.n_best_size]
+        for logits in (start_logits, end_logits)
+    )
+    first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+    return _valid(window, first, last, start_logits[first], end_logits[last], search)
+
+
+def spans_of_beams(
+    window: Window, outputs: Mapping[str, np.ndarray], search: Search
+) -> list[Span]:
+    """Makes spans of the starts and ends that a model of SQuAD 2.0 found in a window.
+
+    Args:
+        window: what the model read.
+        outputs: `start_top_index` and `start_top_log_probs` [S], `end_top_index` and
+            `end_top_log_probs` [S * E] or [S, E], the ends of each start in turn.
+        search: what counts as an answer.
+
+    Returns:
+        At most `n_best_size` spans with different texts, best first.
+    """
+    starts = outputs["start_top_index"]
+    ends = outputs["end_top_index"].reshape(-1)
+    each = len(ends) // len(starts)
+    return _valid(
+        window,
+        np.repeat(starts, each),
+        ends,
+        np.repeat(outputs["start_top_log_probs"], each),
+        outputs["end_top_log_probs"].reshape(-1),
+        search,
+    )
+
+
+def _valid(
+    window: Window,
+    first: np.ndarray,
+    last: np.ndarray,
+    start_scores: np.ndarray,
+    end_scores: np.ndarray,
+    search: Search,
+) -> list[Span]:
+    """Keeps the candidates that can be answers; all arrays are [candidates]."""
+    count = len(window.max_context)
+    first, last = first - window.context_start, last - window.context_start
+    valid = (first >= 0) & (last < count)
+    valid &= (first <= last) & (last - first < search.max_answer_length)
+    valid &= window.max_context[np.where(valid, first, 0)] if count else False
+    found = []
+    start_scores, end_scores = start_scores[valid], end_scores[valid]
+    scores = start_scores.astype(np.float64) + end_scores
+    firsts, lasts = first[valid], last[valid]
+    for i in np.argsort(-scores, kind="stable"):
+        begin, end, text = window.answer(int(firsts[i]), int(lasts[i]))
+        found.append(
+            Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
+        )
+    return _best(found, search.n_best_size)
+
+
+def _best(spans: Iterable[Span], size: int) -> list[Span]:
+    """Returns the best spans; of those with one text, the best; ties keep order."""
+    best: dict[str, Span] = {}
+    for span in sorted(spans, key=lambda span: -span.score):
+        if len(best) == size:
+            break
+        best.setdefault(span.text, span)
+    return list(best.values())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidates:
+    """The possible answers of one question.
+
+    Attributes:
+        spans: best first, with different texts; none where no span was valid.
+        null_odds: logit of "no answer"; None in SQuAD 1.1.
+    """
+
+    spans: tuple[Span, ...]
+    null_odds: float | None
+
+    def listed(self) -> tuple[Span, ...]:
+        """Returns the n-best list as written: never empty."""
+        if self.spans:
+            return self.spans
+        if self.null_odds is None:
+            return (Span(NO_SPAN_TEXT, 0.0, 0.0),)
+        return (Span("", _NO_SPAN_SCORE, _NO_SPAN_SCORE),)
+
+    def answer(self, threshold: float | None) -> str:
+        """Returns the best text, or "" where the null odds are above the threshold.
+
+        Args:
+            threshold: None answers every question.
+        """
+        odds = self.null_odds
+        if threshold is not None and odds is not None and odds > threshold:
+            return ""
+        return self.listed()[0].text
+
+
+class Collector:
+    """Merges the windows of each question as they come, in any order of questions.
+
+    The windows of one question are expected in their order: it decides ties.
+    """
+
+    def __init__(self, search: Search):
+        self._search = search
+        self._found: dict[str, Candidates] = {}
+
+    def add(
+        self, window: Window, spans: list[Span], null_odds: float | None = None
+    ) -> None:
+        """Takes what was found in a window.
+
+        Args:
+            window: which was read.
+            spans: what `spans_of_logits` or `spans_of_beams` made of it.
+            null_odds: logit of "no answer in this window" for SQuAD 2.0; a question
+                has the least of its windows.
+        """
+        id = window.question.id
+        if known := self._found.get(id):
+            spans = _best([*known.spans, *spans], self._search.n_best_size)
+            if null_odds is not None and known.null_odds is not None:
+                null_odds = min(null_odds, known.null_odds)
+        odds = None if null_odds is None else float(null_odds)
+        self._found[id] = Candidates(tuple(spans), odds)
+
+    def candidates(self) -> dict[str, Candidates]:
+        """Returns what was found so far, by question id, in the order of coming."""
+        return self._found
+
+
+def predictions(
+    candidates: Mapping[str, Candidates], threshold: float | None = None
+) -> dict[str, str]:
+    """Returns the answer of each question; see `Candidates.answer`."""
+    return {id: found.answer(threshold) for id, found in candidates.items()}
+
+
+def null_odds(candidates: Mapping[str, Candidates]) -> dict[str, float]:
+    """Returns the null odds of each question that has some."""
+    return {
+        id: found.null_odds
+        for id, found in candidates.items()
+        if found.null_odds is not None
+    }
+
+
+def n_best(candidates: Mapping[str, Candidates]) -> dict[str, list[dict]]:
+    """Returns the contents of `nbest_predictions.json`.
+
+    The probabilities of a question's spans add up to 1.
+    """
+    return {id: _n_best(found.listed()) for id, found in candidates.items()}
+
+
+def _n_best(spans: tuple[Span, ...]) -> list[dict]:
+    highest = max(span.score for span in spans)
+    weights = [math.exp(span.score - highest) for span in spans]
+    total = sum(weights)
+    return [
+        {
+            "text": span.text,
+            "probability": weight / total,
+            "start_log_prob": span.start_score,
+            "end_log_prob": span.end_score,
+        }
+        for span, weight in zip(spans, weights, strict=True)
+    ]
+
+
+def write(
+    candidates: Mapping[str, Candidates],
+    folder: str | Path,
+    threshold: float | None = None,
+) -> None:
+    """Writes `predictions.json`, `nbest_predictions.json` and `null_odds.json` (2.0).
+
+    Args:
+        candidates: of each question.
+        folder: is created.
+        threshold: see `Candidates.answer`.
+    """
+    files: dict[str, Mapping] = {
+        "predictions.json": predictions(candidates, threshold),
+        "nbest_predictions.json": n_best(candidates),
+    }
+    if odds := null_odds(candidates):
+        files["null_odds.json"] = odds
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, contents in files.items():
+        text = json.dumps(contents, indent=4)
+        (Path(folder) / name).write_text(text + "\n", encoding="utf-8")

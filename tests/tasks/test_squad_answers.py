@@ -1,0 +1,284 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.squad import answers, features, reading, scores
+
+BEAMS = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+# Predictions that differ because pieces stand elsewhere in the text; the reasons are in
+# the test of the features. As (set, version, question): text here.
+DIFFERENCES = {
+    ("own_384_official", "v1", "q022"): "\U0001f469\u200d",
+    (
+        "own_384_official",
+        "v2",
+        "q020",
+    ): "\U0001f600\U0001f44d\U0001f3fd and \U0001f469\u200d",
+    ("own_384_official", "v2", "q022"): "\U0001f469\u200d",
+    ("own_384_official", "v2", "q032"): "width; \u202b",
+}
+
+
+def as_released(recorded, windows):
+    """Puts the pieces where the release says."""
+    moved = {}
+    for window, released in zip(windows, recorded.released_spans(), strict=True):
+        id = window.question.id
+        if id not in moved:
+            spans = window.context.spans.copy()
+            moved[id] = dataclasses.replace(window.context, spans=spans)
+        moved[id].spans[window.first_piece :][: len(released)] = released
+    return [
+        dataclasses.replace(window, context=moved[window.question.id])
+        for window in windows
+    ]
+
+
+def candidates_of_version_1(recorded, windows):
+    search = answers.Search()
+    collector = answers.Collector(search)
+    length = recorded.lengths.max_seq_length
+    ids = recorded.arrays["predict/unique_id"]
+    for window, id in zip(windows, ids, strict=True):
+        random = np.random.RandomState(id)
+        start, end = (
+            (random.standard_normal(length) * 3).astype("float32") for _ in range(2)
+        )
+        collector.add(window, answers.spans_of_logits(window, start, end, search))
+    return collector.candidates()
+
+
+def candidates_of_version_2(recorded, windows):
+    search = answers.Search()
+    collector = answers.Collector(search)
+    for i, window in enumerate(windows):
+        outputs = {name: recorded.arrays[f"predict/{name}"][i] for name in BEAMS}
+        spans = answers.spans_of_beams(window, outputs, search)
+        collector.add(window, spans, recorded.arrays["predict/cls_logits"][i])
+    return collector.candidates()
+
+
+def assert_n_best(found, expected, dropped=("q023", "q024")):
+    for id, listed in expected["nbest_first15"].items():
+        assert found[id] == listed, id
+    for id, first in expected["top3"].items():
+        if id not in dropped:
+            three = [[span["text"], span["probability"]] for span in found[id][:3]]
+            assert three == first, id
+
+
+def test_version_1_gives_the_released_lists(recorded):
+    windows = as_released(recorded, recorded.windows())
+    candidates = candidates_of_version_1(recorded, windows)
+    expected = recorded.results["v1"]
+    assert len(candidates) == 34
+    for id, text in answers.predictions(candidates).items():
+        assert text == expected["predictions"][id], id
+    found = answers.n_best(candidates)
+    assert_n_best(found, expected)
+    assert {id: len(spans) for id, spans in found.items()} == {
+        id: size for id, size in expected["nbest_len"].items() if id in found
+    }
+
+
+def test_version_2_gives_the_released_lists_and_null_odds(recorded):
+    windows = as_released(recorded, recorded.windows())
+    candidates = candidates_of_version_2(recorded, windows)
+    for threshold in (None, 0.3):
+        expected = recorded.results["v2"][f"threshold={threshold}"]
+        found = answers.predictions(candidates, threshold)
+        assert len(found) == 34
+        for id, text in found.items():
+            assert text == expected["predictions"][id], (threshold, id)
+        odds = answers.null_odds(candidates)
+        assert odds == {id: expected["null_odds"][id] for id in found}
+    assert_n_best(answers.n_best(candidates), recorded.results["v2"]["threshold=None"])
+
+
+def test_version_2_is_evaluated_as_released(recorded):
+    windows = as_released(recorded, recorded.windows())
+    candidates = candidates_of_version_2(recorded, windows)
+    # What the release gives the questions that it drops.
+    texts = {**answers.predictions(candidates), "q023": "", "q024": ""}
+    odds = {**answers.null_odds(candidates), "q023": 1e6, "q024": 1e6}
+    expected = recorded.results["v2"]["evaluate_v2"]
+    threshold = scores.search_threshold(recorded.dataset, texts, odds)
+    assert threshold == expected["null_score_diff_threshold"]
+    # The release answers below the best threshold only, and then takes 1 for another.
+    below = {id: text if odds[id] < threshold else "" for id, text in texts.items()}
+    assert below == recorded.results["v2"]["evaluate_v2 predictions"]
+    found = scores.evaluate(recorded.dataset, below, odds, threshold=1.0)
+    for name in ("exact", "f1", "total"):
+        assert found[name] == pytest.approx(expected[name], abs=1e-12)
+
+
+def test_predictions_from_our_own_places_differ_as_listed(recorded):
+    windows = recorded.windows()
+    found = {}
+    for version, candidates in (
+        ("v1", candidates_of_version_1(recorded, windows)),
+        ("v2", candidates_of_version_2(recorded, windows)),
+    ):
+        expected = recorded.results[version]
+        expected = expected.get("threshold=None", expected)["predictions"]
+        for id, text in answers.predictions(candidates).items():
+            if text != expected[id]:
+                found[recorded.name, version, id] = text
+    assert found == {
+        key: text for key, text in DIFFERENCES.items() if key[0] == recorded.name
+    }
+
+
+def window(text, first_piece, max_context, id="q", context_start=3):
+    """Makes a window over the words of a text."""
+    words = text.split()
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    spans = np.stack([ends - [len(word) for word in words], ends], axis=1)
+    context = features.Context(text, np.arange(len(words)), spans)
+    return features.Window(
+        reading.Question(id, "?", (), False),
+        context,
+        0,
+        np.zeros(context_start + len(max_context) + 1, "int32"),
+        context_start,
+        first_piece,
+        np.array(max_context, bool),
+    )
+
+
+def test_spans_of_logits_worked_by_hand():
+    # Positions: [CLS] query [SEP] b c d e [SEP] padding
+    read = window("a b c d e f", 1, [False, True, True, True])
+    start = np.float32([9, 9, 0, 7, 5, 3, 1, 0, 0])
+    end = np.float32([9, 0, 0, 8, 2, 4, 6, 9, 0])
+    search = answers.Search(n_best_size=6, max_answer_length=2)
+    found = answers.spans_of_logits(read, start, end, search)
+    # "b" has more context elsewhere; "c d e" is longer than two.
+    assert [(s.text, s.start_score, s.end_score) for s in found] == [
+        ("c d", 5, 4),
+        ("d e", 3, 6),
+        ("c", 5, 2),
+        ("d", 3, 4),
+        ("e", 1, 6),
+    ]
+    assert [(s.begin, s.end) for s in found][:2] == [(4, 7), (6, 9)]
+    # The four best starts are [CLS], the query, "b" and "c"; the ends [SEP], [CLS],
+    # "b" and "e".
+    few = dataclasses.replace(search, n_best_size=4, max_answer_length=3)
+    found = answers.spans_of_logits(read, start, end, few)
+    assert [s.text for s in found] == ["c d e"]
+
+
+def test_one_text_is_listed_once_with_its_best_score():
+    read = window("x y x y", 0, [True] * 4)
+    start = np.float32([-9, -9, -9, 1, -9, 2, -9, -9])
+    end = np.float32([-9, -9, -9, -9, 1, -9, 2, -9])
+    search = answers.Search(n_best_size=2)
+    (best, _) = answers.spans_of_logits(read, start, end, search)
+    assert (best.text, best.score, best.begin) == ("x y", 4, 4)
+
+
+def beams(**changes):
+    found = {
+        "start_top_index": [4, 3],
+        "start_top_log_probs": [-1.0, -2.0],
+        "end_top_index": [[5, 4, 3], [6, 3, 4]],
+        "end_top_log_probs": [[-0.5, -1.5, -0.1], [-0.2, -0.4, -3.0]],
+    }
+    return {name: np.array(value) for name, value in {**found, **changes}.items()}
+
+
+def test_spans_of_beams_worked_by_hand():
+    read = window("a b c", 0, [True] * 3)
+    found = answers.spans_of_beams(read, beams(), answers.Search())
+    # "b" to "a" runs backwards, and position 6 is the [SEP].
+    assert [(s.text, s.score) for s in found] == [
+        ("b c", -1.5),
+        ("a", -2.4),
+        ("b", -2.5),
+        ("a b", -5.0),
+    ]
+    flat = beams(
+        end_top_index=[5, 4, 3, 6, 3, 4],
+        end_top_log_probs=[-0.5, -1.5, -0.1, -0.2, -0.4, -3.0],
+    )
+    assert answers.spans_of_beams(read, flat, answers.Search()) == found
+
+
+def test_windows_of_a_question_are_merged():
+    collector = answers.Collector(answers.Search(n_best_size=3))
+    span = answers.Span
+    one, two = window("a", 0, [True], "one"), window("a", 0, [True], "two")
+    collector.add(one, [span("x", 3, 1), span("y", 1, 1)], np.float32(0.5))
+    collector.add(two, [], np.float32(2.0))
+    collector.add(one, [span("y", 2, 1), span("z", 1, 1), span("w", 0, 1)], -0.25)
+    found = collector.candidates()
+    assert [(s.text, s.score) for s in found["one"].spans] == [
+        ("x", 4),
+        ("y", 3),
+        ("z", 2),
+    ]
+    assert found["one"].null_odds == -0.25
+    assert found["two"] == answers.Candidates((), 2.0)
+
+
+def test_a_question_is_answered_up_to_the_threshold():
+    found = answers.Candidates((answers.Span("x", 0, 0),), 0.5)
+    assert [found.answer(t) for t in (0.49, 0.5, 0.51, None)] == ["", "x", "x", "x"]
+    assert answers.Candidates((answers.Span("x", 0, 0),), None).answer(-9.0) == "x"
+
+
+def test_without_a_valid_span_the_released_texts_stand():
+    assert answers.Candidates((), None).answer(None) == "empty"
+    assert answers.Candidates((), 0.0).answer(None) == ""
+    found = answers.n_best({"a": answers.Candidates((), None)})
+    assert found == {
+        "a": [
+            {
+                "text": "empty",
+                "probability": 1.0,
+                "start_log_prob": 0.0,
+                "end_log_prob": 0.0,
+            }
+        ]
+    }
+    (listed,) = answers.n_best({"a": answers.Candidates((), 0.0)})["a"]
+    assert (listed["text"], listed["start_log_prob"]) == ("", -1e6)
+
+
+@pytest.mark.parametrize("max_context", [[], [True]])
+def test_an_empty_context_has_no_spans(max_context):
+    read = window("a", 0, max_context)
+    logits = np.float32([3, 2, 1, -99, 0])
+    search = answers.Search(n_best_size=3)
+    assert answers.spans_of_logits(read, logits, logits, search) == []
+
+
+def test_writes_the_released_files(tmp_path):
+    found = {
+        "q": answers.Candidates(
+            (answers.Span("é", 1.0, 2.0), answers.Span("y", 1.0, 1.0)), 0.5
+        )
+    }
+    answers.write(found, tmp_path / "new", threshold=0.25)
+
+    def read(name):
+        return json.loads((tmp_path / "new" / name).read_text())
+
+    assert read("predictions.json") == {"q": ""}
+    assert read("null_odds.json") == {"q": 0.5}
+    best, second = read("nbest_predictions.json")["q"]
+    assert (best["text"], best["start_log_prob"], best["end_log_prob"]) == ("é", 1, 2)
+    assert second["probability"] == pytest.approx(1 / (1 + math.e))
+    answers.write({"q": answers.Candidates((), None)}, tmp_path / "1.1")
+    assert not (tmp_path / "1.1/null_odds.json").exists()
+
+
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_a_search_for_nothing_is_refused(name):
+    with pytest.raises(InputError, match=f"{name} 0: expected 1 or more"):
+        answers.Search(**{name: 0})
