@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -194,6 +196,18 @@ def test_windows_worked_by_hand(tokenizer):
     assert found[4].answer(0, 2) == (6, 11, "x d e")
 
 
+def test_a_word_mark_at_the_end_adds_no_space_to_an_answer(tokenizer):
+    data = dataset(("a  b", ("who", None, 0)))
+    (window,) = features.windows(data, tokenizer, LENGTHS)
+    # As SentencePiece gives it: "a", a word mark, "b".
+    spans = np.array([[0, 1], [3, 3], [3, 4]])
+    context = dataclasses.replace(window.context, spans=spans)
+    window = dataclasses.replace(window, context=context)
+    assert window.answer(0, 1) == (0, 1, "a")
+    assert window.answer(1, 1) == (3, 3, "")
+    assert window.answer(1, 2) == (3, 4, "b")
+
+
 def test_the_answer_is_a_target_where_all_of_it_is_in_the_window(tokenizer):
     data = dataset(("a b c d e f g h", ("who ran?", " d e", 5)))
     found = list(features.windows(data, tokenizer, LENGTHS, training=True))
@@ -273,6 +287,16 @@ def test_every_piece_has_most_context_in_one_window(tokenizer):
             assert len(window.ids) <= lengths.max_seq_length
         assert (owners == 1).all()
         assert ends == sorted(set(ends)) and ends[-1] == count
+
+
+def test_a_long_window_counts_for_more_than_a_side(tokenizer):
+    data = dataset(("a " * 700, ("who ran", None, 0)))
+    found = features.windows(data, tokenizer, features.Lengths(505, 400, 2))
+    first, second = (window.max_context for window in found)
+    # Of 500 and 300 pieces. Piece 450 has 49 after it in the first, 50 before it in the
+    # second, and 49 + 5 is more than 50 + 3; but 48 + 5 is less than 51 + 3.
+    assert first.nonzero()[0].tolist() == list(range(451))
+    assert second.nonzero()[0].tolist() == list(range(51, 300))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ REAL = Path(__file__).parents[3] / "shared/data/squad"
         ("theory of another", "theory of another"),
         ("The-a an", "thea"),
         ("«Der» the…end", "«der» …end"),
+        ("x\u2026the\u2026y", "x\u2026 \u2026y"),
         ("\u3000A ", ""),
     ],
 )

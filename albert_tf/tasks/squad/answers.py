@@ -138,11 +138,8 @@ def _valid(
     valid &= (first <= last) & (last - first < search.max_answer_length)
     valid &= window.max_context[np.where(valid, first, 0)] if count else False
     found = []
-    start_scores, end_scores = start_scores[valid], end_scores[valid]
-    scores = start_scores.astype(np.float64) + end_scores
-    firsts, lasts = first[valid], last[valid]
-    for i in np.argsort(-scores, kind="stable"):
-        begin, end, text = window.answer(int(firsts[i]), int(lasts[i]))
+    for i in np.flatnonzero(valid):
+        begin, end, text = window.answer(int(first[i]), int(last[i]))
         found.append(
             Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
         )

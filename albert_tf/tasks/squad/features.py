@@ -137,11 +137,9 @@ class Window:
         """
         begin = int(self.context.spans[self.first_piece + first, 0])
         end = int(self.context.spans[self.first_piece + last, 1])
-        text = self.context.text[begin:end]
-        # Beside a lone word mark is white space.
-        bare = text.strip()
-        begin += len(text) - len(text.lstrip()) if bare else 0
-        return begin, begin + len(bare), bare
+        # A lone word mark at the end stands after white space.
+        text = self.context.text[begin:end].strip()
+        return begin, begin + len(text), text
 
     def features(self, length: int) -> dict[str, np.ndarray]:
         """Returns what a model takes, with padding at the end.
