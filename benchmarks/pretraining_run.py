@@ -17,7 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from pretraining_step import POLICIES, albert_tf_step, random_batch
+from pretraining_step import (
+    POLICIES,
+    albert_tf_step,
+    huggingface_model,
+    random_batch,
+)
 from turns import take_turns
 
 ROWS = 512
@@ -156,16 +161,6 @@ def serve_trainer(folder, precision, batch, length, steps):
         {name: torch.tensor(column[i]).long() for name, column in columns.items()}
         for i in range(ROWS)
     ]
-    config = transformers.AlbertConfig(
-        vocab_size=30000,
-        hidden_size=768,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        hidden_act="gelu_new",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        classifier_dropout_prob=0.0,
-    )
     wait = Turns()
 
     class Callback(transformers.TrainerCallback):
@@ -188,7 +183,7 @@ def serve_trainer(folder, precision, batch, length, steps):
         disable_tqdm=True,
     )
     transformers.Trainer(
-        model=transformers.AlbertForPreTraining(config),
+        model=huggingface_model(),
         args=arguments,
         train_dataset=data,
         callbacks=[Callback()],

@@ -175,10 +175,8 @@ def model_garden_step(batch, precision):
     return lambda: float(step())
 
 
-def huggingface_step(batch, precision, compiled=False):
-    """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
-    import numpy as np
-    import torch
+def huggingface_model():
+    """Hugging Face's ALBERT-base with both heads, without dropout."""
     import transformers
 
     config = transformers.AlbertConfig(
@@ -191,7 +189,15 @@ def huggingface_step(batch, precision, compiled=False):
         attention_probs_dropout_prob=0.0,
         classifier_dropout_prob=0.0,
     )
-    model = transformers.AlbertForPreTraining(config).train()
+    return transformers.AlbertForPreTraining(config)
+
+
+def huggingface_step(batch, precision, compiled=False):
+    """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
+    import numpy as np
+    import torch
+
+    model = huggingface_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
