@@ -190,11 +190,16 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
         InputError: no such file, unreadable, not JSON, or not an object.
     """
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        # Files from other hands may begin with a byte order mark.
+        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not a JSON file: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})"
+        ) from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a JSON object, got {values!r:.60}")
     return values

@@ -174,7 +174,7 @@ def run(
 
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints, or
-            the loss became infinite or not a number.
+            the loss or a gradient became infinite or not a number.
     """
     _check_batches(task, config, strategy)
     if config.eval_every_steps and task.evaluation is None:
@@ -249,7 +249,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             last step, and the speed.
 
         Raises:
-            InputError: a loss is infinite or not a number.
+            InputError: a loss or a gradient is infinite or not a number.
         """
         if self._iterator is None:
             self._iterator = iter(self._batches(training=True))
@@ -466,9 +466,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             f"step {step}: the loss is {losses[first]}, the norm of the gradient "
             f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
             f"{float(result['learning_rate']):.3g} (norms of {groups}). No checkpoint "
-            f"was written since. Try a lower "
-            f"--learning_rate, more --num_warmup_steps, or --precision=bfloat16 or "
-            f"float32 in the place of float16"
+            f"was written since. Try a lower --learning_rate, more "
+            f"--num_warmup_steps, or --precision=float32"
         )
 
 
@@ -499,7 +498,6 @@ class _Run:
         self._writes = distribution.is_chief(strategy)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
-        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._controller = orbit.Controller(
             global_step=trainer.optimizer.iterations.value,
             trainer=trainer,

@@ -377,13 +377,85 @@ def test_workers_with_different_checkpoints_are_refused(start, tmp_path):
         ) in worker.wait(2).text
 
 
-def test_replicas_drop_different_values_and_scale_the_loss_together(start, tmp_path):
-    flags = ["--distribution=mirrored", "--cpu_devices=2", "--precision=float16"]
-    flags += ["--num_train_steps=3", "--save_checkpoints_steps=3"]
-    start("run", *flags, config="dropout.json").wait()
-    found = tensors(tmp_path / "run", 3)
-    assert found["albert_tf/loss_scale_steps"] == 3
-    assert all(np.isfinite(value).all() for value in found.values())
+OVERFLOW_ON_ONE_REPLICA = """
+import types
+import keras
+import numpy as np
+import tensorflow as tf
+from albert_tf import checkpoints, distribution, training
+
+config = training.TrainingConfig(
+    output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=2
+)
+devices = distribution.DistributionConfig(distribution="mirrored", cpu_devices=2)
+strategy = distribution.create(devices)
+with strategy.scope():
+    model = keras.layers.Dense(3)
+    model.build((None, 2))
+    optimizer = training._optimizer(config)
+    optimizer.build(model.trainable_variables)
+task = types.SimpleNamespace(weights=lambda batch: dict(loss=tf.constant(1.0)))
+trainer = training.Trainer(task, config, strategy, model, optimizer)
+value = float("inf")
+
+def gradients(batch, weights):
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    each = tf.where(replica == 1, value, 2.0**15)
+    return tf.zeros([1]), [tf.fill(v.shape, each) for v in model.trainable_variables]
+
+trainer._gradients = gradients
+before = model.get_weights()
+trainer._step(tf.zeros([1]))
+for a, b in zip(before, model.get_weights(), strict=True):
+    np.testing.assert_array_equal(a, b)
+inner = optimizer.inner_optimizer
+assert checkpoints.steps_made(inner) == 0
+assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**14
+value = 2.0**15
+trainer._step(tf.zeros([2]))  # traced anew
+assert checkpoints.steps_made(inner) == 1
+assert all(np.isfinite(w).all() for w in model.get_weights())
+assert (model.get_weights()[0] != before[0]).all()
+"""
+
+
+def test_overflow_on_one_replica_passes_over_the_step_on_all(processes):
+    process = processes.Process(target=exec, args=(OVERFLOW_ON_ONE_REPLICA, {}))
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+DROPOUT_OF_REPLICAS = """
+import tensorflow as tf
+from albert_tf import AlbertConfig, AlbertEncoder, distribution, training
+
+config = distribution.DistributionConfig(distribution="mirrored", cpu_devices=2)
+strategy = distribution.create(config)
+with strategy.scope():
+    encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
+
+@tf.function
+def encode():
+    def on_replica():
+        return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
+    return strategy.run(lambda: on_replica()["pooled_output"])
+
+training._spread_seeds(strategy, encoder)
+seen = []
+for _ in range(3):
+    seen += [part.numpy() for part in strategy.experimental_local_results(encode())]
+different = {{values.tobytes() for values in seen}}
+assert len(different) == 6, seen
+"""
+
+
+def test_replicas_drop_different_values(processes, files):
+    code = DROPOUT_OF_REPLICAS.format(config=str(files / "dropout.json"))
+    process = processes.Process(target=exec, args=(code, {}))
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
 
 
 def test_an_evaluation_that_a_kill_prevented_comes_first(start, files, tmp_path):

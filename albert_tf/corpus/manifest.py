@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import records
+from albert_tf.config import read_json_object
 from albert_tf.corpus import examples, files
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
@@ -52,18 +53,7 @@ def read(path: str) -> dict[str, Any] | None:
     Raises:
         InputError: it cannot be read or does not hold an object.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: expected a JSON object")
-    return found
+    return read_json_object(path) if os.path.exists(path) else None
 
 
 def write(path: str, content: Mapping[str, Any]) -> None:

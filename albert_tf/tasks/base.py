@@ -20,13 +20,13 @@ class Task(abc.ABC):
     sums of all pieces over the weights of all pieces give what the whole batch gives.
 
     Attributes:
-        training: the examples to train on; None where there are none.
+        training: the examples to train on.
         evaluation: the examples to evaluate on; None where there are none.
         tokens_per_example: tokens of an example, padding included.
         key_metric: the metric whose highest value marks the best checkpoint.
     """
 
-    training: Source | None
+    training: Source
     evaluation: Source | None
     tokens_per_example: int
     key_metric: str

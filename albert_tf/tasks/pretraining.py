@@ -1,6 +1,7 @@
 """Pretraining: masked LM and sentence order, or next sentence (paper 3.1)."""
 
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Mapping
@@ -128,7 +129,7 @@ class Pretraining(base.Task):
             held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
             if "vocabulary" in self._data.traits and "vocabulary" in held_out.traits:
-                check_alike(
+                _check_alike(
                     {
                         "--eval_input_file": held_out.traits,
                         "--input_file": self._data.traits,
@@ -250,7 +251,7 @@ class _Records:
         for path, description in descriptions.items():
             if description is not None:
                 self._check_description(path, description, settings, config)
-        check_alike(
+        _check_alike(
             {path: _traits(known) for path, known in descriptions.items() if known}
         )
         described = next(filter(None, descriptions.values()), None)
@@ -338,15 +339,13 @@ class _Records:
             )
 
 
-def check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
+def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
     """Refuses files that were made for other objectives or with other vocabularies."""
-    first, *others = traits.items() or [("", {})]
-    for path, found in others:
+    for (first, wanted), (path, found) in itertools.pairwise(traits.items()):
         for name, value in found.items():
-            if value != first[1][name]:
+            if value != wanted[name]:
                 raise InputError(
-                    f"{path}: made with {name} {value}, but {first[0]} with "
-                    f"{first[1][name]}"
+                    f"{path}: made with {name} {value}, but {first} with {wanted[name]}"
                 )
 
 

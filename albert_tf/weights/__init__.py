@@ -130,11 +130,8 @@ def load(
     _assign(loaded, source)
     if optimizer is not None:
         optimizer.iterations.assign(step)
-    for kind, left in (("left as they were", missing), ("not used", unused)):
-        if left:
-            logging.getLogger(__name__).warning(
-                "%s: %s: %s", source.path, kind, listed(left)
-            )
+    _warn("%s: left as they were: %s", source, missing)
+    _warn("%s: not used: %s", source, unused)
     ours = tuple(target.ours for target in loaded)
     ignored = tuple(name for name in source.ignored if name not in used)
     return Report(source.format, ours, missing, unused, ignored)
@@ -223,6 +220,11 @@ def _assign(loaded: Mapping[Target, str], source: Source) -> None:
     for variable, value in values.values():
         if not isinstance(variable, np.ndarray):
             variable.assign(value)
+
+
+def _warn(text: str, source: Source, left: Mapping[str, tuple[int, ...]]) -> None:
+    if left:
+        logging.getLogger(__name__).warning(text, source.path, listed(left))
 
 
 def _check_fit(subject: str, *, missing, unused, differing) -> None:

@@ -94,7 +94,7 @@ QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
     ("contents", "message"),
     [
         ("{\n\n'", ":3: not JSON: Expecting property name"),
-        ("[]", ": holds a list; expected an object"),
+        ("[]", ": expected a JSON object, got []"),
         ({"version": "1.1"}, ": the key 'data' is missing"),
         ({"data": {}}, ": 'data' is an object; expected a list"),
         ({"data": [[]]}, ": data[0]: a list where an object is expected"),

@@ -10,11 +10,11 @@ needed. An id may be a number. Other keys are passed over.
 
 import collections
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from albert_tf.config import read_json_object
 from albert_tf.errors import InputError
 
 VERSIONS = ("1.1", "2.0")
@@ -100,7 +100,7 @@ def read(path: str | Path, version: str | None = None) -> Dataset:
     """
     if version not in (None, *VERSIONS):
         raise InputError(f"version {version!r}: expected one of {list(VERSIONS)}")
-    contents = read_json(path)
+    contents = read_json_object(path)
     paragraphs = []
     for i, article in enumerate(_get(contents, "data", list, str(path))):
         place = f"{path}: data[{i}]"
@@ -118,25 +118,6 @@ def read(path: str | Path, version: str | None = None) -> Dataset:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
     version, reason = (version, "given") if version else _version(contents, paragraphs)
     return Dataset(str(path), version, reason, tuple(paragraphs))
-
-
-def read_json(path: str | Path) -> dict[str, Any]:
-    """Reads a file that holds a JSON object.
-
-    Raises:
-        InputError: the file cannot be read, or holds something else.
-    """
-    try:
-        contents = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(contents, dict):
-        raise InputError(f"{path}: holds {_kind(contents)}; expected an object")
-    return contents
 
 
 def training_answer(path: str, context: str, question: Question) -> Answer | None:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from albert_tf.config import read_json_object
 from albert_tf.errors import InputError
-from albert_tf.tasks.squad.reading import Dataset, Question, read, read_json
+from albert_tf.tasks.squad.reading import Dataset, Question, read
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -266,7 +267,7 @@ def _require(
 
 
 def _values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
-    contents = read_json(path)
+    contents = read_json_object(path)
     for id, value in contents.items():
         if not isinstance(value, kind):
             raise InputError(
