@@ -1,16 +1,19 @@
-"""Batches from record files: endless, shuffled and resumable, or once and in order.
+"""Batches: endless, shuffled and resumable, or once and in order.
 
 Which examples a batch holds depends on the seed and on its place in the run alone:
 neither on the number of devices nor on how often the run was stopped. So a run goes on
-from a number, the examples seen so far, and no buffer has to be saved. What a source
-draws while it prepares examples also depends on the number of input pipelines.
+from a number, the examples seen so far, and no buffer has to be saved. What record
+files draw while they prepare examples also depends on the number of input pipelines.
 
 B is the batch of all devices together.
 """
 
+import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from albert_tf import records
 
@@ -25,11 +28,56 @@ _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 16
 # Rows that are prepared together: preparing has costs for each call.
 _ROWS_TO_PREPARE = 512
+# Batches of like length are made from the examples of so many batches, in training,
+# and from so many examples in evaluation, whose outputs wait to be put in order.
+_BATCHES_TO_SORT = 50
+_EXAMPLES_TO_SORT = 8192
+
+
+class Source(abc.ABC):
+    """Where examples come from."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Returns the number of examples."""
+
+    @abc.abstractmethod
+    def training(
+        self, share: "Share", *, seed: int, start: int = 0
+    ) -> "tf.data.Dataset":
+        """Reads examples over and over, in another order each time.
+
+        Args:
+            share: which rows of each batch are wanted.
+            seed: decides the order, and what is drawn.
+            start: examples that were seen before, by all pipelines.
+
+        Returns:
+            An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
+        """
+
+    @abc.abstractmethod
+    def evaluation(
+        self, share: "Share", *, max_batches: int | None = None
+    ) -> "tf.data.Dataset":
+        """Reads the examples once.
+
+        The last batch is filled up with examples of no weight: `example_weight`,
+        float32 [replica_batch_size], is 1 for a true one and 0 for these; `row`, int32
+        [replica_batch_size], is the number of the example, and -1.
+
+        Args:
+            share: which rows of each batch are wanted.
+            max_batches: where to stop; None reads everything.
+
+        Returns:
+            A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """Where examples come from.
+class Records(Source):
+    """Examples in record files, which are read in order in evaluation.
 
     Attributes:
         files: TFRecord files, plain or all compressed with gzip.
@@ -47,6 +95,180 @@ class Source:
     def __len__(self) -> int:
         """Returns the number of examples."""
         return sum(self.sizes)
+
+    def training(self, share, *, seed, start=0):
+        """See `Source`."""
+        together = _batches_together(self, share)
+        step = start // share.batch_size
+        # Prepared together are always the same batches, so begin where these begin.
+        begin = start - step % together * share.batch_size
+        epoch, skipped = divmod(begin, len(self))
+        lines = _epochs(self, seed, epoch).skip(skipped)
+        lines = lines.batch(share.batch_size // share.pipelines, drop_remainder=True)
+        lines = lines.shard(share.pipelines, share.pipeline)
+        done = step % together * share.rows // share.per_replica
+        found = _parsed(lines, self, share, together, seed, step // together)
+        return found.skip(done) if done else found
+
+    def evaluation(self, share, *, max_batches=None):
+        """See `Source`; examples come in order."""
+        import tensorflow as tf
+
+        lines = _read(tf.constant(self.files), self)
+        count = len(self)
+        if max_batches is not None:
+            count = min(count, max_batches * share.batch_size)
+            lines = lines.take(count)
+        fillers = -count % share.batch_size
+        lines = lines.concatenate(lines.take(1).repeat(fillers))
+        lines = lines.batch(share.rows, drop_remainder=True)
+        lines = lines.shard(share.pipelines, share.pipeline)
+        rows = tf.data.Dataset.range(count + fillers).map(
+            lambda number: tf.cast(tf.where(number < count, number, -1), tf.int32)
+        )
+        rows = rows.batch(share.rows).shard(share.pipelines, share.pipeline)
+        found = _parsed(lines, self, share, 1, 0, 0)
+        return tf.data.Dataset.zip(found, rows.rebatch(share.per_replica)).map(
+            lambda batch, row: {
+                **batch,
+                "row": row,
+                "example_weight": tf.cast(row >= 0, tf.float32),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ByLength(Source):
+    """Examples in memory, in batches of like length, padded no more than they need.
+
+    In training the examples of some batches are sorted, cut, and the batches shuffled.
+    So a batch size other than before goes on from about the same place.
+
+    Attributes:
+        lengths: int [n], tokens of each example.
+        make: takes numbers of examples, int [B], and a length T; returns
+            {name: int32 or float32 [B, ...]}.
+        longest: length of no example is above it.
+        multiple: batches are padded to a multiple of it, `longest` at most; 0 pads all
+            to `longest`.
+    """
+
+    lengths: np.ndarray
+    make: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
+    longest: int
+    multiple: int = 8
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def training(self, share, *, seed, start=0):
+        """See `Source`."""
+        size = share.batch_size
+
+        def batches():
+            sorted_together = max(1, min(_BATCHES_TO_SORT, len(self) // size))
+            number, skipped = divmod(start // size, sorted_together)
+            while True:
+                rows = self._shuffled(number * sorted_together * size, seed, size)
+                yield from rows.reshape(sorted_together, size)[skipped:]
+                number, skipped = number + 1, 0
+
+        return self._dataset(batches, share, lambda rows, batch: batch)
+
+    def evaluation(self, share, *, max_batches=None):
+        """See `Source`; in every 8,192 examples or so the shortest come first.
+
+        `in_order` undoes it.
+        """
+        size = share.batch_size
+        count = len(self)
+        if max_batches is not None:
+            count = min(count, max_batches * size)
+
+        def batches():
+            together = max(1, _EXAMPLES_TO_SORT // size) * size
+            for first in range(0, count, together):
+                rows = np.arange(first, min(first + together, count))
+                rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+                fillers = np.full(-len(rows) % size, -1)
+                yield from np.concatenate([fillers, rows]).reshape(-1, size)
+
+        return self._dataset(
+            batches,
+            share,
+            lambda rows, batch: {
+                **batch,
+                "row": rows.astype(np.int32),
+                "example_weight": (rows >= 0).astype(np.float32),
+            },
+        )
+
+    def _shuffled(self, first: int, seed: int, batch_size: int) -> np.ndarray:
+        """Returns the examples of the batches that are sorted together."""
+        count = max(1, min(_BATCHES_TO_SORT, len(self) // batch_size)) * batch_size
+        epochs, places = np.divmod(np.arange(first, first + count), len(self))
+        rows = np.concatenate(
+            [
+                np.random.default_rng([seed, epoch]).permutation(len(self))[
+                    places[epochs == epoch]
+                ]
+                for epoch in np.unique(epochs)
+            ]
+        )
+        # Epochs apart: else the two copies of an example would be neighbours.
+        rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, batch_size)
+        return np.random.default_rng([seed, first, 1]).permutation(rows)
+
+    def _padded(self, longest: int) -> int:
+        if not self.multiple:
+            return self.longest
+        return min(-(-longest // self.multiple) * self.multiple, self.longest)
+
+    def _dataset(self, batches, share, finish) -> "tf.data.Dataset":
+        import tensorflow as tf
+
+        def pieces():
+            for rows in batches():
+                length = self._padded(int(self.lengths[rows[rows >= 0]].max()))
+                own = rows[share.pipeline * share.rows :][: share.rows]
+                for piece in own.reshape(-1, share.per_replica):
+                    # The last one is never a filler.
+                    examples = np.where(piece >= 0, piece, rows[-1])
+                    yield finish(piece, self.make(examples, length))
+
+        def spec(value, longer):
+            sizes = zip(value.shape[1:], longer.shape[1:], strict=True)
+            shape = [size if size == other else None for size, other in sizes]
+            return tf.TensorSpec([share.per_replica, *shape], value.dtype)
+
+        one = np.zeros(1, np.int64)
+        longer = self.longest + 1 if self.multiple else self.longest
+        ends = (finish(one, self.make(one, n)) for n in (self.longest, longer))
+        return tf.data.Dataset.from_generator(
+            pieces, output_signature=tf.nest.map_structure(spec, *ends)
+        ).prefetch(tf.data.AUTOTUNE)
+
+
+def in_order(
+    found: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """Puts what was found of a source's examples in the examples' order.
+
+    Args:
+        found: batch by batch, the numbers of its rows, -1 for fillers, and
+            {name: [B, ...]}. What cannot be passed on yet is kept in memory.
+
+    Yields:
+        {name: [...]} of one example after the other.
+    """
+    waiting: dict[int, Mapping[str, np.ndarray]] = {}
+    following = 0
+    for rows, values in found:
+        for i in np.flatnonzero(rows >= 0):
+            waiting[int(rows[i])] = {name: value[i] for name, value in values.items()}
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,83 +302,19 @@ class Share:
         """Rows of this pipeline in each batch."""
         return self.batch_size // self.pipelines
 
-
-def training(
-    source: Source, share: Share, *, seed: int, start: int = 0
-) -> "tf.data.Dataset":
-    """Reads examples over and over, in another order each time.
-
-    Args:
-        source: the examples.
-        share: which rows of each batch are wanted.
-        seed: decides the order, and what `source.prepare` draws.
-        start: examples that were seen before, by all pipelines.
-
-    Returns:
-        An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
-    """
-    together = _batches_together(source, share)
-    step = start // share.batch_size
-    # Prepared together are always the same batches, so begin where these begin.
-    begin = start - step % together * share.batch_size
-    epoch, skipped = divmod(begin, len(source))
-    lines = _epochs(source, seed, epoch).skip(skipped)
-    lines = lines.batch(share.batch_size // share.pipelines, drop_remainder=True)
-    lines = lines.shard(share.pipelines, share.pipeline)
-    done = step % together * share.rows // _per_replica(share)
-    found = _parsed(lines, source, share, together, seed, step // together)
-    return found.skip(done) if done else found
+    @property
+    def per_replica(self) -> int:
+        """Rows of one replica in each batch."""
+        return self.replica_batch_size or self.rows
 
 
-def evaluation(
-    source: Source, share: Share, *, max_batches: int | None = None
-) -> "tf.data.Dataset":
-    """Reads the examples once, in order.
-
-    The last batch is filled up with examples of no weight: the feature
-    `example_weight`, float32 [replica_batch_size], is 1 for a true one and 0 for these.
-
-    Args:
-        source: the examples.
-        share: which rows of each batch are wanted.
-        max_batches: where to stop; None reads everything.
-
-    Returns:
-        A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
-    """
-    import tensorflow as tf
-
-    lines = _read(tf.constant(source.files), source)
-    count = len(source)
-    if max_batches is not None:
-        count = min(count, max_batches * share.batch_size)
-        lines = lines.take(count)
-    fillers = -count % share.batch_size
-    lines = lines.concatenate(lines.take(1).repeat(fillers))
-    lines = lines.batch(share.rows, drop_remainder=True)
-    lines = lines.shard(share.pipelines, share.pipeline)
-    weights = tf.data.Dataset.range(count + fillers).map(
-        lambda number: tf.cast(number < count, tf.float32)
-    )
-    weights = weights.batch(share.rows).shard(share.pipelines, share.pipeline)
-    weights = weights.rebatch(_per_replica(share))
-    found = _parsed(lines, source, share, 1, 0, 0)
-    return tf.data.Dataset.zip(found, weights).map(
-        lambda batch, weight: {**batch, "example_weight": weight}
-    )
-
-
-def _per_replica(share: Share) -> int:
-    return share.replica_batch_size or share.rows
-
-
-def _batches_together(source: Source, share: Share) -> int:
+def _batches_together(source: Records, share: Share) -> int:
     if source.prepare is None:
         return 1
     return -(-_ROWS_TO_PREPARE // share.rows)
 
 
-def _epochs(source: Source, seed: int, first: int) -> "tf.data.Dataset":
+def _epochs(source: Records, seed: int, first: int) -> "tf.data.Dataset":
     """Returns the serialised examples of all epochs from one on, one after another."""
     import tensorflow as tf
 
@@ -174,7 +332,7 @@ def _epochs(source: Source, seed: int, first: int) -> "tf.data.Dataset":
     return tf.data.Dataset.counter(first).flat_map(epoch)
 
 
-def _read(files: "tf.Tensor", source: Source) -> "tf.data.Dataset":
+def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
     import tensorflow as tf
 
     compression = records.compression(source.files)
@@ -188,7 +346,7 @@ def _read(files: "tf.Tensor", source: Source) -> "tf.data.Dataset":
 
 def _parsed(
     lines: "tf.data.Dataset",
-    source: Source,
+    source: Records,
     share: Share,
     together: int,
     seed: int,
@@ -198,7 +356,7 @@ def _parsed(
     import tensorflow as tf
 
     parse = records.parser(source.spec)
-    per_replica = _per_replica(share)
+    per_replica = share.per_replica
 
     def work(number, serialised):
         batch: Batch = parse(tf.reshape(serialised, [-1]))

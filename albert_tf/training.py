@@ -293,17 +293,12 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         def read(context):
             if training:
                 share = batches.Share.of(context, config.train_batch_size)
-                return batches.training(
-                    self._task.training,
-                    share,
-                    seed=config.seed,
-                    start=self.examples_seen,
+                return self._task.training.training(
+                    share, seed=config.seed, start=self.examples_seen
                 )
             share = batches.Share.of(context, config.eval_batch_size)
-            return batches.evaluation(
-                self._task.evaluation,
-                share,
-                max_batches=config.max_eval_steps or None,
+            return self._task.evaluation.evaluation(
+                share, max_batches=config.max_eval_steps or None
             )
 
         return self._strategy.distribute_datasets_from_function(read)

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import batches, flags, graph_masking, heads, records, weights
-from albert_tf.batches import Source
+from albert_tf.batches import Records
 from albert_tf.config import PUBLISHED, AlbertConfig
 from albert_tf.corpus import files, manifest
 from albert_tf.errors import InputError
@@ -175,7 +175,7 @@ class Pretraining(base.Task):
         source = self._data.source
         count = min(len(source), _EXAMPLES_TO_COUNT)
         share = batches.Share(min(count, 1000))
-        read = batches.training(source, share, seed=0)
+        read = source.training(share, seed=0)
         for batch in read.take(count // share.batch_size):
             used = batch["masked_lm_weights"].numpy() > 0
             counts += np.bincount(
@@ -268,7 +268,7 @@ class _Records:
             spec = masking.spec
         else:
             spec, masking = _spec(features), None
-        self.source = Source(
+        self.source = Records(
             files=self._paths,
             sizes=tuple(_size(path, known) for path, known in descriptions.items()),
             spec=spec,
@@ -317,7 +317,7 @@ class _Records:
     def _check_ids(self, config) -> None:
         """Looks for pieces that the model does not have, in some of the records."""
         share = batches.Share(min(len(self.source), 1000))
-        for batch in batches.evaluation(self.source, share, max_batches=1):
+        for batch in self.source.evaluation(share, max_batches=1):
             highest = int(ops.max(batch["input_ids"]))
             if highest >= config.vocab_size:
                 raise InputError(
