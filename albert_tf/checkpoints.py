@@ -154,6 +154,14 @@ class Checkpoints:
         except (OSError, ValueError):
             return {}
 
+    def restore_best(self) -> bool:
+        """Sets the model's weights alone to the best checkpoint's, if there is one."""
+        prefix = self._folder / _BEST
+        if not prefix.with_name(f"{_BEST}.index").exists():
+            return False
+        weights.load(self._model, prefix)
+        return True
+
     def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:
         """Copies a checkpoint to `model.ckpt-best`, and notes its figures beside it."""
         for suffix in _SUFFIXES:

@@ -165,6 +165,22 @@ def classification_loss(logits, labels):
     return ops.mean(each), each
 
 
+def multi_label_loss(logits, labels):
+    """Mean cross-entropy of K independent yes-or-no decisions, added up per example.
+
+    Args:
+        logits: float32 [B, K].
+        labels: int [B, K] of 0 and 1.
+
+    Returns:
+        Two float32 tensors: the loss [] and each example's [B].
+    """
+    labels = ops.cast(labels, "float32")
+    # log(1 + exp(x)) - y x, without overflow.
+    each = ops.sum(ops.softplus(logits) - labels * logits, axis=-1)
+    return ops.mean(each), each
+
+
 def regression_loss(logits, targets):
     """Mean squared error.
 

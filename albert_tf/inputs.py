@@ -103,6 +103,21 @@ def encode(
     )
 
 
+def concatenate(parts: Sequence[Inputs]) -> Inputs:
+    """Returns the inputs of several one after the other; there is at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    begins = np.cumsum([0, *(part.bounds[-1] for part in parts[:-1])])
+    bounds = [part.bounds[1:] + b for part, b in zip(parts, begins, strict=True)]
+    return Inputs(
+        ids=np.concatenate([part.ids for part in parts]),
+        bounds=np.concatenate([[0], *bounds]),
+        first_lengths=np.concatenate([part.first_lengths for part in parts]),
+        truncated=sum(part.truncated for part in parts),
+        truncated_pieces=sum(part.truncated_pieces for part in parts),
+    )
+
+
 def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
     """Returns how many pieces of two texts stay, of `room` in all.
 

@@ -189,6 +189,8 @@ def _blocks(config: AlbertConfig, policy) -> list[Block]:
 class _ModelWithHead(_ConfiguredModel):
     """An encoder with something on top, by default one `head`."""
 
+    head_reads_pooler = True
+
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.encoder = AlbertEncoder(config, dtype=self.dtype_policy, name="encoder")
@@ -318,6 +320,8 @@ class AlbertSpanLabeler(_ModelWithHead):
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
+    head_reads_pooler = False
+
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.head = heads.SpanHead(config, dtype=self.dtype_policy, name="head")
@@ -339,6 +343,8 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
         end_n_top: candidate ends for each of them.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
+
+    head_reads_pooler = False
 
     def __init__(
         self, config: AlbertConfig, start_n_top: int = 5, end_n_top: int = 5, **kwargs

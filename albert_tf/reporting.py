@@ -1,7 +1,6 @@
 """What a run tells: a table at the start, lines on the way, files, and warnings."""
 
 import json
-import math
 import os
 import resource
 import sys
@@ -16,9 +15,6 @@ from albert_tf import curves
 from albert_tf.errors import InputError
 
 _GIB = 1 << 30
-# Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
-_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
-_FAR_FROM_PAPER = 10
 # Steps after the warm-up until a flat loss is worth a word.
 _PATIENCE = 100
 _SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
@@ -77,30 +73,29 @@ class Reporter:
         """Writes the table at the start, and hints about the settings."""
         config, task = self._config, self._task
         replicas = strategy.num_replicas_in_sync
-        left = max(config.num_train_steps - step, 0)
-        tokens = config.train_batch_size * task.tokens_per_example
-        rows = config.train_batch_size // replicas // config.gradient_accumulation_steps
-        memory = expected_memory(
-            model, rows * task.tokens_per_example, task.tokens_per_example
-        )
         device = strategy.extended.worker_devices[0].split("/")[-1]
-        for name, value in (
-            ("parameters", f"{model.count_params():,}, each variable once"),
-            ("devices", f"{replicas} x {device.removeprefix('device:')}"),
-            ("precision", config.precision),
-            (
-                "a step",
-                f"{config.train_batch_size:,} x {task.tokens_per_example} tokens; on "
-                f"each device {config.gradient_accumulation_steps} x {rows}",
-            ),
-            (
-                "to come",
-                f"{left:,} steps, {left * tokens:,} tokens, "
-                f"{left * config.train_batch_size / len(task.training):,.2f} times the "
+        lines = {
+            "parameters": f"{model.count_params():,}, each variable once",
+            "devices": f"{replicas} x {device.removeprefix('device:')}",
+            "precision": config.precision,
+        }
+        if config.do_train:
+            left = max(config.num_train_steps - step, 0)
+            examples, tokens = config.train_batch_size, task.tokens_per_example
+            pieces = config.gradient_accumulation_steps
+            rows = examples // replicas // pieces
+            memory = expected_memory(
+                model, rows * tokens, task.sequence_length, task.outputs_per_token
+            )
+            lines |= {
+                "a step": f"{examples:,} x {tokens} tokens; on each device {pieces} x "
+                f"{rows}",
+                "to come": f"{left:,} steps, {left * examples * tokens:,} tokens, "
+                f"{left * examples / len(task.training):,.2f} times the "
                 f"{len(task.training):,} examples",
-            ),
-            ("memory", f"about {memory / _GIB:.1f} GiB on each device"),
-        ):
+                "memory": f"about {memory / _GIB:.1f} GiB on each device",
+            }
+        for name, value in lines.items():
             self.say(f"  {name:11}{value}")
         if config.do_train and config.num_warmup_steps >= config.num_train_steps:
             self.say(
@@ -108,15 +103,8 @@ class Reporter:
                 f"--num_train_steps={config.num_train_steps}: the learning rate never "
                 f"gets to {config.learning_rate:g}"
             )
-        usual = _PAPER_RATE * math.sqrt(config.train_batch_size / _PAPER_BATCH)
-        ratio = config.learning_rate / usual
-        if not 1 / _FAR_FROM_PAPER <= ratio <= _FAR_FROM_PAPER:
-            self.say(
-                f"Hint: --learning_rate={config.learning_rate:g} is {ratio:.2g} times "
-                f"{usual:.2g}, which the paper's rate (0.00176 at 4,096 examples, "
-                f"Lamb) comes to at {config.train_batch_size} by the square root of "
-                f"the batch; models smaller than base take more"
-            )
+        for hint in task.hints(config.learning_rate, config.train_batch_size):
+            self.say(f"Hint: {hint}")
 
     def trained(self, step: int, figures: Mapping[str, float]) -> None:
         """Writes a line about the steps since the last one."""
@@ -130,7 +118,7 @@ class Reporter:
         left = (total - step) * seconds / done if done else None
         self._record("train", step, figures)
         self.say(
-            f"step {step:,}/{total:,}  {_losses(figures)}  "
+            f"step {step:,}/{total:,}  {self._shown(figures)}  "
             f"lr {figures['learning_rate']:.2e}  grad {figures['gradient_norm']:.2f}  "
             f"{figures['sequences_per_second']:.1f} seq/s  "
             f"{figures['tokens_per_second']:,.0f} tok/s  "
@@ -153,7 +141,9 @@ class Reporter:
         """Writes a line about an evaluation, and its block in `eval_results.txt`."""
         self._record("eval", step, figures)
         mark = f"  best {self._task.key_metric} so far" if best else ""
-        self.say(f"eval at step {step:,}  {_losses(figures)}{mark}")
+        self.say(f"eval at step {step:,}  {self._shown(figures)}{mark}")
+        if complaint := self._task.complaint(figures):
+            self.say(f"Warning: {complaint}")
         if self._enabled:
             lines = {**figures, "global_step": step}
             with (self.folder / "eval_results.txt").open("a") as file:
@@ -166,6 +156,18 @@ class Reporter:
             picture = self.folder / "training_curves.png"
             curves.draw(self.folder / "metrics.jsonl", picture)
             self.say(f"Curves: {picture}")
+
+    def _shown(self, figures: Mapping[str, float]) -> str:
+        """Joins losses and accuracies, under names that leave the line readable."""
+        parts = []
+        for name, value in figures.items():
+            if name == "eval_loss":  # the loss again, by its released name
+                continue
+            if name.endswith(("loss", "accuracy")) or name in self._task.shown:
+                for long, short in _SHORT.items():
+                    name = name.replace(long, short)
+                parts.append(f"{name} {value:.4f}")
+        return "  ".join(parts)
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float]) -> None:
         if not self._enabled:
@@ -190,13 +192,16 @@ class Reporter:
                 )
 
 
-def expected_memory(model: keras.Model, tokens: int, length: int) -> float:
+def expected_memory(
+    model: keras.Model, tokens: int, length: int, outputs_per_token: float = 0.0
+) -> float:
     """Estimates the bytes that training takes on a device.
 
     Args:
         model: the model.
         tokens: tokens that go through it at once.
-        length: tokens of an example.
+        length: tokens of a sequence.
+        outputs_per_token: numbers that the heads hold for each.
     """
     config = model.config
     state = 16 * model.count_params()  # weights, gradients, two slots, in float32
@@ -212,19 +217,7 @@ def expected_memory(model: keras.Model, tokens: int, length: int) -> float:
         kept = layers * config.hidden_size + block
     else:
         kept = layers * block
-    logits = 0.15 * 3 * config.vocab_size * 4
-    return state + tokens * (kept * width + logits)
-
-
-def _losses(figures: Mapping[str, float]) -> str:
-    """Joins losses and accuracies, under names that leave the line readable."""
-    parts = []
-    for name, value in figures.items():
-        if name.endswith(("loss", "accuracy")):
-            for long, short in _SHORT.items():
-                name = name.replace(long, short)
-            parts.append(f"{name} {value:.4f}")
-    return "  ".join(parts)
+    return state + tokens * (kept * width + outputs_per_token * 4)
 
 
 def _memory() -> float:

@@ -3,22 +3,22 @@
 import dataclasses
 import logging
 import sys
-import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import keras
 import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import batches, distribution, flags, optimizers
+from albert_tf import distribution, flags, optimizers
 from albert_tf.checkpoints import Checkpoints, steps_made
 from albert_tf.errors import InputError
 from albert_tf.reporting import Reporter
 from albert_tf.tasks.base import Task
+from albert_tf.trainer import Trainer
 
 # orbit prints every loop; `Reporter` says the same, and more, in one line.
 orbit.controller._log = logging.getLogger(__name__).debug
@@ -74,6 +74,9 @@ class TrainingConfig:
         "Compile the forward and backward pass; by default on a GPU, not on a CPU.",
         None,
     )
+    early_stopping: int = flags.field(
+        "Stop after so many evaluations without a better key metric; 0: never.", 0
+    )
     eval_every_steps: int | None = flags.field(
         "Updates between evaluations; by default --save_checkpoints_steps.", None
     )
@@ -91,6 +94,9 @@ class TrainingConfig:
         "Use only operations that give the same bits each time; slower on GPUs.", False
     )
 
+    # Without training, the newest checkpoint of the folder is used, or the best.
+    evaluates_best = False
+
     def __post_init__(self) -> None:
         lowest = {
             "train_batch_size": 1,
@@ -99,6 +105,7 @@ class TrainingConfig:
             "num_warmup_steps": 0,
             "start_warmup_step": 0,
             "gradient_accumulation_steps": 1,
+            "early_stopping": 0,
             "eval_every_steps": 1,
             "max_eval_steps": 0,
             "save_checkpoints_steps": 1,
@@ -129,8 +136,13 @@ class TrainingConfig:
             )
         if self.init_from_group0 and not self.init_checkpoint:
             raise InputError("--init_from_group0: expected --init_checkpoint with it")
-        if not (self.do_train or self.do_eval):
-            raise InputError("--do_train or --do_eval must be given: got neither")
+        work = [
+            name
+            for name in ("do_train", "do_eval", "do_predict")
+            if hasattr(self, name)
+        ]
+        if not any(getattr(self, name) for name in work):
+            raise InputError(f"--{' or --'.join(work)} must be given: got none of them")
 
     @property
     def steps_between_evaluations(self) -> int:
@@ -138,17 +150,43 @@ class TrainingConfig:
         return self.eval_every_steps or self.save_checkpoints_steps
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a run ends with.
+
+    Attributes:
+        figures: of the last evaluation; of the last steps if there was none.
+        trainer: with the last weights.
+        checkpoints: of the run's folder.
+        strategy: the devices.
+    """
+
+    figures: Mapping[str, float]
+    trainer: Trainer
+    checkpoints: Checkpoints
+    strategy: tf.distribute.Strategy
+
+    @property
+    def best(self) -> Mapping[str, float]:
+        """The step and the figures of the best checkpoint; empty if there is none."""
+        return self.checkpoints.best
+
+    def use_best(self) -> None:
+        """Puts the best checkpoint's weights in place, if there is one."""
+        _wait_for_all(self.strategy)
+        self.checkpoints.restore_best()
+
+
 def prepare(
     config: TrainingConfig, devices: distribution.DistributionConfig
 ) -> tf.distribute.Strategy:
-    """Finds the devices, sets precision, seed and determinism: once, before all else.
+    """Finds the devices, sets precision and determinism: once, before all else.
 
     Raises:
         InputError: see `distribution.create`.
     """
     tf.get_logger().setLevel(logging.WARNING)  # else every collective is told
     strategy = distribution.create(devices)
-    keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(_POLICIES[config.precision])
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -160,7 +198,7 @@ def run(
     config: TrainingConfig,
     strategy: tf.distribute.Strategy,
     log: IO[str] = sys.stderr,
-) -> dict[str, float]:
+) -> Outcome:
     """Trains and evaluates, going on from the newest checkpoint of the folder.
 
     Args:
@@ -169,14 +207,14 @@ def run(
         strategy: on which devices, see `prepare`.
         log: where progress goes.
 
-    Returns:
-        The figures of the last evaluation; of the last steps if there was none.
-
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints, or
             the loss or a gradient became infinite or not a number.
     """
+    keras.utils.set_random_seed(config.seed)
     _check_batches(task, config, strategy)
+    if config.do_train and task.training is None:
+        raise InputError("--do_train: the task has no examples to train on")
     if config.eval_every_steps and task.evaluation is None:
         raise InputError(
             f"--eval_every_steps={config.eval_every_steps}: nothing to evaluate on; "
@@ -200,286 +238,8 @@ def run(
     _spread_seeds(strategy, model)
     trainer = Trainer(task, config, strategy, model, optimizer, examples_seen)
     reporter.started(model, strategy, steps_made(optimizer))
-    return _Run(config, strategy, trainer, checkpoints, reporter).run()
-
-
-class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
-    """Steps of training and evaluation.
-
-    Args:
-        task: what to do.
-        config: how.
-        strategy: on which devices.
-        model: made under the strategy.
-        optimizer: built for the model, under the strategy.
-        examples_seen: where to go on in the data.
-
-    Attributes:
-        examples_seen: the examples trained on so far.
-    """
-
-    def __init__(self, task, config, strategy, model, optimizer, examples_seen=0):
-        self.model = model
-        self.optimizer = optimizer
-        self.examples_seen = examples_seen
-        self._task = task
-        self._config = config
-        self._strategy = strategy
-        self._iterator: Any = None
-        self._losses: list[str] = []
-        self._names: list[str] = []
-        self._window = _Window()
-        self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        compiled = config.xla
-        if compiled is None:
-            compiled = bool(tf.config.list_logical_devices("GPU"))
-        # The optimizer's part cannot be compiled under several replicas.
-        self._gradients = (
-            tf.function(self._piece, jit_compile=True) if compiled else self._piece
-        )
-
-    def train(self, num_steps: tf.Tensor) -> dict[str, float]:
-        """Makes some updates.
-
-        Args:
-            num_steps: how many.
-
-        Returns:
-            The means of losses and metrics since `forget` was called, the rate of the
-            last step, and the speed.
-
-        Raises:
-            InputError: a loss or a gradient is infinite or not a number.
-        """
-        if self._iterator is None:
-            self._iterator = iter(self._batches(training=True))
-        count = int(num_steps)
-        begin = time.perf_counter()
-        if isinstance(self._strategy, tf.distribute.TPUStrategy):
-            results, waited = [self._loop(self._iterator, num_steps)], 0.0
-        else:
-            results, waited = self._steps(count)
-        sums = np.stack([result["sums"].numpy() for result in results])
-        self._check_finite(sums[:, 0], results)
-        self.examples_seen += count * self._config.train_batch_size
-        self._window.add(count, sums, time.perf_counter() - begin, waited)
-        return self._figures(results[-1])
-
-    def forget(self) -> None:
-        """Begins a new window of steps to take means over."""
-        self._window = _Window()
-
-    def evaluate(self, num_steps: tf.Tensor) -> dict[str, float]:
-        """Goes through the examples for evaluation.
-
-        Args:
-            num_steps: not used: the configuration says how many batches.
-
-        Returns:
-            The means of losses and metrics.
-        """
-        each = [self._evaluate_step(b) for b in self._batches(training=False)]
-        means = self._means(
-            np.sum([sums.numpy() for sums in each], axis=0, dtype=float)
-        )
-        return self._task.figures({"loss": self._total(means), **means})
-
-    def _total(self, means):
-        return sum(means[name] for name in self._losses)
-
-    def _batches(self, training: bool) -> tf.distribute.DistributedDataset:
-        config = self._config
-
-        def read(context):
-            if training:
-                share = batches.Share.of(context, config.train_batch_size)
-                return self._task.training.training(
-                    share, seed=config.seed, start=self.examples_seen
-                )
-            share = batches.Share.of(context, config.eval_batch_size)
-            return self._task.evaluation.evaluation(
-                share, max_batches=config.max_eval_steps or None
-            )
-
-        return self._strategy.distribute_datasets_from_function(read)
-
-    def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
-        """Makes updates, each called from here; returns the seconds of waiting, too."""
-        results, waited = [], 0.0
-        for _ in range(count):
-            begin = time.perf_counter()
-            batch = next(self._iterator)
-            waited += time.perf_counter() - begin
-            results.append(self._step(batch))
-        return results, waited
-
-    @tf.function
-    def _step(self, batch):
-        found = self._strategy.run(self._replica_step, args=(batch,))
-        return tf.nest.map_structure(self._first, found)
-
-    @tf.function
-    def _loop(self, iterator, num_steps):
-        """Makes updates without coming back in between; adds up their sums."""
-        result = self._step(next(iterator))
-        for _ in tf.range(num_steps - 1):
-            last = self._step(next(iterator))
-            result = {**last, "sums": result["sums"] + last["sums"]}
-        return result
-
-    @tf.function
-    def _evaluate_step(self, batch):
-        return self._first(self._strategy.run(self._replica_evaluation, args=(batch,)))
-
-    def _first(self, value):
-        return self._strategy.experimental_local_results(value)[0]
-
-    def _replica_step(self, batch):
-        """Makes an update on one replica's part of a batch.
-
-        The weights of the losses are added up over all replicas first, so that each
-        replica's gradient is its part of the whole batch's.
-        """
-        replicas = tf.distribute.get_replica_context()
-        weights = self._task.weights(batch)
-        weights = replicas.all_reduce(tf.distribute.ReduceOp.SUM, weights)
-        norms = tf.stack([tf.norm(v.value) for v in self.model.trainable_variables])
-        rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-        sums, gradients = self._accumulated(batch, weights)
-        if self._scales_loss:
-            # What is infinite on one device has to be seen on all of them.
-            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self.optimizer.apply(gradients, self.model.trainable_variables)
-        return {
-            "sums": replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums),
-            "gradient_norms": self._gradient_norms(gradients),
-            "weight_norms": norms,
-            "learning_rate": rate,
-        }
-
-    def _gradient_norms(self, gradients):
-        if self._scales_loss:
-            norms = tf.stack([tf.norm(gradient) for gradient in gradients])
-            return norms / self.optimizer.dynamic_scale
-        return self.optimizer.gradient_norms
-
-    def _accumulated(self, batch, weights):
-        """Returns the sums and gradients of a batch, one piece after the other."""
-        count = self._config.gradient_accumulation_steps
-        if count == 1:
-            return self._gradients(batch, weights)
-        pieces = {
-            name: tf.reshape(value, [count, -1, *value.shape[1:]])
-            for name, value in batch.items()
-        }
-
-        def piece(i):
-            return {name: value[i] for name, value in pieces.items()}
-
-        def add(i, sums, gradients):
-            more, others = self._gradients(piece(i), weights)
-            added = [a + b for a, b in zip(gradients, others, strict=True)]
-            return i + 1, sums + more, added
-
-        sums, gradients = self._gradients(piece(0), weights)
-        _, sums, gradients = tf.while_loop(
-            lambda i, *_: i < count, add, (1, sums, gradients), parallel_iterations=1
-        )
-        return sums, gradients
-
-    def _piece(self, batch, weights):
-        """Returns the sums, float32 [1 + 2 n], and gradients of a piece of a batch."""
-        with tf.GradientTape() as tape:
-            outputs = self.model(batch, training=True)
-            losses = self._task.sums(outputs, batch)
-            loss = self._task.loss(losses, weights)
-            scaled = loss
-            if self._scales_loss:
-                scaled = self.optimizer.scale_loss(loss)
-        variables = [variable.value for variable in self.model.trainable_variables]
-        gradients = tape.gradient(
-            scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        return self._packed(loss, losses, outputs, batch), gradients
-
-    def _replica_evaluation(self, batch):
-        outputs = self.model(batch, training=False)
-        losses = self._task.sums(outputs, batch)
-        sums = self._packed(tf.constant(0.0), losses, outputs, batch)
-        replicas = tf.distribute.get_replica_context()
-        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-
-    def _packed(self, loss, losses, outputs, batch):
-        """Packs the loss, and the sum and weight of every figure, into one tensor."""
-        weights = self._task.weights(batch)
-        pairs = {name: (losses[name], weights[name]) for name in losses}
-        pairs |= self._task.metrics(outputs, batch)
-        self._losses, self._names = list(losses), list(pairs)
-        return tf.stack([loss, *(value for pair in pairs.values() for value in pair)])
-
-    def _means(self, sums: np.ndarray) -> dict[str, float]:
-        """Undoes `_packed`: each figure's sum over its weight."""
-        return {
-            name: float(sums[1 + 2 * i] / max(sums[2 + 2 * i], 1e-12))
-            for i, name in enumerate(self._names)
-        }
-
-    def _figures(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
-        window = self._window
-        means = {"loss": float(window.sums[0]) / window.steps}
-        means |= self._means(window.sums)
-        examples = window.steps * self._config.train_batch_size
-        return {
-            **self._task.figures(means),
-            "learning_rate": float(last["learning_rate"]),
-            "gradient_norm": float(tf.norm(last["gradient_norms"])),
-            "sequences_per_second": examples / window.seconds,
-            "tokens_per_second": examples
-            * self._task.tokens_per_example
-            / window.seconds,
-            "waiting_share": window.waited / window.seconds,
-        }
-
-    def _check_finite(self, losses: np.ndarray, results) -> None:
-        """Refuses steps that have spoiled the weights, before anyone saves these."""
-        norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
-        if self._scales_loss:
-            norms[:] = 0  # such a gradient was not applied, and the scale is lower now
-        bad = np.flatnonzero(~np.isfinite(losses) | ~np.isfinite(norms))
-        if not bad.size:
-            return
-        first = int(bad[0])
-        step = steps_made(self.optimizer) - len(losses) + first + 1
-        result = results[first]
-        gradients = _group_norms(self.model, result["gradient_norms"].numpy())
-        before = _group_norms(self.model, result["weight_norms"].numpy())
-        groups = "; ".join(
-            f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
-            for name in before
-        )
-        raise InputError(
-            f"step {step}: the loss is {losses[first]}, the norm of the gradient "
-            f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
-            f"{float(result['learning_rate']):.3g} (norms of {groups}). No checkpoint "
-            f"was written since. Try a lower --learning_rate, more "
-            f"--num_warmup_steps, or --precision=float32"
-        )
-
-
-@dataclasses.dataclass
-class _Window:
-    """What was added up over some steps."""
-
-    steps: int = 0
-    sums: Any = 0.0
-    seconds: float = 0.0
-    waited: float = 0.0
-
-    def add(self, steps: int, sums: np.ndarray, seconds: float, waited: float) -> None:
-        self.steps += steps
-        self.sums = self.sums + sums.sum(axis=0, dtype=np.float64)
-        self.seconds += seconds
-        self.waited += waited
+    figures = _Run(config, strategy, trainer, checkpoints, reporter).run()
+    return Outcome(figures, trainer, checkpoints, strategy)
 
 
 class _Run:
@@ -509,13 +269,13 @@ class _Run:
     def run(self) -> dict[str, float]:
         """Trains, if asked, and evaluates, if asked."""
         config, figures = self._config, {}
-        evaluates = self._trainer._task.evaluation is not None
+        evaluates = self._trainer.task.evaluation is not None
         if config.do_train:
             if evaluates and self._reporter.lacks_evaluation(
                 self._step, config.steps_between_evaluations
             ):
                 figures = self._evaluate()  # the run was stopped just before it
-            while self._step < config.num_train_steps:
+            while self._step < config.num_train_steps and not self._stale():
                 self._controller.train(self._next_stop(evaluates))
                 if evaluates:
                     figures = self._evaluate()
@@ -523,6 +283,19 @@ class _Run:
         if evaluates and not figures:
             figures = self._evaluate()
         return figures or self._reporter.last
+
+    def _stale(self) -> bool:
+        """Whether the best evaluation is long enough ago to stop."""
+        config, best = self._config, self._checkpoints.best
+        wanted = config.early_stopping * config.steps_between_evaluations
+        if not wanted or not best or self._step - best["step"] < wanted:
+            return False
+        self._reporter.say(
+            f"Stopped at step {self._step:,}: no better "
+            f"{self._trainer.task.key_metric} than at step {best['step']:,} in "
+            f"{config.early_stopping} evaluations"
+        )
+        return True
 
     @property
     def _step(self) -> int:
@@ -564,7 +337,7 @@ class _Run:
 
     def _evaluate(self) -> dict[str, float]:
         figures = self._controller.evaluate()
-        key = self._trainer._task.key_metric
+        key = self._trainer.task.key_metric
         best = self._checkpoints.best.get(key, -np.inf)
         better = self._config.do_train and figures[key] > best
         self._reporter.evaluated(self._step, figures, better)
@@ -575,6 +348,9 @@ class _Run:
 
 def _start(task, config, strategy, model, checkpoints, reporter) -> int:
     """Restores or starts the model; returns the examples seen. Says which it did."""
+    if config.evaluates_best and not config.do_train and checkpoints.restore_best():
+        reporter.say(f"Using the best checkpoint of {config.output_dir}")
+        return 0
     newest = checkpoints.newest()
     if newest is not None:
         examples_seen = checkpoints.restore(newest, config.train_batch_size)
@@ -586,7 +362,12 @@ def _start(task, config, strategy, model, checkpoints, reporter) -> int:
             reporter.say(f"--init_checkpoint={config.init_checkpoint} is not used")
         return examples_seen
     if config.init_checkpoint:
-        done = task.load(model, config.init_checkpoint, config.init_from_group0)
+        done = task.load(
+            model,
+            config.init_checkpoint,
+            init_from_group0=config.init_from_group0,
+            complete=not config.do_train,
+        )
         reporter.say(
             f"Starting from {config.init_checkpoint}: {done}; optimizer and step at 0"
         )
@@ -622,6 +403,17 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
             f"--output_dir={config.output_dir}: the workers found different "
             f"checkpoints there; expected a folder that all of them share"
         )
+
+
+def _wait_for_all(strategy) -> None:
+    """Lets no worker go on before all are here."""
+    if strategy.num_replicas_in_sync > 1:
+
+        def summed():
+            replicas = tf.distribute.get_replica_context()
+            return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(0.0))
+
+        strategy.run(tf.function(summed))
 
 
 def _spread_seeds(strategy, model) -> None:
@@ -675,12 +467,3 @@ def _check_batches(task, config: TrainingConfig, strategy) -> None:
             f"--eval_batch_size={config.eval_batch_size}: expected a multiple of "
             f"{replicas}, the number of devices"
         )
-
-
-def _group_norms(model: keras.Model, norms: np.ndarray) -> dict[str, float]:
-    """Joins the norms of variables by the part of the model that they belong to."""
-    squares: dict[str, float] = {}
-    for variable, norm in zip(model.trainable_variables, norms, strict=True):
-        group = "/".join(variable.path.split("/")[:2])
-        squares[group] = squares.get(group, 0.0) + float(norm) ** 2
-    return {group: square**0.5 for group, square in squares.items()}

@@ -325,7 +325,7 @@ def test_a_flat_loss_is_worth_a_warning(start):
         ("--learning_rate=nan", "--learning_rate=nan: expected a number above 0"),
         (
             "--nodo_train",
-            "--do_train or --do_eval must be given: got neither",
+            "--do_train or --do_eval must be given: got none of them",
         ),
         (
             "--nodo_train --do_eval",

@@ -1,15 +1,21 @@
 """The contract between a task and the training path, which knows no task."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
+from albert_tf import weights
 from albert_tf.batches import Source
+from albert_tf.errors import InputError
+from albert_tf.tokenization import Tokenizer
 
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
+Predictions = Iterator[Mapping[str, np.ndarray]]
 
 
 class Task(abc.ABC):
@@ -20,24 +26,41 @@ class Task(abc.ABC):
     sums of all pieces over the weights of all pieces give what the whole batch gives.
 
     Attributes:
-        training: the examples to train on.
+        training: the examples to train on; None where there are none.
         evaluation: the examples to evaluate on; None where there are none.
-        tokens_per_example: tokens of an example, padding included.
+        tokens_per_example: most tokens of an example, padding included.
         key_metric: the metric whose highest value marks the best checkpoint.
+        outputs_per_token: numbers that the heads hold for a token while training.
+        shown: figures to show in a line of progress, beside losses and accuracies.
     """
 
-    training: Source
+    training: Source | None
     evaluation: Source | None
     tokens_per_example: int
     key_metric: str
+    outputs_per_token: float = 0.0
+    shown: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
         """Creates the model, in the global dtype policy."""
 
     @abc.abstractmethod
-    def load(self, model: keras.Model, path: str, init_from_group0: bool) -> str:
+    def load(
+        self,
+        model: keras.Model,
+        path: str,
+        *,
+        init_from_group0: bool = False,
+        complete: bool = False,
+    ) -> str:
         """Starts a model from weights of any format; returns what was done, in words.
+
+        Args:
+            model: of `build_model`.
+            path: the weights.
+            init_from_group0: see `weights.load`.
+            complete: the model is not going to be trained, so nothing may be missing.
 
         Raises:
             InputError: the weights cannot be read or do not fit.
@@ -75,7 +98,85 @@ class Task(abc.ABC):
         """Returns the figures to report, from the means of losses and metrics."""
         return dict(means)
 
+    def predictions(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
+        """Returns what is kept of each example that is not trained on, [B, ...].
+
+        The batch has no labels where these are not known. By default nothing is kept.
+        """
+        return {}
+
+    def score(
+        self, predictions: Predictions, figures: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Returns further figures of an evaluation, those that need every example.
+
+        Args:
+            predictions: {name: [...]}, one example of `evaluation` after the other.
+            figures: what `figures` returned; complete when `predictions` has ended.
+        """
+        return {}
+
+    def complaint(self, figures: Mapping[str, float]) -> str | None:
+        """Says why an evaluation shows a failed run; None where it does not."""
+        return None
+
+    def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
+        """Returns what to tell about the settings before the start."""
+        return []
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens that attend to each other, at most."""
+        return self.tokens_per_example
+
     @property
     def chance_losses(self) -> dict[str, float]:
         """Losses that a model which learns is soon below, by name."""
         return {}
+
+
+class FineTuningTask(Task):
+    """A task whose model is a pretrained encoder with a new head.
+
+    Attributes:
+        tokenizer: that makes its inputs.
+    """
+
+    tokenizer: Tokenizer
+
+    @property
+    @abc.abstractmethod
+    def description(self) -> dict[str, Any]:
+        """What `task.json` says of the model, see `model_folder`."""
+
+    def load(self, model, path, *, init_from_group0=False, complete=False):
+        """Loads the encoder, and the head if the file has one that fits.
+
+        The pooler may be missing where the head does not read it.
+        """
+        unread = () if model.head_reads_pooler else ("encoder.pooler",)
+        if complete:
+            report = weights.load(
+                model, path, only=("encoder", "head"), allow_missing=unread
+            )
+            return f"{len(report.loaded)} weights ({report.format})"
+        report = weights.load(
+            model,
+            path,
+            only="encoder",
+            allow_missing=unread,
+            init_from_group0=init_from_group0,
+        )
+        done = f"{len(report.loaded)} weights of the encoder ({report.format})"
+        try:
+            head = weights.load(model, path, only="head", allow_missing="head")
+        except InputError:  # the head of another task
+            return f"{done}; the file's head does not fit: a new one"
+        return f"{done} and the head" if head.loaded else f"{done}; a new head"
+
+
+def example_weights(batch: Batch) -> Any:
+    """Returns 1 for true examples and 0 for those that fill up a batch, float32 [B]."""
+    if "example_weight" in batch:
+        return batch["example_weight"]
+    return ops.ones(ops.shape(batch["input_ids"])[:1], "float32")

@@ -52,7 +52,7 @@ def trainer(files, golden, write_checkpoint, tmp_path):
         )
         task = Pretraining(PretrainingConfig(**files), evaluate=True)
         model = task.build_model()
-        task.load(model, write_checkpoint(golden("pretrain_small")), False)
+        task.load(model, write_checkpoint(golden("pretrain_small")))
         optimizer = training._optimizer(config)
         optimizer.build(model.trainable_variables)
         strategy = tf.distribute.get_strategy()
@@ -238,7 +238,7 @@ def test_warm_start_says_which_heads_are_absent(files, golden, write_checkpoint)
     task = Pretraining(PretrainingConfig(**files))
     model = task.build_model()
     before = keras.ops.convert_to_numpy(model.sentence.output_dense.kernel)
-    said = task.load(model, write_checkpoint(encoder), False)
+    said = task.load(model, write_checkpoint(encoder))
     assert said == "25 weights (tf1); not in the file: masked_lm, sentence"
     after = keras.ops.convert_to_numpy(model.sentence.output_dense.kernel)
     np.testing.assert_array_equal(after, before)
@@ -281,10 +281,10 @@ def test_a_run_of_the_released_code_is_gone_on_with(trainer, data, tmp_path):
 
 def test_steps_in_a_loop_on_the_device_are_the_same_steps(trainer):
     one, other = trainer(optimizer="adamw"), trainer(optimizer="adamw")
-    one._iterator = iter(one._batches(training=True))
+    one._iterator = iter(one._training())
     results, _ = one._steps(3)
     losses = [result["sums"][0].numpy() for result in results]
-    looped = other._loop(iter(other._batches(training=True)), tf.constant(3))
+    looped = other._loop(iter(other._training()), tf.constant(3))
     assert looped["sums"][0].numpy() == pytest.approx(sum(losses), rel=1e-6)
     for a, b in zip(one.model.weights, other.model.weights, strict=True):
         np.testing.assert_allclose(

@@ -1,0 +1,363 @@
+"""What the scripts of all fine-tuning tasks share: flags, model, several seeds."""
+
+import dataclasses
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import tensorflow as tf
+
+from albert_tf import (
+    distribution,
+    flags,
+    model_folder,
+    records,
+    tokenization,
+    training,
+    weights,
+)
+from albert_tf.config import PUBLISHED, AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.tasks.base import FineTuningTask
+from albert_tf.tokenization import Tokenizer
+from albert_tf.training import Outcome, TrainingConfig
+
+# The placeholder that the released notebook gives for a required flag.
+_FROM_HUB = "from_tf_hub"
+# Padding of batches; on a GPU every length is compiled, so there are few.
+_MULTIPLE_ON_CPU, _MULTIPLE_ON_GPU = 8, 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningConfig(TrainingConfig):
+    """How to train, evaluate and predict.
+
+    Raises:
+        InputError: a value is out of range, or two contradict each other.
+    """
+
+    evaluates_best = True
+
+    albert_hub_module_handle: str | None = flags.field(
+        "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
+        "--init_checkpoint.",
+        None,
+    )
+    do_train: bool = flags.field("Train.", False)
+    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
+    train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
+    eval_batch_size: int = flags.field("The same, for evaluation.", 8)
+    predict_batch_size: int = flags.field("The same, for prediction.", 8)
+    optimizer: Literal["lamb", "adamw"] = flags.field(
+        "Optimizer, as released; adamw also for models that lamb has pretrained.",
+        "adamw",
+    )
+    learning_rate: float = flags.field("Peak learning rate.", 5e-5)
+    num_train_steps: int = flags.field("Updates.", 1000, alias="train_step")
+    num_warmup_steps: int = flags.field(
+        "Updates with a rising rate.", 0, alias="warmup_step"
+    )
+    num_train_epochs: float | None = flags.field(
+        "Times that each example is trained on, instead of a number of updates.", None
+    )
+    warmup_proportion: float | None = flags.field(
+        "Share of the updates with a rising rate, instead of their number.", None
+    )
+    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
+    max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
+    log_steps: int = flags.field("Updates between lines of progress.", 50)
+    num_runs: int = flags.field(
+        "Runs that differ in their seeds, --seed and those after it, each in a folder "
+        "of its own; the best one predicts.",
+        1,
+    )
+    pad_to_multiple_of: int | None = flags.field(
+        "Batches are padded to a multiple of so many tokens; 0 pads all of them to "
+        "--max_seq_length. By default 8 on a CPU, 64 on a GPU, 0 on a TPU.",
+        None,
+    )
+    cached_dir: str | None = flags.field(
+        "Where converted examples are kept; by default --output_dir.", None
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (
+            ("predict_batch_size", 1),
+            ("num_runs", 1),
+            ("pad_to_multiple_of", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"--{name}={value}: expected at least {least}")
+        if self.num_train_epochs is not None and not self.num_train_epochs > 0:
+            raise InputError(
+                f"--num_train_epochs={self.num_train_epochs}: expected a number above 0"
+            )
+        if self.warmup_proportion is not None and not 0 <= self.warmup_proportion < 1:
+            raise InputError(
+                f"--warmup_proportion={self.warmup_proportion}: expected a number in "
+                f"[0, 1)"
+            )
+        if self.albert_hub_module_handle and self.init_checkpoint:
+            raise InputError(
+                "--albert_hub_module_handle and --init_checkpoint: give one of them"
+            )
+
+    @property
+    def start(self) -> str | None:
+        """The weights to start from."""
+        return self.albert_hub_module_handle or self.init_checkpoint
+
+    @property
+    def cache(self) -> Path:
+        """Where converted examples are kept."""
+        return Path(self.cached_dir or self.output_dir)
+
+    def multiple(self, strategy: tf.distribute.Strategy) -> int:
+        """Returns what `batches.ByLength` pads to a multiple of."""
+        if self.pad_to_multiple_of is not None:
+            return self.pad_to_multiple_of
+        if isinstance(strategy, tf.distribute.TPUStrategy):
+            return 0
+        on_gpu = bool(tf.config.list_logical_devices("GPU"))
+        return _MULTIPLE_ON_GPU if on_gpu else _MULTIPLE_ON_CPU
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model, and which vocabulary."""
+
+    albert_config_file: str | None = flags.field(
+        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
+        "by default the file beside the weights.",
+        None,
+    )
+    spm_model_file: str | None = flags.field(
+        "SentencePiece vocabulary (.model); by default the one beside the weights.",
+        None,
+    )
+    vocab_file: str | None = flags.field(
+        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
+        None,
+    )
+    do_lower_case: bool | None = flags.field(
+        "Lower-case the text; by default as the model's folder says, or else true.",
+        None,
+    )
+    albert_dropout_prob: float | None = flags.field(
+        "Dropout of hidden states and of attention; by default as the model's file "
+        "says.",
+        None,
+    )
+    classifier_dropout_prob: float | None = flags.field(
+        "Dropout of the new head; by default as the model's file says, or else 0.1.",
+        None,
+        alias="dropout_prob",
+    )
+    recompute: Literal["none", "block"] | None = flags.field(
+        "block keeps only each block's input for the backward pass; by default as the "
+        "model's file says.",
+        None,
+    )
+
+    def model(self, config: FineTuningConfig) -> AlbertConfig:
+        """Returns the configuration: the file's, changed by the flags.
+
+        Raises:
+            InputError: there is none, or it is bad.
+        """
+        found = self._file(config)
+        changes: dict[str, Any] = {
+            "hidden_dropout_prob": self.albert_dropout_prob,
+            "attention_probs_dropout_prob": self.albert_dropout_prob,
+            "classifier_dropout_prob": self.classifier_dropout_prob,
+            "recompute": self.recompute,
+        }
+        return dataclasses.replace(
+            found, **{key: v for key, v in changes.items() if v is not None}
+        )
+
+    def _file(self, config: FineTuningConfig) -> AlbertConfig:
+        name = self.albert_config_file
+        if name:
+            published = name in PUBLISHED and not Path(name).exists()
+            read = AlbertConfig.named if published else AlbertConfig.from_json_file
+            return read(name)
+        found = model_folder.find_config(_folders(config))
+        if found is None and config.start:
+            found = weights.open_source(config.start).config()
+        if found is None:
+            raise InputError(
+                "--albert_config_file: expected where --output_dir has no "
+                "albert_config.json and no --init_checkpoint is given"
+            )
+        return found
+
+    def tokenizer(self, config: FineTuningConfig) -> Tokenizer:
+        """Returns the tokenizer.
+
+        Raises:
+            InputError: there is no vocabulary, or it is bad.
+        """
+        spm = None if self.spm_model_file == _FROM_HUB else self.spm_model_file
+        if spm or self.vocab_file:
+            lower = self.do_lower_case is not False
+            return tokenization.load(spm, self.vocab_file, lower)
+        found = model_folder.find_tokenizer(_folders(config), self.do_lower_case)
+        if found is None:
+            raise InputError(
+                "no vocabulary beside the weights: expected --spm_model_file or "
+                "--vocab_file"
+            )
+        return found
+
+
+def _folders(config: FineTuningConfig) -> list[Path]:
+    """Lists where a model's files may be: a run that goes on has its own."""
+    if not config.start:
+        return [Path(config.output_dir)]
+    start = Path(config.start)
+    return [Path(config.output_dir), start if start.is_dir() else start.parent]
+
+
+def prepare(
+    config: FineTuningConfig, settings: ModelConfig
+) -> tuple[AlbertConfig, Tokenizer]:
+    """Returns the model's configuration and its tokenizer, which fit each other.
+
+    Raises:
+        InputError: one of them is missing or bad, or they do not fit.
+    """
+    model, tokenizer = settings.model(config), settings.tokenizer(config)
+    if tokenizer.vocab_size > model.vocab_size:
+        raise InputError(
+            f"{tokenizer.path}: {tokenizer.vocab_size} pieces, but the model's "
+            f"vocab_size is {model.vocab_size}"
+        )
+    return model, tokenizer
+
+
+def run(
+    task: FineTuningTask,
+    config: FineTuningConfig,
+    strategy: tf.distribute.Strategy,
+    *,
+    examples: int | None = None,
+    log: IO[str] = sys.stderr,
+) -> Outcome:
+    """Trains and evaluates, once or with several seeds; the best weights are in place.
+
+    Args:
+        task: what to do.
+        config: how.
+        strategy: on which devices, see `training.prepare`.
+        examples: in an epoch; by default those of `task.training`.
+        log: where progress goes.
+
+    Returns:
+        The outcome of the best run.
+
+    Raises:
+        InputError: see `training.run`.
+    """
+    config = _with_steps(task, config, examples)
+    if config.start:
+        config = dataclasses.replace(
+            config, init_checkpoint=config.start, albert_hub_module_handle=None
+        )
+    outcomes: list[Outcome] = []
+    for number in range(config.num_runs):
+        one = config
+        if config.num_runs > 1:
+            folder = f"{config.output_dir}/run-{number + 1}"
+            one = dataclasses.replace(
+                config, seed=config.seed + number, output_dir=folder
+            )
+            print(f"Run {number + 1} of {config.num_runs}: {folder}", file=log)
+        if distribution.is_chief(strategy):
+            model_folder.write(Path(one.output_dir), task.tokenizer, task.description)
+        outcomes.append(training.run(task, one, strategy, log))
+    figures = [outcome.best or outcome.figures for outcome in outcomes]
+    key = task.key_metric
+    best = max(range(len(outcomes)), key=lambda n: figures[n].get(key, 0.0))
+    if config.num_runs > 1 and key in figures[best]:
+        summary = summarize(task, figures)
+        print(summary.pop("text"), file=log)
+        _write(Path(config.output_dir) / "runs.json", {**summary, "runs": figures})
+    outcomes[best].use_best()
+    return outcomes[best]
+
+
+def summarize(
+    task: FineTuningTask, figures: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    """Compares runs by the key metric; runs that failed are named and counted apart.
+
+    Args:
+        task: what was trained.
+        figures: of the best evaluation of each run.
+
+    Returns:
+        `best` (number of the run, from 1), `mean` and `spread` (standard deviation) of
+        all runs, `mean_of_sound` and `spread_of_sound` of those that did not fail,
+        `failed` (their numbers), and all of it as `text`.
+    """
+    key = task.key_metric
+    values = [found[key] for found in figures]
+    failed = [n for n, found in enumerate(figures, 1) if task.complaint(found)]
+    sound = [value for n, value in enumerate(values, 1) if n not in failed]
+    lines = [f"{key} of {len(values)} runs:"]
+    for number, value in enumerate(values, 1):
+        reason = task.complaint(figures[number - 1])
+        lines.append(f"  run {number}  {value:.4f}" + (f"  {reason}" if reason else ""))
+    lines.append(f"  mean {_mean(values):.4f}, spread {_spread(values):.4f}")
+    if failed and sound:
+        lines.append(
+            f"  without failed runs: mean {_mean(sound):.4f}, spread "
+            f"{_spread(sound):.4f}"
+        )
+    return {
+        "text": "\n".join(lines),
+        "best": values.index(max(values)) + 1,
+        "mean": _mean(values),
+        "spread": _spread(values),
+        "mean_of_sound": _mean(sound) if sound else None,
+        "spread_of_sound": _spread(sound) if sound else None,
+        "failed": failed,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _spread(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _with_steps(
+    task: FineTuningTask, config: FineTuningConfig, examples: int | None
+) -> FineTuningConfig:
+    """Turns epochs and shares into steps."""
+    steps, warmup = config.num_train_steps, config.num_warmup_steps
+    if config.num_train_epochs is not None and task.training is not None:
+        count = len(task.training) if examples is None else examples
+        steps = max(1, int(count / config.train_batch_size * config.num_train_epochs))
+    if config.warmup_proportion is not None:
+        warmup = int(steps * config.warmup_proportion)
+    return dataclasses.replace(
+        config,
+        num_train_steps=steps,
+        num_warmup_steps=warmup,
+        num_train_epochs=None,
+        warmup_proportion=None,
+    )
+
+
+def _write(path: Path, contents: Mapping[str, Any]) -> None:
+    with records.atomic(str(path)) as file:
+        file.write(json.dumps(contents, indent=2).encode() + b"\n")

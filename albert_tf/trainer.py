@@ -1,0 +1,366 @@
+"""Steps of training and evaluation on whatever devices, for orbit's controller."""
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import orbit
+import tensorflow as tf
+
+from albert_tf import batches
+from albert_tf.checkpoints import steps_made
+from albert_tf.errors import InputError
+
+_ROW = "row"
+
+
+class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+    """Steps of training and evaluation.
+
+    Args:
+        task: what to do.
+        config: how.
+        strategy: on which devices.
+        model: made under the strategy.
+        optimizer: built for the model, under the strategy.
+        examples_seen: where to go on in the data.
+
+    Attributes:
+        task: as given.
+        examples_seen: the examples trained on so far.
+    """
+
+    def __init__(self, task, config, strategy, model, optimizer, examples_seen=0):
+        self.model = model
+        self.optimizer = optimizer
+        self.examples_seen = examples_seen
+        self.task = task
+        self._config = config
+        self._strategy = strategy
+        self._iterator: Any = None
+        self._losses: list[str] = []
+        self._names: list[str] = []
+        self._window = _Window()
+        self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        compiled = config.xla
+        if compiled is None:
+            compiled = bool(tf.config.list_logical_devices("GPU"))
+        # The optimizer's part cannot be compiled under several replicas.
+        self._gradients = (
+            tf.function(self._piece, jit_compile=True) if compiled else self._piece
+        )
+
+    def train(self, num_steps: tf.Tensor) -> dict[str, float]:
+        """Makes some updates.
+
+        Args:
+            num_steps: how many.
+
+        Returns:
+            The means of losses and metrics since `forget` was called, the rate of the
+            last step, and the speed.
+
+        Raises:
+            InputError: a loss or a gradient is infinite or not a number.
+        """
+        if self._iterator is None:
+            self._iterator = iter(self._training())
+        count = int(num_steps)
+        begin = time.perf_counter()
+        if isinstance(self._strategy, tf.distribute.TPUStrategy):
+            results, waited = [self._loop(self._iterator, num_steps)], 0.0
+        else:
+            results, waited = self._steps(count)
+        sums = np.stack([result["sums"].numpy() for result in results])
+        self._check_finite(sums[:, 0], results)
+        self.examples_seen += count * self._config.train_batch_size
+        self._window.add(count, sums, time.perf_counter() - begin, waited)
+        return self._figures(results[-1])
+
+    def forget(self) -> None:
+        """Begins a new window of steps to take means over."""
+        self._window = _Window()
+
+    def evaluate(self, num_steps: tf.Tensor | None = None) -> dict[str, float]:
+        """Goes through the examples for evaluation.
+
+        Args:
+            num_steps: not used: the configuration says how many batches.
+
+        Returns:
+            The means of losses and metrics, and the task's scores.
+        """
+        totals: list[np.ndarray] = []
+        figures: dict[str, float] = {}
+
+        def found():
+            for batch in self._evaluation(self.task.evaluation):
+                sums, kept = self._evaluate_step(batch)
+                totals.append(sums.numpy())
+                if kept:
+                    yield _with_rows(kept)
+            means = self._means(np.sum(totals, axis=0, dtype=float))
+            figures.update(self.task.figures({"loss": self._total(means), **means}))
+
+        pairs = found()
+        scores = self.task.score(batches.in_order(pairs), figures)
+        for _ in pairs:  # what the task did not ask for
+            pass
+        return {**figures, **scores}
+
+    def predict(
+        self, source: batches.Source, batch_size: int
+    ) -> Iterator[Mapping[str, np.ndarray]]:
+        """Goes through examples that may have no labels.
+
+        Args:
+            source: the examples.
+            batch_size: examples of a batch, on all devices.
+
+        Yields:
+            What `task.predictions` keeps, of one example after the other.
+        """
+        found = self._read(
+            lambda context: source.evaluation(batches.Share.of(context, batch_size))
+        )
+        return batches.in_order(_with_rows(self._predict_step(b)) for b in found)
+
+    def _total(self, means):
+        return sum(means[name] for name in self._losses)
+
+    def _training(self) -> tf.distribute.DistributedDataset:
+        return self._read(
+            lambda context: self.task.training.training(
+                batches.Share.of(context, self._config.train_batch_size),
+                seed=self._config.seed,
+                start=self.examples_seen,
+            )
+        )
+
+    def _evaluation(self, source: batches.Source) -> tf.distribute.DistributedDataset:
+        return self._read(
+            lambda context: source.evaluation(
+                batches.Share.of(context, self._config.eval_batch_size),
+                max_batches=self._config.max_eval_steps or None,
+            )
+        )
+
+    def _read(self, read) -> tf.distribute.DistributedDataset:
+        return self._strategy.distribute_datasets_from_function(read)
+
+    def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
+        """Makes updates, each called from here; returns the seconds of waiting, too."""
+        results, waited = [], 0.0
+        for _ in range(count):
+            begin = time.perf_counter()
+            batch = next(self._iterator)
+            waited += time.perf_counter() - begin
+            results.append(self._step(batch))
+        return results, waited
+
+    # Batches have any length, and one graph serves them all.
+    @tf.function(reduce_retracing=True)
+    def _step(self, batch):
+        found = self._strategy.run(self._replica_step, args=(batch,))
+        return tf.nest.map_structure(self._first, found)
+
+    @tf.function
+    def _loop(self, iterator, num_steps):
+        """Makes updates without coming back in between; adds up their sums."""
+        result = self._step(next(iterator))
+        for _ in tf.range(num_steps - 1):
+            last = self._step(next(iterator))
+            result = {**last, "sums": result["sums"] + last["sums"]}
+        return result
+
+    @tf.function(reduce_retracing=True)
+    def _evaluate_step(self, batch):
+        sums, kept = self._strategy.run(self._replica_evaluation, args=(batch,))
+        return self._first(sums), self._gathered(kept)
+
+    @tf.function(reduce_retracing=True)
+    def _predict_step(self, batch):
+        return self._gathered(
+            self._strategy.run(self._replica_prediction, args=(batch,))
+        )
+
+    def _gathered(self, kept):
+        """Joins what the replicas kept, in their order, for every worker to have."""
+        return {
+            name: self._strategy.gather(value, axis=0) for name, value in kept.items()
+        }
+
+    def _first(self, value):
+        return self._strategy.experimental_local_results(value)[0]
+
+    def _replica_step(self, batch):
+        """Makes an update on one replica's part of a batch.
+
+        The weights of the losses are added up over all replicas first, so that each
+        replica's gradient is its part of the whole batch's.
+        """
+        replicas = tf.distribute.get_replica_context()
+        weights = self.task.weights(batch)
+        weights = replicas.all_reduce(tf.distribute.ReduceOp.SUM, weights)
+        norms = tf.stack([tf.norm(v.value) for v in self.model.trainable_variables])
+        rate = tf.cast(self.optimizer.learning_rate, tf.float32)
+        sums, gradients = self._accumulated(batch, weights)
+        if self._scales_loss:
+            # What is infinite on one device has to be seen on all of them.
+            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self.optimizer.apply(gradients, self.model.trainable_variables)
+        return {
+            "sums": replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums),
+            "gradient_norms": self._gradient_norms(gradients),
+            "weight_norms": norms,
+            "learning_rate": rate,
+        }
+
+    def _gradient_norms(self, gradients):
+        if self._scales_loss:
+            norms = tf.stack([tf.norm(gradient) for gradient in gradients])
+            return norms / self.optimizer.dynamic_scale
+        return self.optimizer.gradient_norms
+
+    def _accumulated(self, batch, weights):
+        """Returns the sums and gradients of a batch, one piece after the other."""
+        count = self._config.gradient_accumulation_steps
+        if count == 1:
+            return self._gradients(batch, weights)
+        pieces = {
+            name: tf.stack(tf.split(value, count)) for name, value in batch.items()
+        }
+
+        def piece(i):
+            return {name: value[i] for name, value in pieces.items()}
+
+        def add(i, sums, gradients):
+            more, others = self._gradients(piece(i), weights)
+            added = [a + b for a, b in zip(gradients, others, strict=True)]
+            return i + 1, sums + more, added
+
+        sums, gradients = self._gradients(piece(0), weights)
+        _, sums, gradients = tf.while_loop(
+            lambda i, *_: i < count, add, (1, sums, gradients), parallel_iterations=1
+        )
+        return sums, gradients
+
+    def _piece(self, batch, weights):
+        """Returns the sums, float32 [2 + 2 n], and gradients of a piece of a batch."""
+        with tf.GradientTape() as tape:
+            outputs = self.model(batch, training=True)
+            losses = self.task.sums(outputs, batch)
+            loss = self.task.loss(losses, weights)
+            scaled = loss
+            if self._scales_loss:
+                scaled = self.optimizer.scale_loss(loss)
+        variables = [variable.value for variable in self.model.trainable_variables]
+        gradients = tape.gradient(
+            scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        return self._packed(loss, losses, outputs, batch), gradients
+
+    def _replica_evaluation(self, batch):
+        outputs = self.model(batch, training=False)
+        losses = self.task.sums(outputs, batch)
+        sums = self._packed(tf.constant(0.0), losses, outputs, batch)
+        replicas = tf.distribute.get_replica_context()
+        sums = replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+        return sums, self._kept(outputs, batch)
+
+    def _replica_prediction(self, batch):
+        return self._kept(self.model(batch, training=False), batch)
+
+    def _kept(self, outputs, batch):
+        kept = self.task.predictions(outputs, batch)
+        return {**kept, _ROW: batch["row"]} if kept else {}
+
+    def _packed(self, loss, losses, outputs, batch):
+        """Packs loss, tokens, and sum and weight of every figure into one tensor."""
+        weights = self.task.weights(batch)
+        pairs = {name: (losses[name], weights[name]) for name in losses}
+        pairs |= self.task.metrics(outputs, batch)
+        self._losses, self._names = list(losses), list(pairs)
+        tokens = tf.cast(tf.size(batch["input_ids"]), tf.float32)
+        values = (value for pair in pairs.values() for value in pair)
+        return tf.stack([loss, tokens, *values])
+
+    def _means(self, sums: np.ndarray) -> dict[str, float]:
+        """Undoes `_packed`: each figure's sum over its weight."""
+        return {
+            name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
+            for i, name in enumerate(self._names)
+        }
+
+    def _figures(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
+        window = self._window
+        means = {"loss": float(window.sums[0]) / window.steps}
+        means |= self._means(window.sums)
+        examples = window.steps * self._config.train_batch_size
+        return {
+            **self.task.figures(means),
+            "learning_rate": float(last["learning_rate"]),
+            "gradient_norm": float(tf.norm(last["gradient_norms"])),
+            "sequences_per_second": examples / window.seconds,
+            "tokens_per_second": float(window.sums[1]) / window.seconds,
+            "waiting_share": window.waited / window.seconds,
+        }
+
+    def _check_finite(self, losses: np.ndarray, results) -> None:
+        """Refuses steps that have spoiled the weights, before anyone saves these."""
+        norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
+        if self._scales_loss:
+            norms[:] = 0  # such a gradient was not applied, and the scale is lower now
+        bad = np.flatnonzero(~np.isfinite(losses) | ~np.isfinite(norms))
+        if not bad.size:
+            return
+        first = int(bad[0])
+        step = steps_made(self.optimizer) - len(losses) + first + 1
+        result = results[first]
+        gradients = _group_norms(self.model, result["gradient_norms"].numpy())
+        before = _group_norms(self.model, result["weight_norms"].numpy())
+        groups = "; ".join(
+            f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
+            for name in before
+        )
+        raise InputError(
+            f"step {step}: the loss is {losses[first]}, the norm of the gradient "
+            f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
+            f"{float(result['learning_rate']):.3g} (norms of {groups}). No checkpoint "
+            f"was written since. Try a lower --learning_rate, more "
+            f"--num_warmup_steps, or --precision=float32"
+        )
+
+
+def _with_rows(kept: Mapping[str, tf.Tensor]):
+    """Returns the numbers of examples, and what was kept of them, as arrays."""
+    values = {name: value.numpy() for name, value in kept.items()}
+    return values.pop(_ROW), values
+
+
+@dataclasses.dataclass
+class _Window:
+    """What was added up over some steps."""
+
+    steps: int = 0
+    sums: Any = 0.0
+    seconds: float = 0.0
+    waited: float = 0.0
+
+    def add(self, steps: int, sums: np.ndarray, seconds: float, waited: float) -> None:
+        self.steps += steps
+        self.sums = self.sums + sums.sum(axis=0, dtype=np.float64)
+        self.seconds += seconds
+        self.waited += waited
+
+
+def _group_norms(model: keras.Model, norms: np.ndarray) -> dict[str, float]:
+    """Joins the norms of variables by the part of the model that they belong to."""
+    squares: dict[str, float] = {}
+    for variable, norm in zip(model.trainable_variables, norms, strict=True):
+        group = "/".join(variable.path.split("/")[:2])
+        squares[group] = squares.get(group, 0.0) + float(norm) ** 2
+    return {group: square**0.5 for group, square in squares.items()}
