@@ -39,7 +39,7 @@ def load_or_make(
     """
     wanted = json.dumps({**made_from, "version": _VERSION}, sort_keys=True)
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             if str(stored[_MADE_FROM]) == wanted:
                 return {
                     name: stored[name] for name in stored if name != _MADE_FROM
@@ -51,9 +51,9 @@ def load_or_make(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    with records.atomic(str(path)) as file:
+    with records.atomic(str(path)) as output:
         contents: dict[str, Any] = {**arrays, _MADE_FROM: np.array(wanted)}
-        np.savez(file, **contents)
+        np.savez(output, **contents)
     return arrays, False
 
 

@@ -41,6 +41,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._config = config
         self._strategy = strategy
         self._iterator: Any = None
+        self._compiled_step: Any = None
         self._losses: list[str] = []
         self._names: list[str] = []
         self._window = _Window()
@@ -68,6 +69,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         if self._iterator is None:
             self._iterator = iter(self._training())
+            self._compiled_step = _for_any_length(self._step, self._iterator)
         count = int(num_steps)
         begin = time.perf_counter()
         if isinstance(self._strategy, tf.distribute.TPUStrategy):
@@ -97,8 +99,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         figures: dict[str, float] = {}
 
         def found():
-            for batch in self._evaluation(self.task.evaluation):
-                sums, kept = self._evaluate_step(batch)
+            evaluation = self._evaluation(self.task.evaluation)
+            step = _for_any_length(self._evaluate_step, evaluation)
+            for batch in evaluation:
+                sums, kept = step(batch)
                 totals.append(sums.numpy())
                 if kept:
                     yield _with_rows(kept)
@@ -126,7 +130,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         found = self._read(
             lambda context: source.evaluation(batches.Share.of(context, batch_size))
         )
-        return batches.in_order(_with_rows(self._predict_step(b)) for b in found)
+        step = _for_any_length(self._predict_step, found)
+        return batches.in_order(_with_rows(step(batch)) for batch in found)
 
     def _total(self, means):
         return sum(means[name] for name in self._losses)
@@ -158,11 +163,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             begin = time.perf_counter()
             batch = next(self._iterator)
             waited += time.perf_counter() - begin
-            results.append(self._step(batch))
+            results.append(self._compiled_step(batch))
         return results, waited
 
-    # Batches have any length, and one graph serves them all.
-    @tf.function(reduce_retracing=True)
     def _step(self, batch):
         found = self._strategy.run(self._replica_step, args=(batch,))
         return tf.nest.map_structure(self._first, found)
@@ -176,12 +179,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             result = {**last, "sums": result["sums"] + last["sums"]}
         return result
 
-    @tf.function(reduce_retracing=True)
     def _evaluate_step(self, batch):
         sums, kept = self._strategy.run(self._replica_evaluation, args=(batch,))
         return self._first(sums), self._gathered(kept)
 
-    @tf.function(reduce_retracing=True)
     def _predict_step(self, batch):
         return self._gathered(
             self._strategy.run(self._replica_prediction, args=(batch,))
@@ -333,6 +334,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             f"was written since. Try a lower --learning_rate, more "
             f"--num_warmup_steps, or --precision=float32"
         )
+
+
+def _for_any_length(step, dataset):
+    """Returns a step of which one graph serves every length of batches."""
+    return tf.function(step, input_signature=[dataset.element_spec])
 
 
 def _with_rows(kept: Mapping[str, tf.Tensor]):

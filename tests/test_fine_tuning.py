@@ -1,0 +1,327 @@
+"""What all fine-tuning scripts share, tried on a classification of random words."""
+
+import dataclasses
+import io
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import (
+    AlbertConfig,
+    InputError,
+    fine_tuning,
+    metrics,
+    model_folder,
+    tokenization,
+    weights,
+)
+from albert_tf.batches import ByLength
+from albert_tf.tasks import classification
+from albert_tf.tasks.text_task import TextTask
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=40,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    classifier_dropout_prob=0.0,
+    initializer_range=0.2,
+)
+DECLARED = TextTask(
+    name="numbers",
+    source="made here",
+    files={"train": "train.tsv"},
+    text=("text",),
+    label="label",
+    labels=("0", "1", "2"),
+    metrics={"eval_accuracy": metrics.accuracy},
+    key_metric="eval_accuracy",
+)
+LENGTHS = np.random.default_rng(2).integers(3, 19, 46)
+
+
+class Numbers(classification.Classification):
+    """Random ids, whose first one says what the label is."""
+
+    def __init__(self, tokenizer, labels=None):
+        super().__init__(DECLARED, CONFIG, tokenizer, max_seq_length=18)
+        random = np.random.default_rng(7)
+        ids = random.integers(6, 1500, (46, 18), np.int32)
+        self.labels = ids[:, 1] % 3 if labels is None else labels  # int32 [46]
+
+        def make(rows, length):
+            mask = np.arange(length) < LENGTHS[rows][:, None]
+            return {
+                "input_ids": (np.resize(ids.T, (length, 46)).T[rows] * mask).astype(
+                    "i4"
+                ),
+                "input_mask": mask.astype(np.int32),
+                "segment_ids": np.zeros(mask.shape, np.int32),
+                "labels": self.labels[rows],
+            }
+
+        self.training = self.evaluation = ByLength(LENGTHS, make, 18, 4)
+        examples = [
+            classification.Example(str(n), "", None, str(label))
+            for n, label in enumerate(self.labels)
+        ]
+        self._evaluated = [classification.Split("dev", examples, None)]
+
+
+@pytest.fixture(scope="module")
+def task(data):
+    return Numbers(tokenization.SentencePieceTokenizer(str(data / "spm_small.model")))
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(**settings):
+        defaults = {
+            "output_dir": str(tmp_path / "run"),
+            "do_train": True,
+            "do_eval": True,
+            "train_batch_size": 8,
+            "eval_batch_size": 6,
+            "num_train_steps": 6,
+            "learning_rate": 1e-3,
+            "save_checkpoints_steps": 3,
+            "log_steps": 3,
+        }
+        return fine_tuning.FineTuningConfig(**{**defaults, **settings})
+
+    return make
+
+
+def one_device():
+    return tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def weights_of(outcome):
+    return [keras.ops.convert_to_numpy(w) for w in outcome.trainer.model.weights]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"gradient_accumulation_steps": 2}, {"xla": True}]
+)
+def test_batches_of_any_length_in_pieces_make_the_same_steps(
+    task, config, tmp_path, settings
+):
+    whole = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    other = config(output_dir=str(tmp_path / "other"), **settings)
+    parts = fine_tuning.run(task, other, one_device(), log=io.StringIO())
+    for one, two in zip(weights_of(whole), weights_of(parts), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+    assert whole.figures["eval_loss"] == pytest.approx(parts.figures["eval_loss"])
+
+
+def test_a_stopped_run_ends_the_same(task, config, tmp_path):
+    whole = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    cut = config(output_dir=str(tmp_path / "cut"), num_train_steps=6)
+    # As a kill after step 3 leaves it: the rate is that of six steps.
+    source, target = tmp_path / "run", tmp_path / "cut"
+    target.mkdir()
+    for path in source.glob("model.ckpt-3*"):
+        (target / path.name).write_bytes(path.read_bytes())
+    log = io.StringIO()
+    again = fine_tuning.run(task, cut, one_device(), log=log)
+    assert "Going on from" in log.getvalue()
+    assert again.best == {**whole.best}
+    for one, two in zip(weights_of(whole), weights_of(again), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_scores_belong_to_their_examples(task, config):
+    outcome = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    outputs = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    accuracy = np.mean(outputs.argmax(-1) == task.labels)
+    assert outcome.best["eval_accuracy"] == pytest.approx(accuracy)
+    assert 0 < accuracy < 1
+    batch = task.evaluation.make(np.arange(46), 18)
+    losses = classification.heads.classification_loss(
+        outcome.trainer.model(batch)["logits"], task.labels
+    )
+    assert outcome.best["eval_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
+
+
+def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
+    # A rate this high makes the last step worse than the first.
+    settings = config(learning_rate=0.05, num_train_steps=9)
+    outcome = fine_tuning.run(task, settings, one_device(), log=io.StringIO())
+    best = task.build_model()
+    weights.load(best, tmp_path / "run" / "model.ckpt-best")
+    for one, two in zip(weights_of(outcome), best.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
+    labels = np.zeros(46, np.int32)  # right from the start on, so never better again
+    task = Numbers(tokenizer_of_task, labels)
+    log = io.StringIO()
+    settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
+    outcome = fine_tuning.run(task, settings, one_device(), log=log)
+    steps = int(outcome.trainer.optimizer.iterations)
+    assert steps == outcome.best["step"] + 2 < 40
+    assert (
+        f"Stopped at step {steps}: no better eval_accuracy than at step "
+        f"{outcome.best['step']} in 2 evaluations" in log.getvalue()
+    )
+    again = io.StringIO()
+    fine_tuning.run(task, settings, one_device(), log=again)
+    assert "Stopped at step" in again.getvalue()
+
+
+@pytest.fixture
+def tokenizer_of_task(task):
+    return task.tokenizer
+
+
+def test_several_runs_differ_and_are_compared(task, config, tmp_path):
+    log = io.StringIO()
+    settings = config(num_runs=2, seed=11)
+    outcome = fine_tuning.run(task, settings, one_device(), log=log)
+    summary = json.loads((tmp_path / "run" / "runs.json").read_text())
+    values = [run["eval_accuracy"] for run in summary["runs"]]
+    assert values[0] != values[1]
+    assert outcome.best["eval_accuracy"] == max(values)
+    assert summary["best"] == values.index(max(values)) + 1
+    assert summary["mean"] == pytest.approx(np.mean(values))
+    assert summary["spread"] == pytest.approx(np.std(values, ddof=1))
+    single = config(output_dir=str(tmp_path / "single"), seed=12)
+    second = fine_tuning.run(task, single, one_device(), log=io.StringIO())
+    assert second.best["eval_accuracy"] == values[1]
+    assert (
+        model_folder.read(tmp_path / "run" / "run-2").task["kind"] == "classification"
+    )
+
+
+def test_failed_runs_are_named_and_counted_apart(task):
+    figures = [
+        {"eval_accuracy": 0.9, "largest_predicted_share": 0.5, "eval_loss": 0.3},
+        {"eval_accuracy": 0.5, "largest_predicted_share": 1.0, "eval_loss": 0.693},
+        {"eval_accuracy": 0.8, "largest_predicted_share": 0.6, "eval_loss": 0.4},
+    ]
+    found = fine_tuning.summarize(task, figures)
+    assert found["failed"] == [2]
+    assert found["best"] == 1
+    assert found["mean"] == pytest.approx(2.2 / 3)
+    assert found["mean_of_sound"] == pytest.approx(0.85)
+    assert found["spread_of_sound"] == pytest.approx(0.1 / 2**0.5)
+    lines = found["text"].splitlines()
+    assert lines[2].startswith("  run 2  0.5000  every example gets the same answer")
+    assert lines[-1] == "  without failed runs: mean 0.8500, spread 0.0707"
+
+
+def test_a_head_is_new_unless_the_file_has_one_that_fits(task, config, tmp_path):
+    first = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    path = str(tmp_path / "run" / "model.ckpt-best")
+    model = task.build_model()
+    assert task.load(model, path).endswith("(tf1) and the head")
+    np.testing.assert_array_equal(model.weights[-1], first.trainer.model.weights[-1])
+    other = Numbers(task.tokenizer)
+    other.declared = dataclasses.replace(DECLARED, labels=("0", "1"))
+    two = other.build_model()
+    before = keras.ops.convert_to_numpy(two.head.output_dense.kernel)
+    assert other.load(two, path).endswith("the file's head does not fit: a new one")
+    np.testing.assert_array_equal(two.head.output_dense.kernel, before)
+    with pytest.raises(InputError, match=r"does not fit AlbertClassifier"):
+        other.load(two, path, complete=True)
+
+
+def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
+    trained = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    log = io.StringIO()
+    settings = config(do_train=False)
+    evaluated = fine_tuning.run(task, settings, one_device(), log=log)
+    assert f"Using the best checkpoint of {tmp_path / 'run'}" in log.getvalue()
+    assert evaluated.figures["eval_loss"] == trained.best["eval_loss"]
+
+
+def test_epochs_and_shares_become_steps(task, config):
+    settings = config(num_train_epochs=2.5, warmup_proportion=0.3)
+    found = fine_tuning._with_steps(task, settings, None)
+    assert found.num_train_steps == 14  # 46 / 8 x 2.5
+    assert found.num_warmup_steps == 4
+    assert fine_tuning._with_steps(task, settings, 16).num_train_steps == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"do_train": False, "do_eval": False},
+            "--do_train or --do_eval or --do_predict must be given: got none of them",
+        ),
+        ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
+        ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
+        (
+            {"num_train_epochs": 0.0},
+            "--num_train_epochs=0.0: expected a number above 0",
+        ),
+        (
+            {"warmup_proportion": 1.0},
+            "--warmup_proportion=1.0: expected a number in [0, 1)",
+        ),
+        (
+            {"init_checkpoint": "a", "albert_hub_module_handle": "b"},
+            "--albert_hub_module_handle and --init_checkpoint: give one of them",
+        ),
+        ({"early_stopping": -2}, "--early_stopping=-2: expected at least 0"),
+    ],
+)
+def test_mistakes_are_named(config, settings, message):
+    with pytest.raises(InputError) as mistake:
+        config(**settings)
+    assert str(mistake.value) == message
+
+
+def test_model_and_vocabulary_come_from_where_the_weights_are(
+    config, tmp_path, data, task
+):
+    start = tmp_path / "start"
+    model_folder.write(start, task.tokenizer, {"kind": "classification"})
+    weights.save(task.build_model(), start, "tf1")
+    settings = config(init_checkpoint=str(start / "model.ckpt-best"))
+    flags = fine_tuning.ModelConfig(albert_dropout_prob=0.3)
+    found, tokenizer = fine_tuning.prepare(settings, flags)
+    assert found == dataclasses.replace(
+        CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
+    )
+    assert tokenizer.path == str(start / "spm_small.model")
+    hub = config(albert_hub_module_handle=str(start))
+    flags = fine_tuning.ModelConfig(spm_model_file="from_tf_hub", do_lower_case=False)
+    assert fine_tuning.prepare(hub, flags)[1].do_lower_case is False
+    named = fine_tuning.ModelConfig(albert_config_file="albert_base_v2")
+    assert fine_tuning.prepare(hub, named)[0].hidden_size == 768
+
+
+def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(dataclasses.replace(CONFIG, vocab_size=1499).to_json_string())
+    vocabulary = str(data / "spm_small.model")
+    flags = fine_tuning.ModelConfig(
+        albert_config_file=str(path), spm_model_file=vocabulary
+    )
+    with pytest.raises(InputError) as mistake:
+        fine_tuning.prepare(config(), flags)
+    assert str(mistake.value) == (
+        f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499"
+    )
+    with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
+        fine_tuning.ModelConfig().tokenizer(config())
+    with pytest.raises(InputError, match=r"^--albert_config_file: expected where"):
+        fine_tuning.ModelConfig().model(config())
+
+
+def test_nothing_to_train_on_is_said(task, config):
+    empty = Numbers(task.tokenizer)
+    empty.training = None
+    with pytest.raises(InputError, match=r"^--do_train: the task has no examples"):
+        fine_tuning.run(empty, config(), one_device(), log=io.StringIO())
