@@ -154,13 +154,24 @@ class Progress:
 def _without_interrupts() -> Iterator[None]:
     """Holds Ctrl-C back; processes started meanwhile never see it.
 
-    Else each would print a traceback of its own before the parent ends the run.
+    Else each would print a traceback of its own before the parent ends the run: that it
+    was interrupted, or that its parent was while telling it what to do.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held: list[int] = []
+    # Interrupts reach the main thread alone, but the mask does not keep them away:
+    # another thread may take the signal for it.
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        handler = signal.signal(signal.SIGINT, lambda *_: held.append(1))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def own_memory() -> tuple[int, int]:

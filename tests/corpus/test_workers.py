@@ -1,6 +1,8 @@
 import io
 import os
 import signal
+import threading
+import time
 from collections import Counter
 
 import pytest
@@ -32,6 +34,35 @@ def test_workers_never_see_ctrl_c():
         [held_back] = pool.each(signal.pthread_sigmask, ask)
     assert signal.SIGINT in held_back
     assert signal.SIGINT not in signal.pthread_sigmask(*ask[0])
+
+
+def test_ctrl_c_waits_until_a_worker_has_been_told_what_to_do():
+    other_thread = threading.Timer(60, lambda: None)  # may take the signal
+    other_thread.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    started = False
+    try:
+        with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            started = True
+    finally:
+        other_thread.cancel()
+        assert signal.signal(signal.SIGINT, before) == signal.default_int_handler
+    assert started
+
+
+def test_workers_start_from_any_thread():
+    found = []
+
+    def work():
+        with workers.Workers(2) as pool:
+            found.extend(pool.each(divmod, [(7, 3)]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [(2, 1)]
 
 
 class Stream(io.StringIO):
