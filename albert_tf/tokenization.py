@@ -567,7 +567,7 @@ class WordPieceTokenizer(Tokenizer):
             return id == self.unk_id
         piece = self._pieces[id]
         bare = piece.removeprefix(CONTINUATION)
-        return bare == piece or _stands_alone(bare)
+        return bare == piece or (bare != "" and _stands_alone(bare))
 
     def _begins_word_as_released(self, id: int) -> bool:
         return not self._pieces[id].startswith(CONTINUATION)

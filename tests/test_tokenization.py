@@ -332,6 +332,15 @@ def test_chinese_and_kana_wordpiece_characters_are_words(tmp_path):
     )
 
 
+def test_a_lone_mark_of_continuation_begins_no_word(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "go", "##", "#", "##od"]
+    tokenizer = tokenization.WordPieceTokenizer(write_vocabulary(tmp_path, pieces))
+    assert words(tokenizer, "## good##") == ["#", "#", "go|##od", "#", "#"]
+    assert tokenizer.word_starts().always.tolist() == (
+        [False, True, True, False, True, False]
+    )
+
+
 def test_special_and_byte_pieces_begin_no_word(byte_tokenizer):
     starts = byte_tokenizer.word_starts().always
     byte_ids = [byte_tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
