@@ -246,7 +246,8 @@ def _train_model(source: _Source, settings: VocabularySettings) -> bytes:
 def _explain(message: str, source: _Source, settings: VocabularySettings) -> InputError:
     """Says what a caller can do about an error of the trainer."""
     if not source.count:
-        return InputError("there is no text to train on: every line is blank")
+        named = ",".join(settings.input_file)
+        return InputError(f"--input_file={named}: no text in it")
     if largest := re.search(r"too high .*<= (\d+)", message):
         return InputError(
             f"--vocab_size={settings.vocab_size} is too large for {source.count:,} "

@@ -193,8 +193,8 @@ def test_a_bad_setting_is_named(changes, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("a.txt", b"", "there is no text to train on: every line is blank"),
-        ("a.txt", b" \n\n", "there is no text to train on: every line is blank"),
+        ("a.txt", b"", "--input_file={pattern}: no text in it"),
+        ("a.txt", b" \n\n", "--input_file={pattern}: no text in it"),
         (
             "a.txt",
             b"one\ncaf\xe9 two\n",
@@ -212,10 +212,9 @@ def test_a_bad_setting_is_named(changes, message, tmp_path):
 def test_a_bad_file_is_named(name, contents, message, tmp_path):
     path = tmp_path / name
     path.write_bytes(contents)
-    found = refusal(
-        vocabulary.train_files, settings(tmp_path, input_file=(f"{tmp_path}/a.*",))
-    )
-    assert found == message.format(path=path)
+    pattern = f"{tmp_path}/a.*"
+    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert found == message.format(path=path, pattern=pattern)
 
 
 def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
