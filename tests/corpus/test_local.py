@@ -158,6 +158,24 @@ def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path
     assert manifest.of(str(folder / "y")) is None
 
 
+def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
+    names = tuple(str(tmp_path / folder / "x") for folder in ("run", "other"))
+    folder = make(output_file=names)
+    described = json.loads((folder / "x.json").read_text())
+    assert list(described["files"]) == ["x", "../other/x"]
+    for name, file in described["files"].items():
+        assert file["bytes"] == (folder / name).stat().st_size
+    counts = [file["records"] for file in described["files"].values()]
+    assert sum(counts) == described["statistics"]["instances"]
+    assert min(counts) >= max(counts) - 1
+    before = contents(folder), contents(tmp_path / "other")
+    make(output_file=names, log=(log := io.StringIO()))
+    assert "nothing to do" in log.getvalue()
+    (tmp_path / "other" / "x").unlink()
+    make(output_file=names)
+    assert (contents(folder), contents(tmp_path / "other")) == before
+
+
 def test_duplicates_are_spread_over_the_whole_output(make, small_units):
     folder = make(dupe_factor=20, masked_lm_prob=0.0)
     config = settings(max_seq_length=128, masked_lm_prob=0.0)
