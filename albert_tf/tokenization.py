@@ -165,6 +165,14 @@ class Tokenizer(abc.ABC):
             num_threads: at most so many threads are used.
         """
 
+    def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
+        """Returns what `encode_batch` does, for `word_starts("released")`.
+
+        **As released:** unknown pieces are judged by their text. One that begins no
+        word has the id of [MASK] here, which no text has and which begins none either.
+        """
+        return self.encode_batch(texts)
+
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Returns readable text; special pieces other than the unknown one vanish."""
@@ -393,6 +401,20 @@ class SentencePieceTokenizer(Tokenizer):
             for ids in self._processor.encode(cleaned, num_threads=num_threads)
         ]
 
+    def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
+        """See `Tokenizer.encode_batch_as_released`."""
+        texts = list(texts)
+        encoded = self.encode_batch(texts)
+        for row, ids in enumerate(encoded):
+            if self.unk_id in ids:
+                encoded[row] = [
+                    self.mask_id
+                    if id == self.unk_id and not _begins_word_as_released(piece)
+                    else id
+                    for id, piece in zip(ids, self.tokenize(texts[row]), strict=True)
+                ]
+        return encoded
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns readable text; special pieces other than the unknown one vanish."""
         return self._processor.decode([int(id) for id in ids])
@@ -431,11 +453,7 @@ class SentencePieceTokenizer(Tokenizer):
         return piece.startswith(WORD_MARK) or _stands_alone(piece)
 
     def _begins_word_as_released(self, id: int) -> bool:
-        piece = self._pieces[id]
-        if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
-            return True
-        english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
-        return not all(character.lower() in english for character in piece)
+        return _begins_word_as_released(self._pieces[id])
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -600,6 +618,14 @@ _SPACELESS_SCRIPTS = (
     *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
     *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
 )
+
+
+def _begins_word_as_released(piece: str) -> bool:
+    """The rule for the text of SentencePiece pieces."""
+    if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
+        return True
+    english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
+    return not all(character.lower() in english for character in piece)
 
 
 def _stands_alone(piece: str) -> bool:

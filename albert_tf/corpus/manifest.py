@@ -13,7 +13,7 @@ from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
 # Raise it when the same settings begin to give other bytes.
-FORMAT = 2
+FORMAT = 3
 # Of the whole input: from "lines" to "empty_files". Of the subset, all duplicates
 # together: the others.
 _COUNTERS = (

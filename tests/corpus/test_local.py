@@ -220,6 +220,17 @@ def test_records_without_masks_leave_masking_to_the_training(make):
     ] == {"masked": 0, "kept": 0, "random": 0, "permuted": 0}
 
 
+def test_unknown_pieces_are_unknown_in_the_records_of_released_behaviour(make):
+    changes = {"released_behaviour": True, "do_lower_case": False}
+    folder = make(masked_lm_prob=0.0, **changes)
+    config = settings(max_seq_length=128, masked_lm_prob=0.0)
+    batch = read([folder / "x.tfrecord"], config)
+    ids, boundary = batch["input_ids"], batch["token_boundary"]
+    assert not (ids == 4).any()
+    # The vocabulary has no capital letters; those are most of what it does not know.
+    assert 0 < boundary[ids == 1].mean() < 0.05
+
+
 def test_a_finished_run_is_left_alone(make):
     folder = make()
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
