@@ -386,6 +386,7 @@ def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
     _, log = process.communicate()
     assert process.returncode == 130
     assert log.endswith("interrupted\n")
+    assert "Traceback" not in log
 
 
 def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path):
@@ -421,6 +422,15 @@ def test_two_runs_do_not_share_an_output(make, tmp_path):
     assert str(error.value) == (
         f"{tmp_path}/run/x.tfrecord.work: another run is at work here"
     )
+
+
+def test_unfinished_work_that_cannot_be_kept_is_refused(make, tmp_path):
+    work = tmp_path / "run" / "x.tfrecord.work"
+    work.parent.mkdir()
+    work.write_text("")
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == f"{work}: cannot be written: File exists"
 
 
 def test_input_without_text_is_refused(make, tmp_path):
