@@ -11,6 +11,14 @@ from albert_tf.corpus import workers
 from albert_tf.errors import InputError
 
 
+@pytest.fixture
+def interruptible():
+    """Makes Ctrl-C raise `KeyboardInterrupt`, even where a shell had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_every_job_is_done_and_jobs_are_drawn_as_needed(count):
     with workers.Workers(count) as pool:
@@ -28,6 +36,30 @@ def test_a_killed_worker_is_a_clear_line():
     )
 
 
+def test_an_error_ends_the_workers_at_once():
+    begin = time.monotonic()
+    with pytest.raises(InputError), workers.Workers(2) as pool:
+        for _ in pool.each(time.sleep, [(0,), (600,)]):
+            raise InputError
+    assert time.monotonic() - begin < 60
+
+
+def test_a_second_ctrl_c_waits_until_the_workers_have_ended(monkeypatch, interruptible):
+    events = []
+    with pytest.raises(KeyboardInterrupt), workers.Workers(2) as pool:
+        shut_down = pool._pool.shutdown
+
+        def impatient(**options):
+            signal.raise_signal(signal.SIGINT)
+            shut_down(**options)
+            events.append("ended")
+
+        monkeypatch.setattr(pool._pool, "shutdown", impatient)
+        list(pool.each(divmod, [(7, 3)]))
+        raise KeyboardInterrupt
+    assert events == ["ended"]
+
+
 def test_workers_never_see_ctrl_c():
     ask = [(signal.SIG_BLOCK, [])]
     with workers.Workers(2) as pool:
@@ -36,20 +68,17 @@ def test_workers_never_see_ctrl_c():
     assert signal.SIGINT not in signal.pthread_sigmask(*ask[0])
 
 
-def test_ctrl_c_waits_until_a_worker_has_been_told_what_to_do():
+def test_ctrl_c_waits_until_a_worker_has_been_told_what_to_do(interruptible):
     other_thread = threading.Timer(60, lambda: None)  # may take the signal
     other_thread.start()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    started = False
-    try:
-        with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.1)
-            started = True
-    finally:
-        other_thread.cancel()
-        assert signal.signal(signal.SIGINT, before) == signal.default_int_handler
-    assert started
+    events = []
+    with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        events.append("told")
+    other_thread.cancel()
+    assert events == ["told"]
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
 def test_workers_start_from_any_thread():
