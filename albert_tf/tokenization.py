@@ -145,6 +145,7 @@ class Tokenizer(abc.ABC):
         self.fingerprint = hashlib.sha256(contents + casing).hexdigest()
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
+        self._word_starts: dict[WordRule, WordStarts] = {}
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
@@ -241,7 +242,7 @@ class Tokenizer(abc.ABC):
         return self.encode(text), _adopt_deleted(text, found)
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
-        """Makes the function that says where words begin in piece ids.
+        """Returns the function that says where words begin in piece ids.
 
         By "word_mark" these begin a word, in any language:
 
@@ -269,14 +270,16 @@ class Tokenizer(abc.ABC):
         }
         if rule not in rules:
             raise InputError(f"word start rule {rule!r}: expected one of {list(rules)}")
-        always = np.array([rules[rule](id) for id in range(self.vocab_size)])
-        after, closes = np.zeros((2, self.vocab_size), bool)
-        if rule == "word_mark":
-            for id in range(self.vocab_size):
-                if text := self._text_of(id):
-                    after[id] = text not in APOSTROPHES and not _is_sign(text[0])
-                    closes[id] = _closes_word(text[-1])
-        return WordStarts(always, after, closes)
+        if rule not in self._word_starts:
+            always = np.array([rules[rule](id) for id in range(self.vocab_size)])
+            after, closes = np.zeros((2, self.vocab_size), bool)
+            if rule == "word_mark":
+                for id in range(self.vocab_size):
+                    if text := self._text_of(id):
+                        after[id] = text not in APOSTROPHES and not _is_sign(text[0])
+                        closes[id] = _closes_word(text[-1])
+            self._word_starts[rule] = WordStarts(always, after, closes)
+        return self._word_starts[rule]
 
     @property
     def pad_id(self) -> int:
