@@ -249,9 +249,10 @@ def _explain(message: str, source: _Source, settings: VocabularySettings) -> Inp
         named = ",".join(settings.input_file)
         return InputError(f"--input_file={named}: no text in it")
     if largest := re.search(r"too high .*<= (\d+)", message):
+        lines = min(source.count, settings.input_sentence_size or source.count)
         return InputError(
-            f"--vocab_size={settings.vocab_size} is too large for {source.count:,} "
-            f"lines of text: expected at most {largest[1]}"
+            f"--vocab_size={settings.vocab_size} is too large for {lines:,} lines of "
+            f"text: expected at most {largest[1]}"
         )
     if smallest := re.search(r"required_chars.* vs (\d+)", message):
         return InputError(

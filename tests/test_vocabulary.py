@@ -133,6 +133,12 @@ def test_the_largest_vocabulary_is_named_and_works(tmp_path):
     assert vocabulary.train(LINES, settings(tmp_path, vocab_size=largest)).lines == 15
 
 
+def test_a_vocabulary_too_large_for_the_sample_is_named(tmp_path):
+    own = settings(tmp_path, vocab_size=5000, input_sentence_size=101)
+    message = refusal(vocabulary.train, LINES * 20, own)
+    assert "is too large for 101 lines of text: " in message
+
+
 def test_the_smallest_vocabulary_is_named_and_works(tmp_path):
     message = refusal(vocabulary.train, LINES, settings(tmp_path, vocab_size=20))
     pattern = (
