@@ -157,10 +157,11 @@ def _cut(
     """
     if len(ids) > limit:
         counts["lines_cut"] += 1
-    while len(ids) > limit:
-        even = -(-len(ids) // -(-len(ids) // limit))
-        words = np.flatnonzero(starts(np.array(ids[: even + 1]))[1:])
-        at = int(words[-1]) + 1 if words.size else even
-        yield ids[:at]
-        ids = ids[at:]
-    yield ids
+    begin = 0
+    while (left := len(ids) - begin) > limit:
+        even = -(-left // -(-left // limit))
+        words = np.flatnonzero(starts(np.array(ids[begin : begin + even + 1]))[1:])
+        end = begin + (int(words[-1]) + 1 if words.size else even)
+        yield ids[begin:end]
+        begin = end
+    yield ids[begin:]
