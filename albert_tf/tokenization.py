@@ -145,6 +145,7 @@ class Tokenizer(abc.ABC):
         self.fingerprint = hashlib.sha256(contents + casing).hexdigest()
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
+        self._word_starts: dict[WordRule, WordStarts] = {}
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
@@ -164,6 +165,14 @@ class Tokenizer(abc.ABC):
             texts: any number of texts.
             num_threads: at most so many threads are used.
         """
+
+    def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
+        """Returns what `encode_batch` does, for `word_starts("released")`.
+
+        **As released:** unknown pieces are judged by their text. One that begins no
+        word has the id of [MASK] here, which no text has and which begins none either.
+        """
+        return self.encode_batch(texts)
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -233,7 +242,7 @@ class Tokenizer(abc.ABC):
         return self.encode(text), _adopt_deleted(text, found)
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
-        """Makes the function that says where words begin in piece ids.
+        """Returns the function that says where words begin in piece ids.
 
         By "word_mark" these begin a word, in any language:
 
@@ -261,14 +270,16 @@ class Tokenizer(abc.ABC):
         }
         if rule not in rules:
             raise InputError(f"word start rule {rule!r}: expected one of {list(rules)}")
-        always = np.array([rules[rule](id) for id in range(self.vocab_size)])
-        after, closes = np.zeros((2, self.vocab_size), bool)
-        if rule == "word_mark":
-            for id in range(self.vocab_size):
-                if text := self._text_of(id):
-                    after[id] = text not in APOSTROPHES and not _is_sign(text[0])
-                    closes[id] = _closes_word(text[-1])
-        return WordStarts(always, after, closes)
+        if rule not in self._word_starts:
+            always = np.array([rules[rule](id) for id in range(self.vocab_size)])
+            after, closes = np.zeros((2, self.vocab_size), bool)
+            if rule == "word_mark":
+                for id in range(self.vocab_size):
+                    if text := self._text_of(id):
+                        after[id] = text not in APOSTROPHES and not _is_sign(text[0])
+                        closes[id] = _closes_word(text[-1])
+            self._word_starts[rule] = WordStarts(always, after, closes)
+        return self._word_starts[rule]
 
     @property
     def pad_id(self) -> int:
@@ -393,6 +404,20 @@ class SentencePieceTokenizer(Tokenizer):
             for ids in self._processor.encode(cleaned, num_threads=num_threads)
         ]
 
+    def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
+        """See `Tokenizer.encode_batch_as_released`."""
+        texts = list(texts)
+        encoded = self.encode_batch(texts)
+        for row, ids in enumerate(encoded):
+            if self.unk_id in ids:
+                encoded[row] = [
+                    self.mask_id
+                    if id == self.unk_id and not _begins_word_as_released(piece)
+                    else id
+                    for id, piece in zip(ids, self.tokenize(texts[row]), strict=True)
+                ]
+        return encoded
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns readable text; special pieces other than the unknown one vanish."""
         return self._processor.decode([int(id) for id in ids])
@@ -431,11 +456,7 @@ class SentencePieceTokenizer(Tokenizer):
         return piece.startswith(WORD_MARK) or _stands_alone(piece)
 
     def _begins_word_as_released(self, id: int) -> bool:
-        piece = self._pieces[id]
-        if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
-            return True
-        english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
-        return not all(character.lower() in english for character in piece)
+        return _begins_word_as_released(self._pieces[id])
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -567,7 +588,7 @@ class WordPieceTokenizer(Tokenizer):
             return id == self.unk_id
         piece = self._pieces[id]
         bare = piece.removeprefix(CONTINUATION)
-        return bare == piece or _stands_alone(bare)
+        return bare == piece or (bare != "" and _stands_alone(bare))
 
     def _begins_word_as_released(self, id: int) -> bool:
         return not self._pieces[id].startswith(CONTINUATION)
@@ -600,6 +621,14 @@ _SPACELESS_SCRIPTS = (
     *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
     *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
 )
+
+
+def _begins_word_as_released(piece: str) -> bool:
+    """The rule for the text of SentencePiece pieces."""
+    if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
+        return True
+    english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
+    return not all(character.lower() in english for character in piece)
 
 
 def _stands_alone(piece: str) -> bool:

@@ -246,11 +246,13 @@ def _train_model(source: _Source, settings: VocabularySettings) -> bytes:
 def _explain(message: str, source: _Source, settings: VocabularySettings) -> InputError:
     """Says what a caller can do about an error of the trainer."""
     if not source.count:
-        return InputError("there is no text to train on: every line is blank")
+        named = ",".join(settings.input_file)
+        return InputError(f"--input_file={named}: no text in it")
     if largest := re.search(r"too high .*<= (\d+)", message):
+        lines = min(source.count, settings.input_sentence_size or source.count)
         return InputError(
-            f"--vocab_size={settings.vocab_size} is too large for {source.count:,} "
-            f"lines of text: expected at most {largest[1]}"
+            f"--vocab_size={settings.vocab_size} is too large for {lines:,} lines of "
+            f"text: expected at most {largest[1]}"
         )
     if smallest := re.search(r"required_chars.* vs (\d+)", message):
         return InputError(

@@ -256,6 +256,20 @@ def test_released_word_starts_equal_the_recorded_ones():
     np.testing.assert_array_equal(starts(ids), starts.always[ids])
 
 
+def test_unknown_pieces_that_begin_no_word_in_the_release_are_told_apart(load):
+    tokenizer = load(False)
+    texts = ["the cat", "aTH TΨ ~~ Δ-X"]
+    first, second = tokenizer.encode_batch_as_released(texts)
+    assert first == tokenizer.encode(texts[0])
+    assert [1 if id == 4 else id for id in second] == tokenizer.encode(texts[1])
+    if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
+        pieces = zip(tokenizer.tokenize(texts[1]), second, strict=True)
+        unknown = {piece: id for piece, id in pieces if id in (1, 4)}
+        assert unknown == {"TH": 4, "TΨ": 1, "~~": 4, "Δ": 1, "X": 4}
+        starts = tokenizer.word_starts("released").always
+        assert starts[[1, 4]].tolist() == [True, False]
+
+
 def test_english_words_keep_their_apostrophes_and_lose_their_punctuation():
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     assert words(tokenizer, "don't go, naïve.") == (
@@ -329,6 +343,15 @@ def test_chinese_and_kana_wordpiece_characters_are_words(tmp_path):
     assert not tokenizer.word_starts().always[[0, 2]].any()
     assert tokenizer.word_starts("released").always.tolist() == [True] * 6 + (
         [False, False, True, False]
+    )
+
+
+def test_a_lone_mark_of_continuation_begins_no_word(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "go", "##", "#", "##od"]
+    tokenizer = tokenization.WordPieceTokenizer(write_vocabulary(tmp_path, pieces))
+    assert words(tokenizer, "## good##") == ["#", "#", "go|##od", "#", "#"]
+    assert tokenizer.word_starts().always.tolist() == (
+        [False, True, True, False, True, False]
     )
 
 

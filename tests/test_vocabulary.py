@@ -133,6 +133,12 @@ def test_the_largest_vocabulary_is_named_and_works(tmp_path):
     assert vocabulary.train(LINES, settings(tmp_path, vocab_size=largest)).lines == 15
 
 
+def test_a_vocabulary_too_large_for_the_sample_is_named(tmp_path):
+    own = settings(tmp_path, vocab_size=5000, input_sentence_size=101)
+    message = refusal(vocabulary.train, LINES * 20, own)
+    assert "is too large for 101 lines of text: " in message
+
+
 def test_the_smallest_vocabulary_is_named_and_works(tmp_path):
     message = refusal(vocabulary.train, LINES, settings(tmp_path, vocab_size=20))
     pattern = (
@@ -193,8 +199,8 @@ def test_a_bad_setting_is_named(changes, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("a.txt", b"", "there is no text to train on: every line is blank"),
-        ("a.txt", b" \n\n", "there is no text to train on: every line is blank"),
+        ("a.txt", b"", "--input_file={pattern}: no text in it"),
+        ("a.txt", b" \n\n", "--input_file={pattern}: no text in it"),
         (
             "a.txt",
             b"one\ncaf\xe9 two\n",
@@ -212,10 +218,9 @@ def test_a_bad_setting_is_named(changes, message, tmp_path):
 def test_a_bad_file_is_named(name, contents, message, tmp_path):
     path = tmp_path / name
     path.write_bytes(contents)
-    found = refusal(
-        vocabulary.train_files, settings(tmp_path, input_file=(f"{tmp_path}/a.*",))
-    )
-    assert found == message.format(path=path)
+    pattern = f"{tmp_path}/a.*"
+    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert found == message.format(path=path, pattern=pattern)
 
 
 def test_the_files_are_read_as_the_generator_reads_them(tmp_path):

@@ -24,6 +24,7 @@ class Vocabulary:
         cls_id: id of [CLS].
         sep_id: id of [SEP].
         mask_id: id of [MASK].
+        unk_id: id of the unknown piece.
         special_ids: ids that never stand for text.
         starts: where words begin.
         fingerprint: see `tokenization.Tokenizer`.
@@ -34,6 +35,7 @@ class Vocabulary:
     cls_id: int
     sep_id: int
     mask_id: int
+    unk_id: int
     special_ids: frozenset[int]
     starts: WordStarts
     fingerprint: str
@@ -51,6 +53,7 @@ class Vocabulary:
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
             mask_id=tokenizer.mask_id,
+            unk_id=tokenizer.unk_id,
             special_ids=tokenizer.special_ids,
             starts=tokenizer.word_starts(config.word_start_rule),
             fingerprint=tokenizer.fingerprint,
@@ -168,6 +171,9 @@ def _assemble(
     ids[rows, first_sep] = ids[rows, last_sep] = vocabulary.sep_id
     input_mask = column <= last_sep[:, None]
     boundary = vocabulary.starts(ids)
+    if config.word_start_rule == "released":
+        # See `Tokenizer.encode_batch_as_released`.
+        ids[ids == vocabulary.mask_id] = vocabulary.unk_id
     if not config.released_behaviour:
         # A word never reaches across [SEP]: what follows one begins a word.
         boundary[:, 1] = boundary[rows, first_sep + 1] = True

@@ -146,7 +146,11 @@ def _read_groups(
 def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, wanted["input"])
-    work.mkdir(exist_ok=True)
+    try:
+        work.mkdir(exist_ok=True)
+        (work / _LOCK).touch()
+    except OSError as error:
+        raise InputError(f"{work}: cannot be written: {error.strerror}") from error
     with open(work / _LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

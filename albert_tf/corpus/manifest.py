@@ -13,7 +13,7 @@ from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
 # Raise it when the same settings begin to give other bytes.
-FORMAT = 2
+FORMAT = 3
 # Of the whole input: from "lines" to "empty_files". Of the subset, all duplicates
 # together: the others.
 _COUNTERS = (
@@ -133,9 +133,10 @@ def is_finished(config: CorpusConfig, identity: Mapping[str, Any]) -> bool:
 
 def _has_its_files(content: Mapping[str, Any], config: CorpusConfig) -> bool:
     return all(
-        os.path.isfile(path)
-        and os.path.getsize(path) == content["files"][os.path.basename(path)]["bytes"]
-        for path in config.files_of(content["subset"])
+        os.path.isfile(path) and os.path.getsize(path) == file["bytes"]
+        for path, file in zip(
+            config.files_of(content["subset"]), content["files"].values(), strict=True
+        )
     )
 
 
@@ -168,7 +169,9 @@ def describe(
         sizes: bytes of each file.
         counts: the counters that the steps of the generator raised.
     """
-    names = map(os.path.basename, config.files_of(subset))
+    folder = os.path.dirname(config.base_of(subset)) or "."
+    # Files of one name in two folders must not become one.
+    names = (os.path.relpath(path, folder) for path in config.files_of(subset))
     found = {
         name: {"records": counts[f"records/{number}"], "bytes": size}
         for number, (name, size) in enumerate(zip(names, sizes, strict=True))

@@ -94,9 +94,11 @@ def groups(
     """
     hold_out = np.random.default_rng([config.random_seed, 0, number])
     starts = tokenizer.word_starts(config.word_start_rule)
+    by_text = config.word_start_rule == "released"
+    encode = tokenizer.encode_batch_as_released if by_text else tokenizer.encode_batch
     limit = config.max_num_tokens // 2
     open_groups: dict[Subset, Group] = {"train": Group(), "eval": Group()}
-    for lines in _encoded(split, config, tokenizer.encode_batch, counts):
+    for lines in _encoded(split, config, encode, counts):
         segments = [ids for ids in lines if ids]
         counts["lines_without_tokens"] += len(lines) - len(segments)
         # Drawn for every document, so that the choice does not depend on its text.
@@ -155,10 +157,11 @@ def _cut(
     """
     if len(ids) > limit:
         counts["lines_cut"] += 1
-    while len(ids) > limit:
-        even = -(-len(ids) // -(-len(ids) // limit))
-        words = np.flatnonzero(starts(np.array(ids[: even + 1]))[1:])
-        at = int(words[-1]) + 1 if words.size else even
-        yield ids[:at]
-        ids = ids[at:]
-    yield ids
+    begin = 0
+    while (left := len(ids) - begin) > limit:
+        even = -(-left // -(-left // limit))
+        words = np.flatnonzero(starts(np.array(ids[begin : begin + even + 1]))[1:])
+        end = begin + (int(words[-1]) + 1 if words.size else even)
+        yield ids[begin:end]
+        begin = end
+    yield ids[begin:]

@@ -8,6 +8,7 @@ alone, never on the number of workers, and so do all numbers derived from them.
 import gzip
 import itertools
 import json
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -52,11 +53,16 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         {path: size in bytes}.
 
     Raises:
-        InputError: a pattern matches nothing, or two match the same file.
+        InputError: a pattern matches no file, or two match the same one.
     """
     found: dict[str, int] = {}
     for pattern in patterns:
         matches = files.glob(pattern)
+        if os.path.isdir(pattern):
+            raise InputError(
+                f"--input_file={pattern}: is a folder; expected files or patterns such "
+                f"as corpus/*.txt"
+            )
         if not matches:
             raise InputError(f"--input_file={pattern}: no such file")
         for path, size in sorted(matches.items()):
@@ -101,8 +107,8 @@ def documents(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
         InputError: the file cannot be read.
     """
     lines = _decoded(part, errors, counts)
-    json_lines = part.file.removesuffix(".gz").endswith(".jsonl")
-    stream = _json_texts(part.file, lines) if json_lines else (t for _, t in lines)
+    is_json = _holds_json_lines(part.file)
+    stream = _json_texts(part, lines) if is_json else (t for _, t in lines)
     document: list[str] = []
     size = 0
     for line in itertools.chain(map(str.strip, stream), [""]):
@@ -116,7 +122,11 @@ def documents(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
             size += len(line)
 
 
-def _json_texts(path: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+def _holds_json_lines(path: str) -> bool:
+    return path.removesuffix(".gz").endswith(".jsonl")
+
+
+def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     """Yields the lines of each text, and an empty one after each."""
     for number, line in lines:
         if not line.strip():
@@ -126,13 +136,13 @@ def _json_texts(path: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         # Numbers of thousands of digits, or thousands of brackets, are no JSON error.
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise TextError(
-                f'{path}: line {number}: expected JSON such as {{"text": "..."}}, '
-                f"got {_shortened(line)}"
+                f"{part.file}: line {_lines_before(part) + number}: expected JSON "
+                f'such as {{"text": "..."}}, got {_shortened(line)}'
             ) from error
         if not isinstance(text, str):
             raise TextError(
-                f"{path}: line {number}: expected a string as text, "
-                f"got {_shortened(json.dumps(text))}"
+                f"{part.file}: line {_lines_before(part) + number}: expected a string "
+                f"as text, got {_shortened(json.dumps(text))}"
             )
         # A blank line within a text parts paragraphs, not documents.
         yield from filter(str.strip, text.split("\n"))
@@ -203,17 +213,19 @@ def _divide(path: str, size: int) -> Iterator[tuple[Range, int]]:
     begin = 0
     with files.open_binary(path) as file:
         while begin < size:
-            end = _next_boundary(file, begin + SPLIT_BYTES, size)
+            end = _next_boundary(file, path, begin + SPLIT_BYTES, size)
             yield Range(path, begin, end), end - begin
             begin = end
 
 
-def _next_boundary(file: IO[bytes], at: int, size: int) -> int:
-    """Finds the end of the first blank line after a byte offset."""
+def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
+    """Finds the first place between two documents after a byte offset."""
     if at >= size:
         return size
     file.seek(at)
     file.readline(MAX_LINE_BYTES)
+    if _holds_json_lines(path):
+        return file.tell()
     while line := file.readline(MAX_LINE_BYTES):
         if not line.strip():
             return file.tell()

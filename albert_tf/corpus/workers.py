@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import multiprocessing
+import multiprocessing.connection
 import os
 import resource
 import signal
@@ -26,7 +27,7 @@ _TOKENS = ("train_tokens", "eval_tokens", "instance_tokens")
 class Workers:
     """A pool of processes; with one worker everything runs in the caller's own.
 
-    Use it as a context manager.
+    Use it as a context manager. An error ends the processes at once, whatever they do.
 
     Args:
         count: number of processes.
@@ -39,16 +40,23 @@ class Workers:
     def __enter__(self) -> "Workers":
         if self.count > 1:
             # Forked copies of a process that runs TensorFlow can hang.
+            context = multiprocessing.get_context("spawn")
+            other_end, self._lifeline = context.Pipe(duplex=False)
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_end_with_parent,
+                mp_context=context,
+                initializer=_live_on,
+                initargs=(other_end,),
             )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if self._pool:
-            self._pool.shutdown(cancel_futures=True)
+            # A second Ctrl-C would leave the pool half shut, and the process hangs.
+            with _without_interrupts():
+                if error:
+                    self._lifeline.close()
+                self._pool.shutdown(cancel_futures=True)
 
     def each(
         self, function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]
@@ -154,13 +162,24 @@ class Progress:
 def _without_interrupts() -> Iterator[None]:
     """Holds Ctrl-C back; processes started meanwhile never see it.
 
-    Else each would print a traceback of its own before the parent ends the run.
+    Else each would print a traceback of its own before the parent ends the run: that it
+    was interrupted, or that its parent was while telling it what to do.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held: list[int] = []
+    # Interrupts reach the main thread alone, but the mask does not keep them away:
+    # another thread may take the signal for it.
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        handler = signal.signal(signal.SIGINT, lambda *_: held.append(1))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def own_memory() -> tuple[int, int]:
@@ -175,13 +194,14 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _end_with_parent() -> None:
-    """Ends this worker when its parent dies, even by a signal that none can catch."""
-    parent = multiprocessing.parent_process()
+def _live_on(lifeline: multiprocessing.connection.Connection) -> None:
+    """Ends this worker when the parent closes its end of a pipe, or dies.
+
+    That works even where the parent dies by a signal that none can catch.
+    """
 
     def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
+        lifeline.poll(None)
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

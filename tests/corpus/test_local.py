@@ -158,6 +158,24 @@ def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path
     assert manifest.of(str(folder / "y")) is None
 
 
+def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
+    names = tuple(str(tmp_path / folder / "x") for folder in ("run", "other"))
+    folder = make(output_file=names)
+    described = json.loads((folder / "x.json").read_text())
+    assert list(described["files"]) == ["x", "../other/x"]
+    for name, file in described["files"].items():
+        assert file["bytes"] == (folder / name).stat().st_size
+    counts = [file["records"] for file in described["files"].values()]
+    assert sum(counts) == described["statistics"]["instances"]
+    assert min(counts) >= max(counts) - 1
+    before = contents(folder), contents(tmp_path / "other")
+    make(output_file=names, log=(log := io.StringIO()))
+    assert "nothing to do" in log.getvalue()
+    (tmp_path / "other" / "x").unlink()
+    make(output_file=names)
+    assert (contents(folder), contents(tmp_path / "other")) == before
+
+
 def test_duplicates_are_spread_over_the_whole_output(make, small_units):
     folder = make(dupe_factor=20, masked_lm_prob=0.0)
     config = settings(max_seq_length=128, masked_lm_prob=0.0)
@@ -200,6 +218,17 @@ def test_records_without_masks_leave_masking_to_the_training(make):
     assert json.loads((folder / "x.tfrecord.json").read_text())["statistics"][
         "predictions"
     ] == {"masked": 0, "kept": 0, "random": 0, "permuted": 0}
+
+
+def test_unknown_pieces_are_unknown_in_the_records_of_released_behaviour(make):
+    changes = {"released_behaviour": True, "do_lower_case": False}
+    folder = make(masked_lm_prob=0.0, **changes)
+    config = settings(max_seq_length=128, masked_lm_prob=0.0)
+    batch = read([folder / "x.tfrecord"], config)
+    ids, boundary = batch["input_ids"], batch["token_boundary"]
+    assert not (ids == 4).any()
+    # The vocabulary has no capital letters; those are most of what it does not know.
+    assert 0 < boundary[ids == 1].mean() < 0.05
 
 
 def test_a_finished_run_is_left_alone(make):
@@ -357,6 +386,7 @@ def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
     _, log = process.communicate()
     assert process.returncode == 130
     assert log.endswith("interrupted\n")
+    assert "Traceback" not in log
 
 
 def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path):
@@ -392,6 +422,15 @@ def test_two_runs_do_not_share_an_output(make, tmp_path):
     assert str(error.value) == (
         f"{tmp_path}/run/x.tfrecord.work: another run is at work here"
     )
+
+
+def test_unfinished_work_that_cannot_be_kept_is_refused(make, tmp_path):
+    work = tmp_path / "run" / "x.tfrecord.work"
+    work.parent.mkdir()
+    work.write_text("")
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == f"{work}: cannot be written: File exists"
 
 
 def test_input_without_text_is_refused(make, tmp_path):

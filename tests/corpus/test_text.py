@@ -65,6 +65,15 @@ def test_splits_part_large_files_between_documents(tmp_path, monkeypatch):
         assert read(path)[0] == expected
 
 
+def test_splits_part_json_lines_at_every_line(tmp_path, monkeypatch):
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(f'{{"text": "{i}"}}\n' for i in range(50)))
+    monkeypatch.setattr(text, "SPLIT_BYTES", 60)
+    splits = text.plan(text.find_files([str(path)]))
+    assert len(splits) == 10  # of five lines each
+    assert read(path)[0] == [[str(i)] for i in range(50)]
+
+
 def test_small_files_share_a_split(tmp_path):
     for name in "bca":
         (tmp_path / name).write_text(name)
@@ -110,10 +119,11 @@ def test_bytes_that_are_not_utf8_can_be_replaced_or_left_out(tmp_path):
         ('{"text": 3}', "expected a string as text, got 3"),
     ],
 )
-def test_json_of_another_form_is_named(tmp_path, line, message):
+def test_json_of_another_form_is_named(tmp_path, monkeypatch, line, message):
     path = tmp_path / "x.jsonl"
-    path.write_text(f'{{"text": "a"}}\n{line}\n')
-    assert mistake(path) == f"{path}: line 2: {message}"
+    path.write_text('{"text": "a"}\n' * 30 + f"{line}\n")
+    monkeypatch.setattr(text, "SPLIT_BYTES", 100)
+    assert mistake(path) == f"{path}: line 31: {message}"
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5_000])
@@ -150,6 +160,12 @@ def test_patterns_that_name_nothing_or_a_file_twice_are_refused(tmp_path):
     with pytest.raises(InputError) as error:
         text.find_files([f"{tmp_path}/*.txt"])
     assert str(error.value) == f"--input_file={tmp_path}/*.txt: no such file"
+    with pytest.raises(InputError) as error:
+        text.find_files([str(tmp_path)])
+    assert str(error.value) == (
+        f"--input_file={tmp_path}: is a folder; expected files or patterns such as "
+        f"corpus/*.txt"
+    )
     with pytest.raises(InputError) as error:
         text.find_files([f"{tmp_path}/a", f"{tmp_path}/*"])
     assert str(error.value) == f"--input_file: {tmp_path}/a is named twice"

@@ -1,12 +1,22 @@
 import io
 import os
 import signal
+import threading
+import time
 from collections import Counter
 
 import pytest
 
 from albert_tf.corpus import workers
 from albert_tf.errors import InputError
+
+
+@pytest.fixture
+def interruptible():
+    """Makes Ctrl-C raise `KeyboardInterrupt`, even where a shell had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -26,12 +36,62 @@ def test_a_killed_worker_is_a_clear_line():
     )
 
 
+def test_an_error_ends_the_workers_at_once():
+    begin = time.monotonic()
+    with pytest.raises(InputError), workers.Workers(2) as pool:
+        for _ in pool.each(time.sleep, [(0,), (600,)]):
+            raise InputError
+    assert time.monotonic() - begin < 60
+
+
+def test_a_second_ctrl_c_waits_until_the_workers_have_ended(monkeypatch, interruptible):
+    events = []
+    with pytest.raises(KeyboardInterrupt), workers.Workers(2) as pool:
+        shut_down = pool._pool.shutdown
+
+        def impatient(**options):
+            signal.raise_signal(signal.SIGINT)
+            shut_down(**options)
+            events.append("ended")
+
+        monkeypatch.setattr(pool._pool, "shutdown", impatient)
+        list(pool.each(divmod, [(7, 3)]))
+        raise KeyboardInterrupt
+    assert events == ["ended"]
+
+
 def test_workers_never_see_ctrl_c():
     ask = [(signal.SIG_BLOCK, [])]
     with workers.Workers(2) as pool:
         [held_back] = pool.each(signal.pthread_sigmask, ask)
     assert signal.SIGINT in held_back
     assert signal.SIGINT not in signal.pthread_sigmask(*ask[0])
+
+
+def test_ctrl_c_waits_until_a_worker_has_been_told_what_to_do(interruptible):
+    other_thread = threading.Timer(60, lambda: None)  # may take the signal
+    other_thread.start()
+    events = []
+    with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        events.append("told")
+    other_thread.cancel()
+    assert events == ["told"]
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+def test_workers_start_from_any_thread():
+    found = []
+
+    def work():
+        with workers.Workers(2) as pool:
+            found.extend(pool.each(divmod, [(7, 3)]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [(2, 1)]
 
 
 class Stream(io.StringIO):
