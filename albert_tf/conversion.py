@@ -119,8 +119,10 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
     inputs = dict(tokens)
     if isinstance(model, models.AlbertConditionalSpanLabeler):
         inputs["p_mask"] = 1 - tokens["input_mask"]
+    if isinstance(model, models.AlbertMultipleChoice):
+        inputs = {key: value[:, None] for key, value in inputs.items()}
     outputs = {**model(inputs)}
-    outputs.pop("encoder_outputs")
+    outputs.pop("encoder_outputs", None)
     return {key: np.asarray(value) for key, value in outputs.items()}
 
 

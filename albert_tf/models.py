@@ -110,7 +110,9 @@ class AlbertEncoder(_ConfiguredModel):
             segments = ops.zeros_like(input_ids)
         if mask is None:
             mask = ops.ones_like(input_ids)
-        mask_scores = (1.0 - ops.cast(mask[:, None, None, :], "float32")) * MASKED_SCORE
+        # Not mask[:, None, None]: LiteRT has no such slice of a free length.
+        scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
+        mask_scores = ops.expand_dims(scores, (1, 2))
         drops = self.config.hidden_dropout_prob or (
             self.config.attention_probs_dropout_prob
         )
@@ -120,7 +122,7 @@ class AlbertEncoder(_ConfiguredModel):
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs = []
         with cast_once(self._layers_to_cast()):
-            for block in self._layers_in_order():
+            for block in self.layers_in_order():
                 block_seeds = [seeds and seeds.next() for _ in range(3)]
                 hidden = block(hidden, mask_scores, seeds=block_seeds)
                 outputs.append(hidden)
@@ -131,7 +133,7 @@ class AlbertEncoder(_ConfiguredModel):
             "embedding_output": embedded,
         }
 
-    def _layers_in_order(self):
+    def layers_in_order(self):
         """Yields the block of every layer, its inner blocks one after the other."""
         inner = self.config.inner_group_num
         count = len(self.blocks) // inner

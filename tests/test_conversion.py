@@ -58,6 +58,16 @@ def test_regression_and_choice_survive_the_check(tmp_path):
     assert weights.open_source(tmp_path / "b").shapes["output_weights"] == (1, 12)
 
 
+def test_a_model_of_choices_from_a_keras_file_is_converted(tmp_path, capsys):
+    path = weights.save(
+        models.AlbertMultipleChoice(CONFIG), tmp_path / "a.keras", "keras"
+    )
+    conversion.convert(settings(path, tmp_path / "b", "hf"))
+    read, _, checked, *_ = capsys.readouterr().out.splitlines()
+    assert "AlbertMultipleChoice" in read
+    assert checked.endswith("largest difference logits 0.0e+00")
+
+
 @pytest.mark.parametrize("num_labels", [1, 2, 3])
 def test_a_classifier_stays_a_classifier(num_labels, tmp_path, capsys):
     model = models.AlbertClassifier(CONFIG, num_labels)
