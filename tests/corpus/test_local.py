@@ -581,6 +581,16 @@ def test_a_compressed_run_holds_the_same_records(make):
     assert gzip.decompress(data) == (plain / "x.tfrecord").read_bytes()
 
 
+def test_of_documents_on_one_line_little_is_truncated(make, tmp_path):
+    words = (DATA / "docs200.txt").read_text().split()
+    documents = [" ".join(words[i : i + 2000]) for i in range(0, len(words), 2000)]
+    (tmp_path / "x").write_text("\n\n".join(documents))
+    folder = make(input_file=(f"{tmp_path}/x",), max_seq_length=512)
+    numbers = json.loads((folder / "x.tfrecord.json").read_text())["statistics"]
+    assert numbers["lines_cut"] == len(documents) > 5
+    assert numbers["truncated_tokens"] < 0.15 * numbers["tokens"] * 3
+
+
 def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     words = " ".join(["brilliant parliament say that the wooden"] * 50)
     (tmp_path / "x").write_text(f"{words}\n\n{words}\n")
