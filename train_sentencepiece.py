@@ -4,6 +4,8 @@ python train_sentencepiece.py --input_file='corpus/*.txt' --model_prefix=vocab/3
     --vocab_size=30000
 """
 
+import signal
+
 from albert_tf import flags, vocabulary
 
 flags.define(vocabulary.VocabularySettings)
@@ -11,6 +13,8 @@ flags.define(vocabulary.VocabularySettings)
 
 def main() -> None:
     """Trains, and prints what the vocabulary does to its text."""
+    # SentencePiece trains without a look at what Python would do about Ctrl-C.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     settings = flags.read(vocabulary.VocabularySettings)
     print(f"{settings.model_prefix}.model: {vocabulary.train_files(settings)}")
 

@@ -1,8 +1,11 @@
 import gzip
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -265,3 +268,20 @@ def test_the_script_reads_globs_and_gzip_and_prints_a_summary(tmp_path):
     for name in ("own.model", "own.vocab"):
         library = (tmp_path / "library" / name).read_bytes()
         assert (tmp_path / name).read_bytes() == library
+
+
+def test_ctrl_c_ends_the_script_at_once(tmp_path):
+    draw = random.Random(0)
+    words = ("".join(draw.choices("abcdefghij", k=7)) for _ in range(150_000))
+    (tmp_path / "x.txt").write_text("\n".join(words))
+    command = [
+        *(sys.executable, "train_sentencepiece.py", "--vocab_size=9000"),
+        *(f"--input_file={tmp_path}/x.txt", f"--model_prefix={tmp_path}/made/own"),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "made").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == -signal.SIGINT
+    assert not list((tmp_path / "made").iterdir())
