@@ -153,13 +153,15 @@ def test_every_sharing_and_activation_is_in_the_graph(changes, tiny, written):
     assert_equal(model, written(model, "onnx"), {"mlm_logits", "sop_logits"})
 
 
-@NEEDS_ONNX
-def test_a_model_in_mixed_precision_is_written_in_float32(tiny, written):
-    plain = random_weights(models.AlbertEncoder(tiny()))
-    mixed = models.AlbertEncoder(tiny(recompute="block"), dtype="mixed_bfloat16")
-    mixed.set_weights(plain.get_weights())
-    run = written(mixed, "onnx")
-    assert_equal(plain, run, {"sequence_output", "pooled_output"})
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_model_of_lower_precision_is_written_in_float32(format, tiny, written):
+    policy = {"litert": "mixed_bfloat16", "onnx": "bfloat16"}[format]
+    config = tiny(num_hidden_layers=1, recompute="block")
+    low = random_weights(models.AlbertEncoder(config, dtype=policy))
+    plain = models.AlbertEncoder(tiny(num_hidden_layers=1))
+    plain.set_weights([np.asarray(x, "float32") for x in low.get_weights()])
+    names = {"sequence_output", "pooled_output"}
+    assert_equal(plain, written(low, format), names)
 
 
 def wide(layers):

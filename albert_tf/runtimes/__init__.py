@@ -47,7 +47,10 @@ def save(
         format: "litert" or "onnx".
         precision: how the weights are stored. With "float16" and "float32" the
             runtime computes in float32; with "int8" it also rounds what is multiplied
-            with a weight to 8 bits, with a scale found as it runs.
+            with a weight to 8 bits, with a scale found as it runs: LiteRT one for each
+            token, ONNX one for the whole batch, so that there an answer depends a
+            little on the batch. LiteRT's int8 file of a pretraining model has the word
+            table twice, rounded for the lookup and for the output.
         outputs: names of the outputs; without it those of the head, or
             `sequence_output` and `pooled_output` of an encoder.
         sizes: numbers for some of "batch", "choices", "tokens" and "positions" (for
