@@ -9,7 +9,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from albert_tf import flags, models, weights
+from albert_tf import flags, models, runtimes, weights
 from albert_tf.config import AlbertConfig, read_json_object
 from albert_tf.errors import InputError
 
@@ -28,10 +28,16 @@ class ConversionSettings:
     )
     output: str = flags.field(
         "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
-        "folder, for keras a .keras file."
+        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."
     )
-    output_format: Literal["tf1", "hf", "keras"] = flags.field(
-        "Format to write: tf1 is read by the released code, hf by transformers."
+    output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field(
+        "Format to write: tf1 is read by the released code, hf by transformers, litert "
+        "by LiteRT (TensorFlow Lite) and onnx by ONNX Runtime."
+    )
+    precision: Literal["float32", "float16", "int8"] = flags.field(
+        "How litert and onnx store the weights. With int8 products are rounded too; "
+        "the check shows what that costs.",
+        "float32",
     )
     albert_config_file: str | None = flags.field(
         "Configuration of the model, where none lies beside the weights.", None
@@ -51,9 +57,16 @@ def convert(settings: ConversionSettings) -> None:
     these are installed.
 
     Raises:
-        InputError: what `weights.load` and `weights.save` refuse, no configuration, or
-            outputs that differ by more than `TOLERANCE`.
+        InputError: what `weights.load`, `weights.save` and `runtimes.save` refuse, no
+            configuration, a `precision` that the format does not have, or outputs that
+            differ by more than `TOLERANCE`.
     """
+    for_runtime = settings.output_format in runtimes.SUFFIXES
+    if settings.precision != "float32" and not for_runtime:
+        raise InputError(
+            f"precision={settings.precision!r} with output_format="
+            f"{settings.output_format!r}: expected 'float32'"
+        )
     if not settings.output or Path(settings.output).resolve() == (
         Path(settings.input).resolve()
     ):
@@ -69,6 +82,9 @@ def convert(settings: ConversionSettings) -> None:
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )
+    if for_runtime:
+        _export(model, settings)
+        return
     written = weights.save(model, settings.output, settings.output_format)
     print(f"written  {written} ({settings.output_format})")
 
@@ -88,6 +104,30 @@ def convert(settings: ConversionSettings) -> None:
         theirs = _run_natively(Path(place), format, tokens)
         if theirs:
             _compare(f"{place} run by {format} itself", ours, theirs, mask, TOLERANCE)
+
+
+def _export(model: keras.Model, settings: ConversionSettings) -> None:
+    """Writes a file for another runtime, and runs it there."""
+    path = runtimes.save(
+        model,
+        settings.output,
+        settings.output_format,
+        precision=settings.precision,
+    )
+    print(
+        f"written  {path} ({settings.output_format}, {settings.precision}, "
+        f"{path.stat().st_size:,} bytes)"
+    )
+    tokens = _sample_tokens(model.config)
+    mask = tokens["input_mask"]
+    # Where no positions are given, Keras predicts all of them.
+    everywhere = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
+    batch = _inputs(model, tokens) | {"masked_lm_positions": everywhere}
+    theirs = runtimes.load(path)(batch)
+    # What rounding costs depends on the weights: it is shown, and has no bound.
+    tolerance = TOLERANCE if settings.precision == "float32" else np.inf
+    what = f"{path} run by {settings.output_format} itself"
+    _compare(what, _run(model, tokens), theirs, mask, tolerance)
 
 
 def _config(source: weights.Source, file: str | None) -> AlbertConfig:
@@ -115,13 +155,16 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
     }
 
 
-def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    inputs = dict(tokens)
+def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
     if isinstance(model, models.AlbertConditionalSpanLabeler):
-        inputs["p_mask"] = 1 - tokens["input_mask"]
+        return {**tokens, "p_mask": 1 - tokens["input_mask"]}
     if isinstance(model, models.AlbertMultipleChoice):
-        inputs = {key: value[:, None] for key, value in inputs.items()}
-    outputs = {**model(inputs)}
+        return {key: value[:, None] for key, value in tokens.items()}
+    return dict(tokens)
+
+
+def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    outputs = {**model(_inputs(model, tokens))}
     outputs.pop("encoder_outputs", None)
     return {key: np.asarray(value) for key, value in outputs.items()}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import conversion, models, weights
+from albert_tf import conversion, models, runtimes, weights
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 
@@ -76,6 +76,42 @@ def test_a_classifier_stays_a_classifier(num_labels, tmp_path, capsys):
     assert "AlbertClassifier" in capsys.readouterr().out
     shapes = weights.open_source(tmp_path / "hf").shapes
     assert shapes["classifier.weight"] == (num_labels, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "format", "precision", "bound"),
+    [
+        (models.AlbertPretrainer, "litert", "float32", conversion.TOLERANCE),
+        (models.AlbertPretrainer, "onnx", "int8", 0.5),
+        (models.AlbertConditionalSpanLabeler, "onnx", "float32", conversion.TOLERANCE),
+        (models.AlbertMultipleChoice, "onnx", "float32", conversion.TOLERANCE),
+    ],
+)
+def test_a_file_for_another_runtime_is_run_there(
+    kind, format, precision, bound, tmp_path, capsys
+):
+    if format == "onnx":
+        pytest.importorskip("onnxruntime")
+    path = weights.save(kind(CONFIG), tmp_path / "a.keras", "keras")
+    output = tmp_path / f"b{runtimes.SUFFIXES[format]}"
+    conversion.convert(settings(path, output, format, precision=precision))
+    read, written, checked = capsys.readouterr().out.splitlines()
+    size = output.stat().st_size
+    assert kind.__name__ in read
+    assert written == f"written  {output} ({format}, {precision}, {size:,} bytes)"
+    start, numbers = checked.split(" itself: largest difference ")
+    assert start == f"checked  {output} run by {format}"
+    words = numbers.replace(",", "").split()
+    assert {"mlm_logits", "cls_logits", "logits"} & set(words[::2])
+    assert all(float(number) < bound for number in words[1::2])
+
+
+def test_other_formats_have_no_precision(tmp_path):
+    with pytest.raises(InputError) as caught:
+        conversion.convert(settings("a", tmp_path / "b", "tf1", precision="int8"))
+    assert str(caught.value) == (
+        "precision='int8' with output_format='tf1': expected 'float32'"
+    )
 
 
 @pytest.mark.parametrize("output", ["", "{input}"])

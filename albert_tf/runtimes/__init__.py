@@ -5,13 +5,13 @@ The blocks that ALBERT's layers share are in these files once.
 
 import dataclasses
 import importlib.util
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import keras
 import numpy as np
 
+from albert_tf import records
 from albert_tf.errors import InputError
 from albert_tf.runtimes.signatures import in_float32, signature
 
@@ -21,7 +21,7 @@ SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
 PRECISIONS = ("float32", "float16", "int8")
 
 # Neither format holds more in one file.
-_MOST_BYTES = 2**31 - 2**20
+MOST_BYTES = 2**31 - 2**20
 
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -47,7 +47,10 @@ def save(
         format: "litert" or "onnx".
         precision: how the weights are stored. With "float16" and "float32" the
             runtime computes in float32; with "int8" it also rounds what is multiplied
-            with a weight to 8 bits, with a scale found as it runs.
+            with a weight to 8 bits, with a scale found as it runs: LiteRT one for each
+            token, ONNX one for the whole batch, so that there an answer depends a
+            little on the batch. LiteRT's int8 file of a pretraining model has the word
+            table twice, rounded for the lookup and for the output.
         outputs: names of the outputs; without it those of the head, or
             `sequence_output` and `pooled_output` of an encoder.
         sizes: numbers for some of "batch", "choices", "tokens" and "positions" (for
@@ -74,9 +77,9 @@ def save(
         )
     described = signature(model, outputs, sizes)
     size = model.count_params() * np.dtype(precision).itemsize
-    if size > _MOST_BYTES:
+    if size > MOST_BYTES:
         raise InputError(
-            f"{path}: {size:,} bytes of weights; the format holds {_MOST_BYTES:,}"
+            f"{path}: {size:,} bytes of weights; the format holds {MOST_BYTES:,}"
         )
     convert = _litert().convert if format == "litert" else _onnx().build
     _write(path, convert(in_float32(model), described, precision))
@@ -136,15 +139,12 @@ def _onnx():
 
 
 def _write(path: Path, contents: bytes) -> None:
-    unfinished = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(contents)
-        unfinished.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with records.atomic(str(path)) as file:
+        file.write(contents)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
         for name, shape in signature.inputs.items()
     }
 
-    @tf.function(input_signature=[specification])
+    @tf.function(input_signature=[specification], autograph=False)
     def call(inputs):
         outputs = model(inputs)
         return {name: outputs[name] for name in signature.outputs}
@@ -49,8 +49,8 @@ def load(path: Path, num_threads: int | None) -> tuple[list[str], Callable]:
 
     try:
         interpreter = Interpreter(str(path), num_threads=num_threads)
-    except ValueError as error:
-        raise InputError(f"{path}: no LiteRT model: {error}") from None
+    except ValueError:
+        raise InputError(f"{path}: no LiteRT model") from None
     # A signature's runner gives its inputs the sizes of what they are given.
     run = interpreter.get_signature_runner()
     return list(run.get_input_details()), lambda inputs: run(**inputs)
