@@ -339,7 +339,7 @@ class _Run:
         key = self._trainer.task.key_metric
         best = self._checkpoints.best.get(key, -np.inf)
         better = self._config.do_train and figures[key] > best
-        self._reporter.evaluated(self._step, figures, better)
+        self._reporter.evaluated(self._step, figures, better, max(best, figures[key]))
         if better and self._writes:
             self._checkpoints.mark_best(self._save(), {"step": self._step, **figures})
         return figures
