@@ -155,11 +155,12 @@ class Checkpoints:
             return {}
 
     def restore_best(self) -> bool:
-        """Sets the model's weights alone to the best checkpoint's, if there is one."""
+        """Sets weights and step to the best checkpoint's, if there is one."""
         prefix = self._folder / _BEST
         if not prefix.with_name(f"{_BEST}.index").exists():
             return False
         weights.load(self._model, prefix)
+        self._optimizer.iterations.assign(self.best.get("step", 0))
         return True
 
     def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:

@@ -6,7 +6,7 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import tensorflow as tf
 
@@ -27,6 +27,8 @@ from albert_tf.training import Outcome, TrainingConfig
 
 # The placeholder that the released notebook gives for a required flag.
 _FROM_HUB = "from_tf_hub"
+# What is known of several runs.
+_RUNS = "runs.json"
 # Padding of batches; on a GPU every length is compiled, so there are few.
 _MULTIPLE_ON_CPU, _MULTIPLE_ON_GPU = 8, 64
 
@@ -40,6 +42,7 @@ class FineTuningConfig(TrainingConfig):
     """
 
     evaluates_best = True
+    work: ClassVar[tuple[str, ...]] = (*TrainingConfig.work, "do_predict")
 
     albert_hub_module_handle: str | None = flags.field(
         "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
@@ -101,6 +104,11 @@ class FineTuningConfig(TrainingConfig):
             raise InputError(
                 f"--warmup_proportion={self.warmup_proportion}: expected a number in "
                 f"[0, 1)"
+            )
+        if self.num_runs > 1 and not (self.do_train and self.do_eval):
+            raise InputError(
+                f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "
+                f"it, to compare the runs"
             )
         if self.albert_hub_module_handle and self.init_checkpoint:
             raise InputError(
@@ -251,6 +259,8 @@ def run(
 ) -> Outcome:
     """Trains and evaluates, once or with several seeds; the best weights are in place.
 
+    Of several runs, `output_dir` gets the best one's weights and what goes with them.
+
     Args:
         task: what to do.
         config: how.
@@ -262,12 +272,16 @@ def run(
         The outcome of the best run.
 
     Raises:
-        InputError: see `training.run`.
+        InputError: see `training.run`; or `output_dir` holds several runs, and one is
+            asked for.
     """
+    _check(config, strategy)
     config = _with_steps(task, config, examples)
     if config.start:
         config = dataclasses.replace(
-            config, init_checkpoint=config.start, albert_hub_module_handle=None
+            config,
+            init_checkpoint=str(model_folder.weights_in(Path(config.start))),
+            albert_hub_module_handle=None,
         )
     outcomes: list[Outcome] = []
     for number in range(config.num_runs):
@@ -278,7 +292,7 @@ def run(
                 config, seed=config.seed + number, output_dir=folder
             )
             print(f"Run {number + 1} of {config.num_runs}: {folder}", file=log)
-        if distribution.is_chief(strategy):
+        if config.do_train and distribution.is_chief(strategy):
             model_folder.write(Path(one.output_dir), task.tokenizer, task.description)
         outcomes.append(training.run(task, one, strategy, log))
     figures = [outcome.best or outcome.figures for outcome in outcomes]
@@ -287,9 +301,27 @@ def run(
     if config.num_runs > 1 and key in figures[best]:
         summary = summarize(task, figures)
         print(summary.pop("text"), file=log)
-        _write(Path(config.output_dir) / "runs.json", {**summary, "runs": figures})
+        if distribution.is_chief(strategy):
+            whole = Path(config.output_dir)
+            model_folder.copy(whole / f"run-{best + 1}", whole)
+            _write(whole / _RUNS, {**summary, "runs": figures})
     outcomes[best].use_best()
     return outcomes[best]
+
+
+def _check(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> None:
+    devices = strategy.num_replicas_in_sync
+    if config.do_predict and config.predict_batch_size % devices:
+        raise InputError(
+            f"--predict_batch_size={config.predict_batch_size}: expected a multiple of "
+            f"{devices}, the number of devices"
+        )
+    holds_several = (Path(config.output_dir) / _RUNS).exists()
+    if config.do_train and config.num_runs == 1 and holds_several:
+        raise InputError(
+            f"--output_dir={config.output_dir}: holds several runs; expected "
+            f"--num_runs, or another folder"
+        )
 
 
 def summarize(

@@ -18,6 +18,7 @@ from albert_tf.tokenization import Tokenizer
 
 _TASK = "task.json"
 _CONFIG = "albert_config.json"
+_BEST = "model.ckpt-best"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,13 +78,40 @@ def read(folder: str | Path) -> ModelFolder:
             f"{folder}: no {_TASK}; expected the output_dir of a fine-tuning run"
         )
     task = read_json_object(folder / _TASK)
-    best = folder / "model.ckpt-best"
     return ModelFolder(
         config=AlbertConfig.from_json_file(folder / _CONFIG),
         tokenizer=_described(folder, task),
         task=task,
-        weights=best if best.with_name(f"{best.name}.index").exists() else folder,
+        weights=weights_in(folder),
     )
+
+
+def weights_in(path: Path) -> Path:
+    """Returns the best checkpoint of a fine-tuned model's folder; else the path."""
+    is_ours = (path / _TASK).is_file() and (path / f"{_BEST}.index").exists()
+    return path / _BEST if is_ours else path
+
+
+def task_of(folder: Path) -> Mapping[str, Any] | None:
+    """Returns the contents of a folder's `task.json`; None where there is none."""
+    path = folder / _TASK
+    return read_json_object(path) if path.is_file() else None
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copies a fine-tuned model without its other checkpoints; both are folders.
+
+    Raises:
+        InputError: something cannot be copied.
+    """
+    try:
+        task = read_json_object(source / _TASK)
+        for name in (_CONFIG, task["vocabulary"], _TASK):
+            shutil.copyfile(source / name, target / name)
+        for path in sorted(source.glob(f"{_BEST}.*")):
+            shutil.copyfile(path, target / path.name)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
 
 
 def find_config(folders: Iterable[Path]) -> AlbertConfig | None:

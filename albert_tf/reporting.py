@@ -137,10 +137,22 @@ class Reporter:
             return True
         return step not in recorded.get("eval", {}).get(self._task.key_metric, {})
 
-    def evaluated(self, step: int, figures: Mapping[str, float], best: bool) -> None:
-        """Writes a line about an evaluation, and its block in `eval_results.txt`."""
+    def evaluated(
+        self, step: int, figures: Mapping[str, float], better: bool, best: float
+    ) -> None:
+        """Writes a line about an evaluation, and its block in `eval_results.txt`.
+
+        **As released:** it ends with `best` in fine-tuning, which leaves out the
+        evaluation at hand in the release.
+
+        Args:
+            step: updates made.
+            figures: of the evaluation.
+            better: whether it marks a new best checkpoint.
+            best: the best key metric so far, of this evaluation or an earlier one.
+        """
         self._record("eval", step, figures)
-        mark = f"  best {self._task.key_metric} so far" if best else ""
+        mark = f"  best {self._task.key_metric} so far" if better else ""
         self.say(f"eval at step {step:,}  {self._shown(figures)}{mark}")
         if complaint := self._task.complaint(figures):
             self.say(f"Warning: {complaint}")
@@ -148,6 +160,8 @@ class Reporter:
             lines = {**figures, "global_step": step}
             with (self.folder / "eval_results.txt").open("a") as file:
                 file.writelines(f"{key} = {lines[key]}\n" for key in sorted(lines))
+                if self._config.evaluates_best:
+                    file.write(f"best = {best}\n")
                 file.write("=" * 50 + "\n")
 
     def finish(self) -> None:

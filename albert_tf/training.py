@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, ClassVar, Literal
 
 import keras
 import numpy as np
@@ -96,6 +96,8 @@ class TrainingConfig:
 
     # Without training, the newest checkpoint of the folder is used, or the best.
     evaluates_best = False
+    # The flags that give a run something to do.
+    work: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
     def __post_init__(self) -> None:
         lowest = {
@@ -136,13 +138,10 @@ class TrainingConfig:
             )
         if self.init_from_group0 and not self.init_checkpoint:
             raise InputError("--init_from_group0: expected --init_checkpoint with it")
-        work = [
-            name
-            for name in ("do_train", "do_eval", "do_predict")
-            if hasattr(self, name)
-        ]
-        if not any(getattr(self, name) for name in work):
-            raise InputError(f"--{' or --'.join(work)} must be given: got none of them")
+        if not any(getattr(self, name) for name in self.work):
+            raise InputError(
+                f"--{' or --'.join(self.work)} must be given: got none of them"
+            )
 
     @property
     def steps_between_evaluations(self) -> int:
@@ -340,7 +339,7 @@ class _Run:
         key = self._trainer.task.key_metric
         best = self._checkpoints.best.get(key, -np.inf)
         better = self._config.do_train and figures[key] > best
-        self._reporter.evaluated(self._step, figures, better)
+        self._reporter.evaluated(self._step, figures, better, max(best, figures[key]))
         if better and self._writes:
             self._checkpoints.mark_best(self._save(), {"step": self._step, **figures})
         return figures

@@ -23,7 +23,8 @@ def find(name: str) -> TextTask:
     }
     if _plain(name) not in by_spelling:
         raise InputError(
-            f"--task_name={name}: unknown; expected one of {', '.join(sorted(known))}"
+            f"--task_name={name}: unknown; expected one of {', '.join(sorted(known))} "
+            f"or custom"
         )
     return by_spelling[_plain(name)]
 

@@ -66,6 +66,7 @@ def convert(
         "task": declared.name,
         "file": cache.fingerprint(path),
         "columns": [str(column) for column in declared.text],
+        "header": declared.headers.get(name),
         "rows": len(examples),
         "vocabulary": tokenizer.fingerprint,
         "max_seq_length": max_seq_length,
@@ -103,6 +104,9 @@ class Classification(base.FineTuningTask):
         training: the examples to train on, if any.
         evaluation: the splits to evaluate on.
         multiple: see `ByLength`.
+
+    Attributes:
+        evaluated: the splits to evaluate on.
     """
 
     def __init__(
@@ -123,7 +127,7 @@ class Classification(base.FineTuningTask):
         self.key_metric = declared.key_metric
         self.shown = tuple(declared.metrics)
         self._multiple = multiple
-        self._evaluated = evaluation
+        self.evaluated = evaluation
         self.training = self.source([training], labelled=True) if training else None
         self.evaluation = self.source(evaluation, labelled=True) if evaluation else None
 
@@ -203,7 +207,7 @@ class Classification(base.FineTuningTask):
         outputs = stacked(predictions)
         scores = {"eval_loss": figures["loss"]}
         first = 0
-        for number, split in enumerate(self._evaluated):
+        for number, split in enumerate(self.evaluated):
             examples = split.examples[: max(len(outputs) - first, 0)]
             decided = self.declared.predict(outputs[first : first + len(examples)])
             first += len(examples)

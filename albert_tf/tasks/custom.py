@@ -1,7 +1,8 @@
 """Anybody's own table of text as a task, declared by flags."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from albert_tf import flags, metrics, tables
 from albert_tf.errors import InputError
@@ -33,13 +34,14 @@ class CustomConfig:
     columns: tuple[str, ...] = flags.field(
         "Names of all columns, for tables without a header.", ()
     )
-    kind: Literal["classification", "multi_label", "regression"] = flags.field(
-        "One label per row, any number of labels per row, or a number.",
-        "classification",
+    kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
+        "One label per row, any number of labels per row, or a number; by default that "
+        "of the model's folder, or else classification.",
+        None,
     )
     labels: tuple[str, ...] = flags.field(
         "All labels, in the order of the outputs; by default those of --train_file, "
-        "sorted.",
+        "sorted, or else those of the model's folder.",
         (),
     )
     label_separator: str = flags.field(
@@ -94,15 +96,23 @@ _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
         },
     ),
 }
+_DEFAULT_KIND = "classification"
 
 
-def declare(config: CustomConfig, *, skip_bad_rows: bool = False) -> TextTask:
+def declare(
+    config: CustomConfig,
+    *,
+    skip_bad_rows: bool = False,
+    known: Mapping[str, Any] | None = None,
+) -> TextTask:
     """Returns the task that the flags describe.
 
     Args:
         config: the flags.
         skip_bad_rows: pass over broken rows of the training table while labels are
             looked for; reading it as examples reports them.
+        known: what the `task.json` of the model says: it counts where neither labels
+            nor a training table are given.
 
     Raises:
         InputError: no table is named, or the labels are needed and cannot be found.
@@ -117,7 +127,8 @@ def declare(config: CustomConfig, *, skip_bad_rows: bool = False) -> TextTask:
         raise InputError(
             "--task_name=custom: expected --train_file, --dev_file or --test_file"
         )
-    key_metric, scores = _METRICS[config.kind]
+    config = _completed(config, known or {})
+    key_metric, scores = _METRICS[config.kind or _DEFAULT_KIND]
     return TextTask(
         name="custom",
         source="the user's own",
@@ -130,6 +141,18 @@ def declare(config: CustomConfig, *, skip_bad_rows: bool = False) -> TextTask:
         index=config.index_column,
         metrics=scores,
         key_metric=key_metric,
+    )
+
+
+def _completed(config: CustomConfig, known: Mapping[str, Any]) -> CustomConfig:
+    """Takes from the model what the flags leave open."""
+    if known.get("kind") not in _METRICS or config.train_file or config.labels:
+        return config
+    return dataclasses.replace(
+        config,
+        kind=config.kind or known["kind"],
+        labels=() if config.kind == "regression" else tuple(known["labels"] or ()),
+        label_separator=known["label_separator"] or config.label_separator,
     )
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,43 @@ def glue_file(
     else:
         words = task.words(predictions)
     return task.submission[split], _two_columns(examples, words)
+
+
+def gather(folders: Iterable[str | Path], names: Iterable[str]) -> dict[str, Path]:
+    """Finds files in some folders, and in the folders right below them.
+
+    Args:
+        folders: where to look.
+        names: the files to find.
+
+    Returns:
+        Those that are there, by name.
+
+    Raises:
+        InputError: a file is there twice, or none is there.
+    """
+    found: dict[str, Path] = {}
+    folders, names = list(folders), list(names)
+    for name in names:
+        places = {
+            path.resolve(): path
+            for folder in folders
+            for path in (Path(folder, name), *sorted(Path(folder).glob(f"*/{name}")))
+            if path.is_file()
+        }
+        if len(places) > 1:
+            raise InputError(
+                f"{name}: expected once, found in "
+                f"{' and '.join(str(path.parent) for path in places.values())}"
+            )
+        if places:
+            [found[name]] = places.values()
+    if not found:
+        raise InputError(
+            f"{', '.join(map(str, folders))}: no predictions to submit; expected files "
+            f"such as {names[0]}, which --do_predict writes"
+        )
+    return found
 
 
 def write(folder: str | Path, files: Mapping[str, str]) -> None:

@@ -1,0 +1,354 @@
+"""What `run_classifier.py` does: GLUE, and anybody's own table of text."""
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+
+from albert_tf import distribution, fine_tuning, flags, model_folder, training
+from albert_tf.config import AlbertConfig
+from albert_tf.distribution import DistributionConfig
+from albert_tf.errors import InputError
+from albert_tf.fine_tuning import FineTuningConfig, ModelConfig
+from albert_tf.tables import Table
+from albert_tf.tasks import catalogue, classification, custom, score_table, submission
+from albert_tf.tasks.classification import Classification, Split
+from albert_tf.tasks.custom import CustomConfig
+from albert_tf.tasks.text_task import Example, TextTask
+from albert_tf.tokenization import Tokenizer
+from albert_tf.training import Outcome
+
+_CUSTOM = "custom"
+# As released, where neither the flag nor the model's folder says otherwise.
+_MAX_SEQ_LENGTH = 512
+# What has to be alike for weights of one task to answer another: AX is MNLI.
+_OF_THE_HEAD = ("kind", "labels", "label_separator", "texts")
+_SKIPPED_TO_SHOW = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(FineTuningConfig):
+    """What to do, on which data.
+
+    Raises:
+        InputError: see `FineTuningConfig`.
+    """
+
+    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "glue_submission")
+
+    task_name: str | None = flags.field(
+        "A task of GLUE, another declared one, or custom (--train_file and others).",
+        None,
+    )
+    data_dir: str | None = flags.field(
+        "The root of the benchmark's tables, or the task's own folder.", None
+    )
+    max_seq_length: int | None = flags.field(
+        "Most tokens of an input; longer texts are shortened. By default what the "
+        "model was fine-tuned with, or else 512, or what the model can take.",
+        None,
+    )
+    skip_bad_rows: bool = flags.field(
+        "Pass over broken rows of the training and evaluation tables, and list them.",
+        False,
+    )
+    glue_submission: str | None = flags.field(
+        "Zip to write for the benchmark's site, of all predictions in "
+        "--submission_dirs.",
+        None,
+    )
+    submission_dirs: tuple[str, ...] = flags.field(
+        "Folders with predictions, or of folders with them; by default --output_dir.",
+        (),
+    )
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether there is more to do than to gather predictions."""
+        return any(getattr(self, name) for name in FineTuningConfig.work)
+
+
+def run(
+    config: ClassifierConfig,
+    model: ModelConfig,
+    table: CustomConfig,
+    devices: DistributionConfig,
+    log: IO[str] = sys.stderr,
+) -> None:
+    """Trains, evaluates, predicts and gathers, as far as it is asked for.
+
+    Args:
+        config: what to do.
+        model: with which model.
+        table: the tables of a custom task.
+        devices: on which devices.
+        log: where progress goes.
+
+    Raises:
+        InputError: see the flags; tables are broken, or do not fit the model.
+    """
+    writes = True
+    if config.needs_model:
+        strategy = training.prepare(config, devices)
+        writes = distribution.is_chief(strategy)
+        say = _printer(log if writes else None)
+        task, tests = _prepare(config, model, table, strategy, say)
+        outcome = fine_tuning.run(task, config, strategy, log=log)
+        # Every worker has to take part in predictions.
+        files = _scores(outcome, task, config, say) | _predictions(
+            outcome, task, tests, config
+        )
+        if writes:
+            submission.write(config.output_dir, files)
+            for name in files:
+                say(f"Written: {config.output_dir}/{name}")
+    if config.glue_submission and writes:
+        _submit(config, config.glue_submission, _printer(log))
+
+
+Say = Callable[[str], None]
+
+
+def _printer(log: IO[str] | None) -> Say:
+    def say(text: str) -> None:
+        if log is not None:
+            print(text, file=log, flush=True)
+
+    return say
+
+
+def _prepare(config, model, table, strategy, say) -> tuple[Classification, list[Split]]:
+    """Reads tables; returns the task and the examples to predict."""
+    described = _described(config)
+    declared = _declared(config, table, described)
+    parts = _parts(config, declared)
+    albert, tokenizer = fine_tuning.prepare(config, model)
+    length = _length(config, albert, described)
+    found = {
+        part: [_split(config, declared, n, tokenizer, length, say) for n in names]
+        for part, names in parts.items()
+    }
+    task = Classification(
+        declared,
+        albert,
+        tokenizer,
+        max_seq_length=length,
+        training=next(iter(found["train"]), None),
+        evaluation=found["dev"],
+        multiple=config.multiple(strategy),
+    )
+    _check_head(config, task)
+    return task, found["test"]
+
+
+def _described(config: ClassifierConfig) -> dict[str, Any]:
+    """Returns what is known of the fine-tuned model to start from."""
+    for folder in _folders(config):
+        found = model_folder.task_of(folder)
+        if found is not None:
+            return dict(found)
+    return {}
+
+
+def _folders(config: ClassifierConfig) -> list[Path]:
+    """Lists the folders whose head is going to be used, if they have one."""
+    folders = [Path(config.output_dir)]
+    if config.start and not config.do_train:
+        start = Path(config.start)
+        folders.append(start if start.is_dir() else start.parent)
+    return folders
+
+
+def _declared(
+    config: ClassifierConfig, table: CustomConfig, described: dict[str, Any]
+) -> TextTask:
+    if config.task_name is None:
+        raise InputError(
+            f"--task_name: expected one of {', '.join(catalogue.every())} or {_CUSTOM}"
+        )
+    if config.task_name == _CUSTOM:
+        return custom.declare(
+            table, skip_bad_rows=config.skip_bad_rows, known=described
+        )
+    for item in dataclasses.fields(table):
+        if getattr(table, item.name) != item.default:
+            raise InputError(
+                f"--{item.name}: expected --task_name={_CUSTOM} with it, not "
+                f"{config.task_name}"
+            )
+    task = catalogue.find(config.task_name)
+    if config.data_dir is None:
+        raise InputError(
+            f"--data_dir: expected the folder with {', '.join(task.files.values())}"
+        )
+    return task
+
+
+def _parts(config: ClassifierConfig, declared: TextTask) -> dict[str, list[str]]:
+    """Returns the names of the tables to train on, to evaluate on and to predict."""
+    parts: dict[str, list[str]] = {}
+    for flag, part in (
+        ("do_train", "train"),
+        ("do_eval", "dev"),
+        ("do_predict", "test"),
+    ):
+        names = [name for name in declared.files if name.startswith(part)]
+        parts[part] = names if getattr(config, flag) else []
+        if getattr(config, flag) and not names:
+            raise InputError(
+                f"--{flag}: task {declared.name} has no {part} table; it has "
+                f"{', '.join(declared.files)}"
+            )
+    return parts
+
+
+def _length(
+    config: ClassifierConfig, model: AlbertConfig, described: dict[str, Any]
+) -> int:
+    most = model.max_position_embeddings
+    if config.max_seq_length is None:
+        return min(described.get("max_seq_length", _MAX_SEQ_LENGTH), most)
+    if config.max_seq_length > most:
+        raise InputError(
+            f"--max_seq_length={config.max_seq_length}: the model's "
+            f"max_position_embeddings is {most}"
+        )
+    return config.max_seq_length
+
+
+def _split(
+    config: ClassifierConfig,
+    declared: TextTask,
+    name: str,
+    tokenizer: Tokenizer,
+    length: int,
+    say: Say,
+) -> Split:
+    """Reads and converts a table, and says what is in it."""
+    path = declared.path(name, config.data_dir or "")
+    table = declared.read(
+        name, config.data_dir or "", skip_bad_rows=config.skip_bad_rows
+    )
+    _say_skipped(path, table, say)
+    split = classification.convert(
+        declared,
+        name,
+        path,
+        table,
+        tokenizer,
+        length,
+        config.cache,
+        num_threads=os.cpu_count() or 1,
+    )
+    found = split.inputs
+    say(
+        f"{path}: {len(found):,} examples of {np.mean(found.lengths):.1f} tokens on "
+        f"average, {found.lengths.max()} at most"
+    )
+    if found.truncated:
+        say(
+            f"  {found.truncated:,} of them shortened to --max_seq_length={length}, by "
+            f"{found.truncated_pieces:,} pieces in all"
+        )
+    return split
+
+
+def _say_skipped(path: Path, table: Table[Example], say: Say) -> None:
+    if not table.skipped:
+        return
+    say(f"{path}: {len(table.skipped):,} broken rows passed over:")
+    for reason in table.skipped[:_SKIPPED_TO_SHOW]:
+        say(f"  {reason}")
+    if len(table.skipped) > _SKIPPED_TO_SHOW:
+        say(f"  and {len(table.skipped) - _SKIPPED_TO_SHOW:,} more")
+
+
+def _check_head(config: ClassifierConfig, task: Classification) -> None:
+    """Refuses weights that answer another question."""
+    wanted = json.loads(json.dumps(task.description))
+    for folder in _folders(config):
+        found = model_folder.task_of(folder)
+        if found is None:
+            continue
+        is_own = folder == Path(config.output_dir)
+        for key in ("task", *_OF_THE_HEAD) if is_own else _OF_THE_HEAD:
+            if found.get(key) != wanted[key]:
+                hint = "expected another --output_dir" if is_own else "they must agree"
+                raise InputError(
+                    f"{folder}: a model with {key} {found.get(key)!r}, but this task "
+                    f"has {wanted[key]!r}; {hint}"
+                )
+
+
+def _outputs(
+    outcome: Outcome, task: Classification, split: Split, batch_size: int
+) -> np.ndarray:
+    source = task.source([split], labelled=False)
+    return classification.stacked(outcome.trainer.predict(source, batch_size))
+
+
+def _scores(outcome, task, config, say) -> dict[str, str]:
+    """Returns the file with the scores of each label, by name."""
+    if task.declared.labels is None or not config.do_eval:
+        return {}
+    texts = []
+    for split in task.evaluated:
+        outputs = _outputs(outcome, task, split, config.eval_batch_size)
+        text = score_table.describe(
+            task.declared,
+            task.declared.targets(split.examples),
+            task.declared.predict(outputs),
+        )
+        texts.append(f"{split.name}\n{text}")
+    say("\n".join(texts))
+    return {"label_scores.txt": "\n".join(texts)}
+
+
+def _predictions(
+    outcome: Outcome,
+    task: Classification,
+    tests: Sequence[Split],
+    config: ClassifierConfig,
+) -> dict[str, str]:
+    """Returns the files of predictions, by name: the released ones and the site's."""
+    files: dict[str, str] = {}
+    for split in tests:
+        outputs = _outputs(outcome, task, split, config.predict_batch_size)
+        released = submission.released_files(task.declared, split.examples, outputs)
+        ending = split.name.removeprefix("test")
+        for name, text in released.items():
+            files[name.replace(".tsv", f"{ending}.tsv")] = text
+        if split.name in task.declared.submission:
+            name, text = submission.glue_file(
+                task.declared, split.name, split.examples, outputs
+            )
+            files[name] = text
+    return files
+
+
+def _submit(config: ClassifierConfig, path: str, say: Say) -> None:
+    """Gathers the predictions of all tasks."""
+    folders = config.submission_dirs or (config.output_dir,)
+    expected = sorted(
+        {
+            file
+            for task in catalogue.every().values()
+            for file in task.submission.values()
+        }
+    )
+    found = submission.gather(folders, expected)
+    submission.write_zip(
+        path, {name: file.read_text("utf-8") for name, file in found.items()}
+    )
+    say(f"Written: {path}, of {len(found)} files: {', '.join(found)}")
+    missing = [name for name in expected if name not in found]
+    if missing:
+        say(
+            f"Warning: {path} lacks {', '.join(missing)}; the site takes a zip with "
+            f"the files of all tasks"
+        )
