@@ -145,10 +145,7 @@ class Reporter:
         if complaint := self._task.complaint(figures):
             self.say(f"Warning: {complaint}")
         if self._enabled:
-            lines = {**figures, "global_step": step}
-            with (self.folder / "eval_results.txt").open("a") as file:
-                file.writelines(f"{key} = {lines[key]}\n" for key in sorted(lines))
-                file.write("=" * 50 + "\n")
+            add_results(self.folder, {**figures, "global_step": step})
 
     def finish(self) -> None:
         """Draws the curves."""
@@ -190,6 +187,13 @@ class Reporter:
                     f"causes: a --learning_rate that is too high (or far too low), too "
                     f"short a warm-up, and data whose labels do not go with its inputs"
                 )
+
+
+def add_results(folder: Path, figures: Mapping[str, float]) -> None:
+    """Appends a block to `eval_results.txt`, in the released form."""
+    with (folder / "eval_results.txt").open("a") as file:
+        file.writelines(f"{key} = {figures[key]}\n" for key in sorted(figures))
+        file.write("=" * 50 + "\n")
 
 
 def expected_memory(
