@@ -158,11 +158,9 @@ class Reporter:
             self.say(f"Warning: {complaint}")
         if self._enabled:
             lines = {**figures, "global_step": step}
-            with (self.folder / "eval_results.txt").open("a") as file:
-                file.writelines(f"{key} = {lines[key]}\n" for key in sorted(lines))
-                if self._config.evaluates_best:
-                    file.write(f"best = {best}\n")
-                file.write("=" * 50 + "\n")
+            if self._config.evaluates_best:
+                lines["best"] = best
+            add_results(self.folder, lines)
 
     def finish(self) -> None:
         """Draws the curves."""
@@ -204,6 +202,14 @@ class Reporter:
                     f"causes: a --learning_rate that is too high (or far too low), too "
                     f"short a warm-up, and data whose labels do not go with its inputs"
                 )
+
+
+def add_results(folder: Path, figures: Mapping[str, float]) -> None:
+    """Appends a block to `eval_results.txt`, in the released form: `best` at its end."""
+    order = sorted(figures, key=lambda key: (key == "best", key))
+    with (folder / "eval_results.txt").open("a") as file:
+        file.writelines(f"{key} = {figures[key]}\n" for key in order)
+        file.write("=" * 50 + "\n")
 
 
 def expected_memory(

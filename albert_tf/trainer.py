@@ -42,8 +42,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._strategy = strategy
         self._iterator: Any = None
         self._compiled_step: Any = None
-        self._losses: list[str] = []
-        self._names: list[str] = []
+        # Of "train" and of "eval": an evaluation may have other figures, or no loss.
+        self._losses: dict[str, list[str]] = {}
+        self._names: dict[str, list[str]] = {}
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         compiled = config.xla
@@ -106,8 +107,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
                 totals.append(sums.numpy())
                 if kept:
                     yield _with_rows(kept)
-            means = self._means(np.sum(totals, axis=0, dtype=float))
-            figures.update(self.task.figures({"loss": self._total(means), **means}))
+            means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
+            figures.update(self.task.figures({**self._total(means), **means}))
 
         pairs = found()
         scores = self.task.score(batches.in_order(pairs), figures)
@@ -133,8 +134,12 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         step = _for_any_length(self._predict_step, found)
         return batches.in_order(_with_rows(step(batch)) for batch in found)
 
-    def _total(self, means):
-        return sum(means[name] for name in self._losses)
+    def _total(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Returns the loss of an evaluation, if the task has losses there."""
+        losses = {name: means[name] for name in self._losses["eval"]}
+        if not losses:
+            return {}
+        return {"loss": float(self.task.loss(losses, dict.fromkeys(losses, 1.0)))}
 
     def _training(self) -> tf.distribute.DistributedDataset:
         return self._read(
@@ -262,12 +267,12 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         gradients = tape.gradient(
             scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        return self._packed(loss, losses, outputs, batch), gradients
+        return self._packed("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluation(self, batch):
         outputs = self.model(batch, training=False)
         losses = self.task.sums(outputs, batch)
-        sums = self._packed(tf.constant(0.0), losses, outputs, batch)
+        sums = self._packed("eval", tf.constant(0.0), losses, outputs, batch)
         replicas = tf.distribute.get_replica_context()
         sums = replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
         return sums, self._kept(outputs, batch)
@@ -279,27 +284,27 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         kept = self.task.predictions(outputs, batch)
         return {**kept, _ROW: batch["row"]} if kept else {}
 
-    def _packed(self, loss, losses, outputs, batch):
+    def _packed(self, kind, loss, losses, outputs, batch):
         """Packs loss, tokens, and sum and weight of every figure into one tensor."""
         weights = self.task.weights(batch)
         pairs = {name: (losses[name], weights[name]) for name in losses}
         pairs |= self.task.metrics(outputs, batch)
-        self._losses, self._names = list(losses), list(pairs)
+        self._losses[kind], self._names[kind] = list(losses), list(pairs)
         tokens = tf.cast(tf.size(batch["input_ids"]), tf.float32)
         values = (value for pair in pairs.values() for value in pair)
         return tf.stack([loss, tokens, *values])
 
-    def _means(self, sums: np.ndarray) -> dict[str, float]:
+    def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
         """Undoes `_packed`: each figure's sum over its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
-            for i, name in enumerate(self._names)
+            for i, name in enumerate(self._names[kind])
         }
 
     def _figures(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
         window = self._window
         means = {"loss": float(window.sums[0]) / window.steps}
-        means |= self._means(window.sums)
+        means |= self._means(window.sums, "train")
         examples = window.steps * self._config.train_batch_size
         return {
             **self.task.figures(means),

@@ -154,10 +154,10 @@ def serve_huggingface(args, policy):
         hidden_size=768,
         num_attention_heads=12,
         intermediate_size=3072,
-        num_labels=task.declared.outputs,
         attention_probs_dropout_prob=0.0,
         hidden_dropout_prob=0.0,
     )
+    config.num_labels = task.declared.outputs
     model = transformers.AlbertForSequenceClassification(config)
     model.train(args.work == "train")
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01)

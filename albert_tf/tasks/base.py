@@ -79,7 +79,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns each loss of a piece of a batch, float32 [], before division."""
+        """Returns each loss of a piece of a batch, float32 [], before division.
+
+        Of a piece that is evaluated there may be none, where its targets are not known.
+        """
 
     def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the loss to minimise: the sum of the losses.

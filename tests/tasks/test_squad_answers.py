@@ -62,6 +62,10 @@ def candidates_of_version_2(recorded, windows):
     return collector.candidates()
 
 
+def gathered(candidates):
+    return answers.gather(candidates.items())
+
+
 def assert_n_best(found, expected, dropped=("q023", "q024")):
     for id, listed in expected["nbest_first15"].items():
         assert found[id] == listed, id
@@ -76,9 +80,9 @@ def test_version_1_gives_the_released_lists(recorded):
     candidates = candidates_of_version_1(recorded, windows)
     expected = recorded.results["v1"]
     assert len(candidates) == 34
-    for id, text in answers.predictions(candidates).items():
+    for id, text in gathered(candidates).texts.items():
         assert text == expected["predictions"][id], id
-    found = answers.n_best(candidates)
+    found = {id: answers.n_best(listed) for id, listed in candidates.items()}
     assert_n_best(found, expected)
     assert {id: len(spans) for id, spans in found.items()} == {
         id: size for id, size in expected["nbest_len"].items() if id in found
@@ -90,21 +94,22 @@ def test_version_2_gives_the_released_lists_and_null_odds(recorded):
     candidates = candidates_of_version_2(recorded, windows)
     for threshold in (None, 0.3):
         expected = recorded.results["v2"][f"threshold={threshold}"]
-        found = answers.predictions(candidates, threshold)
+        found = gathered(candidates).decided(threshold)
         assert len(found) == 34
         for id, text in found.items():
             assert text == expected["predictions"][id], (threshold, id)
-        odds = answers.null_odds(candidates)
+        odds = gathered(candidates).null_odds
         assert odds == {id: expected["null_odds"][id] for id in found}
-    assert_n_best(answers.n_best(candidates), recorded.results["v2"]["threshold=None"])
+    listed = {id: answers.n_best(found) for id, found in candidates.items()}
+    assert_n_best(listed, recorded.results["v2"]["threshold=None"])
 
 
 def test_version_2_is_evaluated_as_released(recorded):
     windows = as_released(recorded, recorded.windows())
     candidates = candidates_of_version_2(recorded, windows)
     # What the release gives the questions that it drops.
-    texts = {**answers.predictions(candidates), "q023": "", "q024": ""}
-    odds = {**answers.null_odds(candidates), "q023": 1e6, "q024": 1e6}
+    texts = {**gathered(candidates).texts, "q023": "", "q024": ""}
+    odds = {**gathered(candidates).null_odds, "q023": 1e6, "q024": 1e6}
     expected = recorded.results["v2"]["evaluate_v2"]
     threshold = scores.search_threshold(recorded.dataset, texts, odds)
     assert threshold == expected["null_score_diff_threshold"]
@@ -125,7 +130,7 @@ def test_predictions_from_our_own_places_differ_as_listed(recorded):
     ):
         expected = recorded.results[version]
         expected = expected.get("threshold=None", expected)["predictions"]
-        for id, text in answers.predictions(candidates).items():
+        for id, text in gathered(candidates).texts.items():
             if text != expected[id]:
                 found[recorded.name, version, id] = text
     assert found == {
@@ -227,26 +232,24 @@ def test_windows_of_a_question_are_merged():
 
 
 def test_a_question_is_answered_up_to_the_threshold():
-    found = answers.Candidates((answers.Span("x", 0, 0),), 0.5)
-    assert [found.answer(t) for t in (0.49, 0.5, 0.51, None)] == ["", "x", "x", "x"]
-    assert answers.Candidates((answers.Span("x", 0, 0),), None).answer(-9.0) == "x"
+    found = answers.Answers({"q": "x", "r": "y"}, {"q": 0.5})
+    texts = [found.decided(t)["q"] for t in (0.49, 0.5, 0.51, None)]
+    assert texts == ["", "x", "x", "x"]
+    assert found.decided(-9.0) == {"q": "", "r": "y"}
 
 
 def test_without_a_valid_span_the_released_texts_stand():
-    assert answers.Candidates((), None).answer(None) == "empty"
-    assert answers.Candidates((), 0.0).answer(None) == ""
-    found = answers.n_best({"a": answers.Candidates((), None)})
-    assert found == {
-        "a": [
-            {
-                "text": "empty",
-                "probability": 1.0,
-                "start_log_prob": 0.0,
-                "end_log_prob": 0.0,
-            }
-        ]
-    }
-    (listed,) = answers.n_best({"a": answers.Candidates((), 0.0)})["a"]
+    none = [("a", answers.Candidates((), None)), ("b", answers.Candidates((), 0.0))]
+    assert answers.gather(none) == answers.Answers({"a": "empty", "b": ""}, {"b": 0.0})
+    assert answers.n_best(none[0][1]) == [
+        {
+            "text": "empty",
+            "probability": 1.0,
+            "start_log_prob": 0.0,
+            "end_log_prob": 0.0,
+        }
+    ]
+    (listed,) = answers.n_best(none[1][1])
     assert (listed["text"], listed["start_log_prob"]) == ("", -1e6)
 
 
@@ -259,22 +262,28 @@ def test_an_empty_context_has_no_spans(max_context):
 
 
 def test_writes_the_released_files(tmp_path):
+    span = answers.Span
     found = {
-        "q": answers.Candidates(
-            (answers.Span("é", 1.0, 2.0), answers.Span("y", 1.0, 1.0)), 0.5
-        )
+        "q": answers.Candidates((span("é", 1.0, 2.0), span("y", 1.0, 1.0)), 0.5),
+        'r"': answers.Candidates((span("{}", -3.0, 0.5),), 0.125),
     }
-    answers.write(found, tmp_path / "new", threshold=0.25)
+    n_best_file = tmp_path / "nbest_predictions.json"
+    answers.gather(found.items(), n_best_file).write(tmp_path, threshold=0.25)
 
     def read(name):
-        return json.loads((tmp_path / "new" / name).read_text())
+        return json.loads((tmp_path / name).read_text())
 
-    assert read("predictions.json") == {"q": ""}
-    assert read("null_odds.json") == {"q": 0.5}
-    best, second = read("nbest_predictions.json")["q"]
+    assert read("predictions.json") == {"q": "", 'r"': "{}"}
+    assert read("null_odds.json") == {"q": 0.5, 'r"': 0.125}
+    listed = {id: answers.n_best(candidates) for id, candidates in found.items()}
+    assert n_best_file.read_text() == json.dumps(listed, indent=4) + "\n"
+    best, second = listed["q"]
     assert (best["text"], best["start_log_prob"], best["end_log_prob"]) == ("é", 1, 2)
     assert second["probability"] == pytest.approx(1 / (1 + math.e))
-    answers.write({"q": answers.Candidates((), None)}, tmp_path / "1.1")
+    assert answers.gather([], n_best_file) == answers.Answers({}, {})
+    assert n_best_file.read_text() == "{}\n"
+    (tmp_path / "1.1").mkdir()
+    answers.Answers({"q": "empty"}, {}).write(tmp_path / "1.1")
     assert not (tmp_path / "1.1/null_odds.json").exists()
 
 

@@ -2,14 +2,15 @@
 
 A model scores the positions of one window; `spans_of_logits` (SQuAD 1.1) and
 `spans_of_beams` (SQuAD 2.0) make spans of that, `Collector` merges the windows of a
-question, and `write` writes the files. Only the best spans of a question are held, so
-memory does not grow with the length of windows or with the logits.
+question, and `gather` and `write` write the files. Only the best spans of a question
+are held, and n-best lists are written as they come, so memory grows with neither.
 
 **As released:** which spans are valid, their order, the softmax over the n-best list,
 and what stands in the files. A threshold is compared as the official scripts do, which
 answer at the threshold; the release answered below it only.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from albert_tf import records
 from albert_tf.errors import InputError
 from albert_tf.tasks.squad.features import Window
 
@@ -137,22 +139,26 @@ def _valid(
     valid = (first >= 0) & (last < count)
     valid &= (first <= last) & (last - first < search.max_answer_length)
     valid &= window.max_context[np.where(valid, first, 0)] if count else False
-    found = []
-    for i in np.flatnonzero(valid):
-        begin, end, text = window.answer(int(first[i]), int(last[i]))
-        found.append(
+    places = np.flatnonzero(valid)
+    total = start_scores[places].astype(float) + end_scores[places]
+    places = places[np.argsort(-total, kind="stable")]
+    return _best(
+        (
             Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
-        )
-    return _best(found, search.n_best_size)
+            for i in places
+            for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
+        ),
+        search.n_best_size,
+    )
 
 
 def _best(spans: Iterable[Span], size: int) -> list[Span]:
-    """Returns the best spans; of those with one text, the best; ties keep order."""
+    """Returns the first of some sorted spans that have different texts."""
     best: dict[str, Span] = {}
-    for span in sorted(spans, key=lambda span: -span.score):
+    for span in spans:
+        best.setdefault(span.text, span)
         if len(best) == size:
             break
-        best.setdefault(span.text, span)
     return list(best.values())
 
 
@@ -175,17 +181,6 @@ class Candidates:
         if self.null_odds is None:
             return (Span(NO_SPAN_TEXT, 0.0, 0.0),)
         return (Span("", _NO_SPAN_SCORE, _NO_SPAN_SCORE),)
-
-    def answer(self, threshold: float | None) -> str:
-        """Returns the best text, or "" where the null odds are above the threshold.
-
-        Args:
-            threshold: None answers every question.
-        """
-        odds = self.null_odds
-        if threshold is not None and odds is not None and odds > threshold:
-            return ""
-        return self.listed()[0].text
 
 
 class Collector:
@@ -211,7 +206,8 @@ class Collector:
         """
         id = window.question.id
         if known := self._found.get(id):
-            spans = _best([*known.spans, *spans], self._search.n_best_size)
+            both = sorted([*known.spans, *spans], key=lambda span: -span.score)
+            spans = _best(both, self._search.n_best_size)
             if null_odds is not None and known.null_odds is not None:
                 null_odds = min(null_odds, known.null_odds)
         odds = None if null_odds is None else float(null_odds)
@@ -222,31 +218,85 @@ class Collector:
         return self._found
 
 
-def predictions(
-    candidates: Mapping[str, Candidates], threshold: float | None = None
-) -> dict[str, str]:
-    """Returns the answer of each question; see `Candidates.answer`."""
-    return {id: found.answer(threshold) for id, found in candidates.items()}
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What is kept of every question, by id, in the order of the file.
 
-
-def null_odds(candidates: Mapping[str, Candidates]) -> dict[str, float]:
-    """Returns the null odds of each question that has some."""
-    return {
-        id: found.null_odds
-        for id, found in candidates.items()
-        if found.null_odds is not None
-    }
-
-
-def n_best(candidates: Mapping[str, Candidates]) -> dict[str, list[dict]]:
-    """Returns the contents of `nbest_predictions.json`.
-
-    The probabilities of a question's spans add up to 1.
+    Attributes:
+        texts: the best text of each, whatever the odds.
+        null_odds: logit of "no answer" of each; empty in SQuAD 1.1.
     """
-    return {id: _n_best(found.listed()) for id, found in candidates.items()}
+
+    texts: dict[str, str]
+    null_odds: dict[str, float]
+
+    def decided(self, threshold: float | None = None) -> dict[str, str]:
+        """Returns the answers: "" where the null odds are above a threshold.
+
+        Args:
+            threshold: None answers every question.
+        """
+        if threshold is None:
+            return self.texts
+        odds = self.null_odds
+        return {
+            id: "" if id in odds and odds[id] > threshold else text
+            for id, text in self.texts.items()
+        }
+
+    def write(self, folder: str | Path, threshold: float | None = None) -> None:
+        """Writes `predictions.json`, and `null_odds.json` where there are odds.
+
+        Args:
+            folder: exists.
+            threshold: see `decided`.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        files: dict[str, Mapping] = {"predictions.json": self.decided(threshold)}
+        if self.null_odds:
+            files["null_odds.json"] = self.null_odds
+        for name, contents in files.items():
+            with records.atomic(str(Path(folder) / name)) as file:
+                file.write(json.dumps(contents, indent=4).encode() + b"\n")
 
 
-def _n_best(spans: tuple[Span, ...]) -> list[dict]:
+def gather(
+    found: Iterable[tuple[str, Candidates]], n_best_file: str | Path | None = None
+) -> Answers:
+    """Keeps the best answer of each question.
+
+    Args:
+        found: the candidates of one question after the other.
+        n_best_file: `nbest_predictions.json`, to be written on the way.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    texts: dict[str, str] = {}
+    odds: dict[str, float] = {}
+    with contextlib.ExitStack() as stack:
+        write = None
+        if n_best_file is not None:
+            write = stack.enter_context(records.atomic(str(n_best_file))).write
+        for id, candidates in found:
+            if write is not None:
+                # As one object, of which only one entry is in memory.
+                entry = json.dumps({id: n_best(candidates)}, indent=4)
+                write(b",\n" if texts else b"{\n")
+                write(entry.removeprefix("{\n").removesuffix("\n}").encode())
+            texts[id] = candidates.listed()[0].text
+            if candidates.null_odds is not None:
+                odds[id] = candidates.null_odds
+        if write is not None:
+            write(b"\n}\n" if texts else b"{}\n")
+    return Answers(texts, odds)
+
+
+def n_best(candidates: Candidates) -> list[dict]:
+    """Returns an entry of `nbest_predictions.json`; its probabilities add up to 1."""
+    spans = candidates.listed()
     highest = max(span.score for span in spans)
     weights = [math.exp(span.score - highest) for span in spans]
     total = sum(weights)
@@ -259,27 +309,3 @@ def _n_best(spans: tuple[Span, ...]) -> list[dict]:
         }
         for span, weight in zip(spans, weights, strict=True)
     ]
-
-
-def write(
-    candidates: Mapping[str, Candidates],
-    folder: str | Path,
-    threshold: float | None = None,
-) -> None:
-    """Writes `predictions.json`, `nbest_predictions.json` and `null_odds.json` (2.0).
-
-    Args:
-        candidates: of each question.
-        folder: is created.
-        threshold: see `Candidates.answer`.
-    """
-    files: dict[str, Mapping] = {
-        "predictions.json": predictions(candidates, threshold),
-        "nbest_predictions.json": n_best(candidates),
-    }
-    if odds := null_odds(candidates):
-        files["null_odds.json"] = odds
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, contents in files.items():
-        text = json.dumps(contents, indent=4)
-        (Path(folder) / name).write_text(text + "\n", encoding="utf-8")

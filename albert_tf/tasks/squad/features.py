@@ -2,9 +2,12 @@
 
 A context longer than a window is read in several, each `doc_stride` pieces after the
 one before. What belongs to a context is worked out once for all of its questions, and
-the place of every piece comes from the tokenizer, so the time is linear.
+the place of every piece comes from the tokenizer, so the time is linear. `encode` cuts
+texts into pieces, the only slow part; `Windows` lays windows over these without making
+them, so half a million of them cost next to nothing until one is asked for.
 
-T counts the pieces of a window, C those of the context in it.
+T counts the pieces of a window, C those of the context in it, Q questions, P contexts
+and W windows.
 
 **As released:** ids, masks, windows and targets. The release finds the place of a piece
 by an approximate alignment for each question, and drops the questions where that fails
@@ -13,7 +16,7 @@ by an approximate alignment for each question, and drops the questions where tha
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -21,8 +24,10 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad.reading import Answer, Dataset, Question, training_answer
 from albert_tf.tokenization import Tokenizer
 
-# Windows of this many pairs of context length and question length are remembered.
+# As many pieces of windows are remembered to have the most context there.
 _REMEMBERED_WINDOWS = 4096
+# Where there is no answer to learn.
+_NO_PIECE = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,98 +181,267 @@ class Window:
         }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pieces:
+    """The pieces of a dataset's contexts and questions, one after the other.
+
+    Attributes:
+        context_ids: int32 [N].
+        context_spans: int32 [N, 2], see `Context.spans`.
+        context_bounds: int64 [P + 1]; context i has the pieces from bound i to i + 1.
+        question_ids: int32 [M].
+        question_bounds: int64 [Q + 1], in the same way.
+        answers: int32 [Q, 2], the first and the last piece of each answer to train on,
+            counted in its context; -1 where there is none.
+    """
+
+    context_ids: np.ndarray
+    context_spans: np.ndarray
+    context_bounds: np.ndarray
+    question_ids: np.ndarray
+    question_bounds: np.ndarray
+    answers: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence["Pieces"]) -> "Pieces":
+        """Returns the pieces of several parts of a dataset as those of the whole."""
+        fields: dict[str, list[np.ndarray]] = {
+            field.name: [getattr(part, field.name) for part in parts]
+            for field in dataclasses.fields(cls)
+        }
+        for name in ("context_bounds", "question_bounds"):
+            sizes = [np.diff(bounds) for bounds in fields[name]]
+            fields[name] = [np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))]
+        return cls(**{name: np.concatenate(found) for name, found in fields.items()})
+
+
+def encode(dataset: Dataset, tokenizer: Tokenizer, *, training: bool = False) -> Pieces:
+    """Cuts contexts and questions into pieces.
+
+    Args:
+        dataset: a whole one, or one with some of its paragraphs.
+        tokenizer: cuts texts into pieces.
+        training: look for each question's first answer; else none is needed.
+
+    Raises:
+        InputError: an answer to train on is missing; see `training_answer`.
+    """
+    contexts, questions, answers = [], [], []
+    for paragraph in dataset.paragraphs:
+        context = Context.of(paragraph.context, tokenizer)
+        contexts.append(context)
+        asked = paragraph.questions
+        questions += tokenizer.encode_batch(question.text for question in asked)
+        for question in asked:
+            answer = None
+            if training:
+                answer = training_answer(dataset.path, context.text, question)
+            answers.append(context.locate(answer) if answer else (_NO_PIECE, _NO_PIECE))
+    return Pieces(
+        context_ids=_flat([context.ids for context in contexts]),
+        context_spans=_flat([context.spans for context in contexts]).reshape(-1, 2),
+        context_bounds=_bounds(len(context.ids) for context in contexts),
+        question_ids=_flat(questions),
+        question_bounds=_bounds(map(len, questions)),
+        answers=np.array(answers, np.int32).reshape(-1, 2),
+    )
+
+
+def _flat(parts: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+    arrays = [np.asarray(part, np.int32).reshape(-1) for part in parts]
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
+
+
+def _bounds(lengths: Iterable[int]) -> np.ndarray:
+    return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+class Windows(Sequence[Window]):
+    """The windows of every question, in the order of the file; made when asked for.
+
+    Args:
+        dataset: the questions.
+        pieces: what `encode` made of all of it.
+        tokenizer: that made the pieces.
+        lengths: of windows.
+
+    Attributes:
+        dataset: as given.
+        questions: Q questions, in the order of the file.
+        bounds: int64 [Q + 1]; question i has the windows from bound i to i + 1, one or
+            more.
+        lengths: int32 [W], pieces of each window, T.
+
+    Raises:
+        InputError: an answer to train on is not among the pieces of its context, where
+            a model must not look for it.
+    """
+
+    def __init__(
+        self, dataset: Dataset, pieces: Pieces, tokenizer: Tokenizer, lengths: Lengths
+    ):
+        self.dataset = dataset
+        self.questions = list(dataset.questions)
+        self._pieces = pieces
+        self._special = tokenizer.cls_id, tokenizer.sep_id
+        self._max_query_length = lengths.max_query_length
+        asked = [len(paragraph.questions) for paragraph in dataset.paragraphs]
+        self._owner = np.repeat(np.arange(len(asked)), asked)  # [Q]
+        self._contexts = self._views()
+        queries = np.minimum(np.diff(pieces.question_bounds), lengths.max_query_length)
+        self._room = lengths.max_seq_length - queries - 3
+        self._step = np.minimum(self._room, lengths.doc_stride)
+        self._counts = np.diff(pieces.context_bounds)[self._owner]
+        beyond = np.maximum(self._counts - self._room, 0)
+        each = -(-beyond // self._step) + 1
+        self.bounds = np.concatenate([[0], np.cumsum(each)])
+        index = np.arange(self.bounds[-1]) - np.repeat(self.bounds[:-1], each)
+        left = np.repeat(self._counts, each) - index * np.repeat(self._step, each)
+        inside = np.minimum(left, np.repeat(self._room, each))
+        self.lengths = (inside + np.repeat(queries, each) + 3).astype(np.int32)
+        self._check_answers()
+
+    def __len__(self) -> int:
+        """Returns the number of windows, W."""
+        return len(self.lengths)
+
+    def __getitem__(self, number):
+        """Makes a window.
+
+        Args:
+            number: in [0, W).
+        """
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        asked = int(np.searchsorted(self.bounds, number, side="right")) - 1
+        index = int(number - self.bounds[asked])
+        context = self._contexts[self._owner[asked]]
+        room, step = int(self._room[asked]), int(self._step[asked])
+        first = index * step
+        inside = context.ids[first : first + room]
+        begin, end = self._ends(asked)
+        start_position = end_position = 0
+        answer = self._pieces.answers[asked]
+        if first <= answer[0] and answer[1] < first + len(inside):
+            start_position, end_position = (len(begin) + answer - first).tolist()
+        return Window(
+            self.questions[asked],
+            context,
+            index,
+            np.concatenate([begin, inside, end]),
+            len(begin),
+            first,
+            _max_context(len(context.ids), room, step, index),
+            start_position,
+            end_position,
+        )
+
+    def batch(
+        self, rows: np.ndarray, length: int, targets: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Makes a batch: `Window.features`, int32 [B, length], of some windows.
+
+        Args:
+            rows: numbers of windows, int [B].
+            length: positions with padding.
+            targets: add `Window.targets`, int32 [B].
+        """
+        found = [self[int(row)] for row in rows]
+        parts = [window.features(length) for window in found]
+        if targets:
+            parts = [
+                {**part, **{k: np.int32(v) for k, v in window.targets().items()}}
+                for part, window in zip(parts, found, strict=True)
+            ]
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+
+    def _views(self) -> list[Context]:
+        pieces, bounds = self._pieces, self._pieces.context_bounds.tolist()
+        return [
+            Context(
+                paragraph.context,
+                pieces.context_ids[begin:end],
+                pieces.context_spans[begin:end],
+            )
+            for paragraph, begin, end in zip(
+                self.dataset.paragraphs, bounds[:-1], bounds[1:], strict=True
+            )
+        ]
+
+    def _ends(self, asked: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what stands before and after the context of a question."""
+        cls, sep = self._special
+        begin, end = self._pieces.question_bounds[asked : asked + 2]
+        query = self._pieces.question_ids[begin:end][: self._max_query_length]
+        return (
+            np.concatenate([[cls], query, [sep]]).astype(np.int32),
+            np.array([sep], np.int32),
+        )
+
+    def _check_answers(self) -> None:
+        first, last = self._pieces.answers.T
+        given = first != _NO_PIECE
+        bad = given & ((first < 0) | (last < first) | (last >= self._counts))
+        for asked in np.flatnonzero(bad)[:1]:
+            raise InputError(
+                f"{self.dataset.path}: question {self.questions[asked].id!r}: its "
+                f"answer is given as the pieces {first[asked]} to {last[asked]} of a "
+                f"context with {self._counts[asked]}; expected pieces of the context"
+            )
+
+
 def windows(
     dataset: Dataset,
     tokenizer: Tokenizer,
     lengths: Lengths,
     *,
     training: bool = False,
-) -> Iterator[Window]:
-    """Makes the windows of every question, in the order of the file.
-
-    Args:
-        dataset: the questions.
-        tokenizer: cuts questions and contexts into pieces.
-        lengths: of windows.
-        training: look for each question's first answer; else none is needed.
-
-    Yields:
-        One window or more for each question.
-
-    Raises:
-        InputError: an answer to train on is missing; see `training_answer`.
-    """
-    for paragraph in dataset.paragraphs:
-        context = Context.of(paragraph.context, tokenizer)
-        asked = paragraph.questions
-        encoded = tokenizer.encode_batch(question.text for question in asked)
-        for question, query in zip(asked, encoded, strict=True):
-            target = None
-            if training:
-                answer = training_answer(dataset.path, context.text, question)
-                target = context.locate(answer) if answer else None
-            yield from _windows_of(question, query, context, tokenizer, lengths, target)
-
-
-def _windows_of(
-    question: Question,
-    query: list[int],
-    context: Context,
-    tokenizer: Tokenizer,
-    lengths: Lengths,
-    target: tuple[int, int] | None,
-) -> Iterator[Window]:
-    cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    query = query[: lengths.max_query_length]
-    room = lengths.max_seq_length - len(query) - 3
-    begin = np.array([cls, *query, sep], np.int32)
-    end = np.array([sep], np.int32)
-    places = _places(len(context.ids), room, lengths.doc_stride)
-    for index, (first, max_context) in enumerate(places):
-        last = first + len(max_context)
-        start_position = end_position = 0
-        if target and first <= target[0] and target[1] < last:
-            start_position, end_position = (len(begin) + p - first for p in target)
-        yield Window(
-            question,
-            context,
-            index,
-            np.concatenate([begin, context.ids[first:last], end]),
-            len(begin),
-            first,
-            max_context,
-            start_position,
-            end_position,
-        )
+) -> Windows:
+    """Makes the windows of every question, in one process; see `encode`, `Windows`."""
+    pieces = encode(dataset, tokenizer, training=training)
+    return Windows(dataset, pieces, tokenizer, lengths)
 
 
 @functools.lru_cache(_REMEMBERED_WINDOWS)
-def _places(count: int, room: int, stride: int) -> tuple[tuple[int, np.ndarray], ...]:
-    """Lays windows over the pieces of a context.
+def _max_context(count: int, room: int, step: int, index: int) -> np.ndarray:
+    """Finds the pieces that have the most context in a window.
 
     Args:
-        count: pieces of the context; with none there is one empty window.
-        room: pieces of it in a window.
-        stride: see `Lengths.doc_stride`.
+        count: pieces of the context.
+        room: pieces of it in a window at most.
+        step: pieces between the beginnings of two windows.
+        index: number of the window.
 
     Returns:
-        For each window its first piece, and whether each of its pieces has the most
-        context in it: bool.
+        bool [C].
     """
-    firsts = list(range(0, max(count - room, 0), min(room, stride)))
-    firsts.append(firsts[-1] + min(room, stride) if firsts else 0)
-    lasts = [min(first + room, count) for first in firsts]
-    best = np.full(count, -1.0)
-    owner = np.zeros(count, np.int64)
-    for index, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
-        length = last - first
-        before = np.arange(length)
-        # As released: the smaller side counts, and a hundredth of the window's length.
-        score = np.minimum(before, before[::-1]) + 0.01 * length
-        better = score > best[first:last]
-        best[first:last][better] = score[better]
-        owner[first:last][better] = index
-    return tuple(
-        (first, owner[first:last] == index)
-        for index, (first, last) in enumerate(zip(firsts, lasts, strict=True))
-    )
+    own = _context_scores(count, room, step, index)
+    most = np.ones(len(own), bool)
+    neighbours = -(-room // step)
+    windows = -(-max(count - room, 0) // step) + 1
+    for other in range(
+        max(0, index - neighbours), min(windows, index + neighbours + 1)
+    ):
+        theirs = _context_scores(count, room, step, other)
+        # The pieces that both have, counted in either.
+        shift = (other - index) * step
+        begin, end = max(shift, 0), min(len(own), shift + len(theirs))
+        if begin >= end:
+            continue
+        ours, same = slice(begin, end), slice(begin - shift, end - shift)
+        # Of windows with equal scores the first one counts.
+        beaten = (
+            theirs[same] >= own[ours] if other < index else theirs[same] > own[ours]
+        )
+        most[ours] &= ~beaten
+    return most
+
+
+def _context_scores(count: int, room: int, step: int, index: int) -> np.ndarray:
+    """Returns how much context each piece of a window has in it, float64 [C].
+
+    As released: the smaller side counts, and a hundredth of the window's length.
+    """
+    length = min(room, count - index * step)
+    before = np.arange(length)
+    return np.minimum(before, before[::-1]) + 0.01 * length

@@ -68,6 +68,13 @@ class Dataset:
         for paragraph in self.paragraphs:
             yield from paragraph.questions
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether somebody has answered it: there is something to compare with."""
+        return any(
+            question.answers or question.is_impossible for question in self.questions
+        )
+
     def warnings(self) -> dict[str, int]:
         """Counts what is odd but can be used, by what it is."""
         counts: collections.Counter[str] = collections.Counter()

@@ -1,0 +1,520 @@
+"""What `run_squad.py` does: SQuAD 1.1, SQuAD 2.0 and what looks alike."""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import (
+    distribution,
+    fine_tuning,
+    flags,
+    model_folder,
+    reporting,
+    training,
+)
+from albert_tf.checkpoints import steps_made
+from albert_tf.config import AlbertConfig
+from albert_tf.distribution import DistributionConfig
+from albert_tf.errors import InputError
+from albert_tf.fine_tuning import FineTuningConfig, ModelConfig
+from albert_tf.tasks.squad import answers, conversion, reading
+from albert_tf.tasks.squad.answers import Answers, Search
+from albert_tf.tasks.squad.features import Lengths, Windows
+from albert_tf.tasks.squad.reading import Dataset
+from albert_tf.tasks.squad.task import (
+    QuestionAnswering,
+    Settings,
+    evaluate,
+    search_threshold,
+)
+from albert_tf.tokenization import Tokenizer
+from albert_tf.training import Outcome
+
+# As released, where neither a flag nor the model's folder says otherwise.
+_EPOCHS, _WARMUP_PROPORTION = 3.0, 0.1
+_THRESHOLD = 0.0
+_LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
+# What has to be alike for weights to answer the questions of another run.
+_OF_THE_HEAD = ("kind", "version", "head")
+_FITTED_ON = "threshold_fitted_on"
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(FineTuningConfig):
+    """What to do, on which questions.
+
+    Raises:
+        InputError: see `FineTuningConfig`; or files or thresholds contradict.
+    """
+
+    # None: see `as_released`.
+    num_train_steps: int = flags.field(
+        "Updates, instead of --num_train_epochs.", None, alias="train_step"
+    )
+    num_warmup_steps: int = flags.field(
+        "Updates with a rising rate, instead of --warmup_proportion.",
+        None,
+        alias="warmup_step",
+    )
+    num_train_epochs: float | None = flags.field(
+        "Times that each question is trained on, in the released count: a question of "
+        "several windows counts once; by default 3.",
+        None,
+    )
+    warmup_proportion: float | None = flags.field(
+        "Share of the updates with a rising rate; by default 0.1.", None
+    )
+    train_file: str | None = flags.field("Questions to train on, SQuAD's JSON.", None)
+    predict_file: str | None = flags.field(
+        "Questions to answer; those with answers are scored, while training too.", None
+    )
+    version_2_with_negative: bool | None = flags.field(
+        "Questions may have no answer (SQuAD 2.0); by default as the training file, "
+        "the model's folder or --predict_file says.",
+        None,
+    )
+    head: Literal["linear", "conditional"] | None = flags.field(
+        "linear: that of BERT; conditional: that of XLNet. By default as released: "
+        "linear for SQuAD 1.1, conditional for 2.0.",
+        None,
+    )
+    max_seq_length: int | None = flags.field(
+        "Pieces of a window at most; by default as the model's folder says, or 384.",
+        None,
+    )
+    doc_stride: int | None = flags.field(
+        "Pieces between two windows; by default as the model's folder says, or 128.",
+        None,
+    )
+    max_query_length: int | None = flags.field(
+        "Pieces of a question; by default as the model's folder says, or 64.", None
+    )
+    n_best_size: int = flags.field("Answers of a question to keep.", 20)
+    max_answer_length: int = flags.field("Pieces of an answer at most.", 30)
+    start_n_top: int = flags.field("Starts that the conditional head tries.", 5)
+    end_n_top: int = flags.field("Ends that it tries for each start.", 5)
+    null_score_diff_threshold: float | None = flags.field(
+        "Null odds above it mean no answer (2.0). By default what the other flags "
+        "say, or what is stored with the model, unless that was found on "
+        "--predict_file; else 0.",
+        None,
+    )
+    threshold_file: str | None = flags.field(
+        "Questions with answers, other than those to be judged, on which to find the "
+        "threshold with the best F1; it is stored with the model.",
+        None,
+    )
+    fit_threshold: bool = flags.field(
+        "Find the threshold on --predict_file itself, as released.", False
+    )
+    train_feature_file: str | None = flags.field(
+        "Where converted questions are kept (.npz); by default in --cached_dir.", None
+    )
+    predict_feature_file: str | None = flags.field("The same for --predict_file.", None)
+    predict_feature_left_file: str | None = flags.field(
+        "A released flag without effect: --predict_feature_file holds everything.", None
+    )
+    num_workers: int = flags.field(
+        "Processes that convert questions; 0: one for each core.", 0
+    )
+    use_einsum: bool | None = flags.field(
+        "A released flag without effect: the numbers are the same.", None
+    )
+    export_dir: str | None = flags.field(
+        "Folder for a SavedModel that takes questions and contexts as text, with the "
+        "best checkpoint.",
+        None,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_workers < 0:
+            raise InputError(f"--num_workers={self.num_workers}: expected at least 0")
+        for flag, file in (
+            ("do_train", "train_file"),
+            ("do_eval", "predict_file"),
+            ("do_predict", "predict_file"),
+        ):
+            if getattr(self, flag) and not getattr(self, file):
+                raise InputError(f"--{flag}: expected --{file} with it")
+        ways = ("null_score_diff_threshold", "threshold_file", "fit_threshold")
+        given = [name for name in ways if getattr(self, name) not in (None, False)]
+        if len(given) > 1:
+            raise InputError(f"--{' and --'.join(given)}: give one of them")
+
+    def as_released(self) -> "SquadConfig":
+        """Fills in the released number of steps where none is given."""
+        epochs, warmup = self.num_train_epochs, self.warmup_proportion
+        if self.num_train_steps is None and epochs is None:
+            epochs = _EPOCHS
+        if self.num_warmup_steps is None and warmup is None:
+            warmup = _WARMUP_PROPORTION
+        return dataclasses.replace(
+            self,
+            num_train_steps=self.num_train_steps or 1,
+            num_warmup_steps=self.num_warmup_steps or 0,
+            num_train_epochs=epochs,
+            warmup_proportion=warmup,
+        )
+
+
+def run(
+    config: SquadConfig,
+    model: ModelConfig,
+    devices: DistributionConfig,
+    log: IO[str] = sys.stderr,
+) -> None:
+    """Trains, evaluates, predicts and exports, as far as it is asked for.
+
+    Args:
+        config: what to do.
+        model: with which model.
+        devices: on which devices.
+        log: where progress goes.
+
+    Raises:
+        InputError: see the flags; files are broken, or do not fit the model.
+    """
+    config = config.as_released()
+    described = _described(config)
+    files = _read(config, described)
+    strategy = training.prepare(config, devices)
+    with contextlib.ExitStack() as stack:
+        own = log
+        if not distribution.is_chief(strategy):
+            own = stack.enter_context(open(os.devnull, "w"))
+        task, windows = _prepare(config, model, files, described, strategy, own)
+        asked = len(windows["train"].questions) if "train" in windows else None
+        outcome = fine_tuning.run(task, config, strategy, examples=asked, log=log)
+        # Every worker has to take part in predictions.
+        _finish(config, task, windows, outcome, described, own)
+
+
+def _described(config: SquadConfig) -> dict[str, Any]:
+    """Returns what is known of the fine-tuned model to go on with."""
+    folders = [Path(config.output_dir)]
+    if config.start and not config.do_train:
+        start = Path(config.start)
+        folders.append(start if start.is_dir() else start.parent)
+    for folder in folders:
+        found = model_folder.task_of(folder)
+        if found is not None:
+            return {**found, "folder": str(folder)}
+    return {}
+
+
+def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Dataset]:
+    """Reads the files that are asked for, all as one version; by their use."""
+    wanted = {
+        "train": config.train_file if config.do_train else None,
+        "predict": config.predict_file,
+        "threshold": config.threshold_file,
+    }
+    version = None
+    if config.version_2_with_negative is not None:
+        version = "2.0" if config.version_2_with_negative else "1.1"
+    elif not config.do_train:
+        version = described.get("version")
+    found: dict[str, Dataset] = {}
+    for use, path in wanted.items():
+        if path:
+            found[use] = reading.read(path, version)
+            version = found[use].version
+    _check_answers(config, found)
+    return found
+
+
+def _check_answers(config: SquadConfig, files: Mapping[str, Dataset]) -> None:
+    """Refuses files without the answers that are needed of them."""
+    predict, threshold = files.get("predict"), files.get("threshold")
+    for flag, dataset in (
+        ("do_eval", predict if config.do_eval else None),
+        ("fit_threshold", predict if config.fit_threshold else None),
+        ("threshold_file", threshold),
+    ):
+        if dataset is not None and not dataset.has_answers:
+            raise InputError(f"{dataset.path}: no answers; expected some for --{flag}")
+    if threshold and predict and _digest(threshold) == _digest(predict):
+        raise InputError(
+            f"--threshold_file={threshold.path}: the questions of --predict_file; "
+            f"expected others, or --fit_threshold"
+        )
+
+
+def _digest(dataset: Dataset) -> str:
+    """Tells sets of questions apart."""
+    ids = "\n".join(sorted(question.id for question in dataset.questions))
+    return hashlib.sha256(ids.encode()).hexdigest()
+
+
+def _prepare(
+    config: SquadConfig,
+    model: ModelConfig,
+    files: Mapping[str, Dataset],
+    described: Mapping[str, Any],
+    strategy: tf.distribute.Strategy,
+    log: IO[str],
+) -> tuple[QuestionAnswering, dict[str, Windows]]:
+    """Converts the files; returns the task, and the windows of each file."""
+    for name in ("predict_feature_left_file", "use_einsum"):
+        if getattr(config, name) is not None:
+            print(f"--{name} has no effect here", file=log)
+    albert, tokenizer = fine_tuning.prepare(config, model)
+    settings = _settings(config, files, described, albert)
+    windows = {
+        use: _windows(config, use, dataset, tokenizer, settings.lengths, log)
+        for use, dataset in files.items()
+    }
+    predict = files.get("predict")
+    judges = config.do_train and predict is not None and predict.has_answers
+    judges = judges and (config.do_eval or config.do_predict)
+    task = QuestionAnswering(
+        albert,
+        tokenizer,
+        settings,
+        training=windows.get("train"),
+        evaluation=windows["predict"] if judges else None,
+        fits_threshold=config.fit_threshold,
+        multiple=config.multiple(strategy),
+    )
+    _check_head(task, described)
+    _check_eval_batch(config, strategy)
+    return task, windows
+
+
+def _settings(
+    config: SquadConfig,
+    files: Mapping[str, Dataset],
+    described: Mapping[str, Any],
+    albert: AlbertConfig,
+) -> Settings:
+    version = next(iter(files.values())).version
+    head = config.head or described.get("head")
+    if head is None or (config.do_train and config.head is None):
+        head = "linear" if version == "1.1" else "conditional"
+    return Settings(
+        version=version,
+        head=head,
+        lengths=_lengths(config, described, albert),
+        search=Search(config.n_best_size, config.max_answer_length),
+        start_n_top=config.start_n_top,
+        end_n_top=config.end_n_top,
+        null_score_diff_threshold=_threshold(config, files, described, version),
+    )
+
+
+def _lengths(
+    config: SquadConfig, described: Mapping[str, Any], albert: AlbertConfig
+) -> Lengths:
+    known = {**dataclasses.asdict(Lengths()), **described}
+    known["max_seq_length"] = min(
+        known["max_seq_length"], albert.max_position_embeddings
+    )
+    given = {name: getattr(config, name) for name in _LENGTHS}
+    return Lengths(**{n: known[n] if v is None else v for n, v in given.items()})
+
+
+def _threshold(
+    config: SquadConfig,
+    files: Mapping[str, Dataset],
+    described: Mapping[str, Any],
+    version: str,
+) -> float | None:
+    """Returns the threshold to begin with; what is judged had no part in it."""
+    if version == "1.1":
+        if config.null_score_diff_threshold is not None:
+            raise InputError(
+                f"--null_score_diff_threshold={config.null_score_diff_threshold}: in "
+                f"SQuAD 1.1 every question has an answer; expected none"
+            )
+        return None
+    if config.null_score_diff_threshold is not None:
+        return config.null_score_diff_threshold
+    stored = described.get("null_score_diff_threshold")
+    if config.do_train or stored is None or "predict" not in files:
+        return _THRESHOLD
+    if described.get(_FITTED_ON) == _digest(files["predict"]):
+        return _THRESHOLD
+    return stored
+
+
+def _windows(
+    config: SquadConfig,
+    use: str,
+    dataset: Dataset,
+    tokenizer: Tokenizer,
+    lengths: Lengths,
+    log: IO[str],
+) -> Windows:
+    """Converts a file, or takes it converted, and says what is in it."""
+    print(
+        f"{dataset.path}: SQuAD {dataset.version} ({dataset.version_is_from})", file=log
+    )
+    for what, count in dataset.warnings().items():
+        print(f"  {count:,} {what}", file=log)
+    given = {"train": config.train_feature_file, "predict": config.predict_feature_file}
+    pieces = conversion.convert(
+        dataset,
+        tokenizer,
+        Path(given.get(use) or config.cache / f"squad_{use}.npz"),
+        training=use == "train",
+        num_workers=config.num_workers or len(os.sched_getaffinity(0)),
+        log=log,
+    )
+    windows = Windows(dataset, pieces, tokenizer, lengths)
+    print(
+        f"  {len(windows.questions):,} questions, {len(windows):,} windows of "
+        f"{windows.lengths.mean():.1f} pieces on average, {windows.lengths.max()} at "
+        f"most",
+        file=log,
+        flush=True,
+    )
+    return windows
+
+
+def _check_head(task: QuestionAnswering, described: Mapping[str, Any]) -> None:
+    """Refuses weights with another head than is asked for."""
+    for key in _OF_THE_HEAD if described else ():
+        wanted = task.description[key]
+        if described.get(key) != wanted:
+            raise InputError(
+                f"{described['folder']}: a model with {key} {described.get(key)!r}, "
+                f"but {wanted!r} is asked for; expected another folder or other flags"
+            )
+
+
+def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> None:
+    devices = strategy.num_replicas_in_sync
+    if config.do_eval and config.eval_batch_size % devices:
+        raise InputError(
+            f"--eval_batch_size={config.eval_batch_size}: expected a multiple of "
+            f"{devices}, the number of devices"
+        )
+
+
+def _finish(
+    config: SquadConfig,
+    task: QuestionAnswering,
+    windows: Mapping[str, Windows],
+    outcome: Outcome,
+    described: Mapping[str, Any],
+    log: IO[str],
+) -> None:
+    """Finds the threshold, predicts, scores and stores, with the best weights."""
+    writes = distribution.is_chief(outcome.strategy)
+    folder = Path(config.output_dir)
+    threshold = task.settings.null_score_diff_threshold
+    stored = _of_the_best(task, windows, outcome)
+    if threshold is not None and "threshold" in windows:
+        dataset = windows["threshold"].dataset
+        found = _answers(config, task, windows["threshold"], outcome, None, log)
+        threshold = search_threshold(dataset, found)
+        stored = threshold, _digest(dataset)
+        print(f"{dataset.path}: the best threshold is {threshold:.4f}", file=log)
+    if config.do_predict or (config.do_eval and not config.do_train):
+        dataset = windows["predict"].dataset
+        listed = config.do_predict and writes
+        n_best_file = folder / "nbest_predictions.json" if listed else None
+        found = _answers(config, task, windows["predict"], outcome, n_best_file, log)
+        if config.fit_threshold:
+            threshold = search_threshold(dataset, found)
+            stored = threshold, _digest(dataset)
+        _report(config, dataset, found, threshold, outcome, log)
+        if config.do_predict and writes:
+            found.write(folder, threshold)
+            print(f"Written: {folder}/predictions.json", file=log)
+    if config.null_score_diff_threshold is not None:
+        stored = config.null_score_diff_threshold, None
+    if writes and stored[0] is not None:
+        _store(folder, task, stored, log)
+
+
+def _of_the_best(
+    task: QuestionAnswering, windows: Mapping[str, Windows], outcome: Outcome
+) -> tuple[float | None, str | None]:
+    """Returns the threshold found with the best checkpoint, and on which questions."""
+    best = outcome.best.get("best_f1_thresh")
+    if task.evaluation is None or best is None:
+        return None, None
+    return best, _digest(windows["predict"].dataset)
+
+
+def _answers(
+    config: SquadConfig,
+    task: QuestionAnswering,
+    windows: Windows,
+    outcome: Outcome,
+    n_best_file: Path | None,
+    log: IO[str],
+) -> Answers:
+    """Answers the questions of a file; nothing but the answers is held of it."""
+    size = config.predict_batch_size if config.do_predict else config.eval_batch_size
+    scored = outcome.trainer.predict(task.source(windows), size)
+    counted = _counted(scored, len(windows), log)
+    return answers.gather(task.candidates(windows, counted), n_best_file)
+
+
+def _counted(
+    found: Iterator[Mapping[str, np.ndarray]], total: int, log: IO[str]
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """Writes a line every half minute about how many windows are done."""
+    begin = last = time.monotonic()
+    for number, item in enumerate(found):
+        yield item
+        now = time.monotonic()
+        if now - last >= _SECONDS_BETWEEN_LINES:
+            last = now
+            print(
+                f"{number:,} of {total:,} windows read, "
+                f"{number / (now - begin):,.0f} windows/s",
+                file=log,
+                flush=True,
+            )
+
+
+def _report(
+    config: SquadConfig,
+    dataset: Dataset,
+    found: Answers,
+    threshold: float | None,
+    outcome: Outcome,
+    log: IO[str],
+) -> None:
+    """Says how good the answers are, where that is known, and notes it."""
+    if not dataset.has_answers:
+        print(f"{dataset.path}: no answers to compare with", file=log)
+        return
+    figures = evaluate(dataset, found, threshold)
+    shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
+    print(f"{dataset.path}: {shown}", file=log, flush=True)
+    if distribution.is_chief(outcome.strategy):
+        step = outcome.best.get("step") or steps_made(outcome.trainer.optimizer)
+        reporting.add_results(
+            Path(config.output_dir), {**figures, "global_step": int(step)}
+        )
+
+
+def _store(
+    folder: Path,
+    task: QuestionAnswering,
+    threshold: tuple[float | None, str | None],
+    log: IO[str],
+) -> None:
+    """Notes a threshold, and the questions that it was found on, with the model."""
+    described = model_folder.task_of(folder)
+    if described is None:
+        return  # the model's folder is another one, which is left as it is
+    value, fitted_on = threshold
+    changed = {"null_score_diff_threshold": value, _FITTED_ON: fitted_on}
+    model_folder.write(folder, task.tokenizer, {**described, **changed})
+    print(f"{folder}: its threshold for other questions is {value:.4f}", file=log)
