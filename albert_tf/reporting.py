@@ -85,7 +85,10 @@ class Reporter:
             pieces = config.gradient_accumulation_steps
             rows = examples // replicas // pieces
             memory = expected_memory(
-                model, rows * tokens, task.sequence_length, task.outputs_per_token
+                model,
+                rows * task.tokens_at_once,
+                task.sequence_length,
+                task.outputs_per_token,
             )
             lines |= {
                 "a step": f"{examples:,} x {tokens} tokens; on each device {pieces} x "

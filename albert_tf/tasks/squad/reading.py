@@ -175,9 +175,7 @@ def _paragraph(value: Any, place: str, path: str | Path) -> Paragraph:
 
 def _question(value: Mapping[str, Any], id: str, place: str) -> Question:
     answers = tuple(
-        Answer(
-            get(answer, "text", str, place), get(answer, "answer_start", int, place)
-        )
+        Answer(get(answer, "text", str, place), get(answer, "answer_start", int, place))
         for answer in get(value, "answers", list, place, default=[])
     )
     impossible = get(value, "is_impossible", bool, place, default=False)
