@@ -145,13 +145,21 @@ class Reporter:
         self._record("eval", step, figures)
         mark = f"  best {self._task.key_metric} so far" if best else ""
         self.say(f"eval at step {step:,}  {self._shown(figures)}{mark}")
-        if complaint := self._task.complaint(figures):
+        if complaint := self._complaint(step, figures):
             self.say(f"Warning: {complaint}")
         if self._enabled:
             lines = {**figures, "global_step": step}
             with (self.folder / "eval_results.txt").open("a") as file:
                 file.writelines(f"{key} = {lines[key]}\n" for key in sorted(lines))
                 file.write("=" * 50 + "\n")
+
+    def _complaint(self, step: int, figures: Mapping[str, float]) -> str | None:
+        """Returns the task's complaint, but not about a model that still warms up."""
+        config = self._config
+        warmed_up = config.start_warmup_step + config.num_warmup_steps
+        if config.do_train and step < warmed_up:
+            return None
+        return self._task.complaint(figures)
 
     def finish(self) -> None:
         """Draws the curves."""
