@@ -17,6 +17,9 @@ from albert_tf.layers import (
     dense,
 )
 
+# What the encoder reads of its inputs.
+_ENCODED = ("input_ids", "input_mask", "segment_ids")
+
 
 class _ConfiguredModel(keras.Model):
     """A model that a configuration describes; its variables exist once it does."""
@@ -100,6 +103,42 @@ class AlbertEncoder(_ConfiguredModel):
         Raises:
             InputError: no `input_ids`, or a length above `max_position_embeddings`.
         """
+        embedded, mask_scores, seeds = self._embed(inputs, training)
+        outputs = self._transform(embedded, mask_scores, seeds)
+        return {**outputs, "embedding_output": embedded}
+
+    def pooled_in_parts(self, parts, training=False):
+        """Encodes inputs one part after the other, each with the memory of one.
+
+        The backward pass keeps a part's embeddings alone and computes its layers again,
+        with the same dropout. It goes through the parts from the last to the first.
+
+        Args:
+            parts: inputs as for `call`, one after the other.
+            training: whether dropout applies.
+
+        Returns:
+            The `pooled_output` of each part, float [B, H].
+
+        Raises:
+            InputError: see `call`.
+        """
+        pooled: list = []
+        for part in parts:
+            embedded, mask_scores, seeds = self._embed(part, training)
+            if pooled:
+                # Adds nothing, but makes this part wait for the one before, and that
+                # one's backward pass for this one's: a graph would work at all at once.
+                embedded += 0.0 * pooled[-1][0, 0]
+
+            def encode(embedded, mask_scores=mask_scores, seeds=seeds):
+                return self._transform(embedded, mask_scores, seeds)["pooled_output"]
+
+            pooled.append(keras.remat(encode)(embedded))
+        return pooled
+
+    def _embed(self, inputs, training):
+        """Returns the embeddings, the mask's scores, and the seeds of each layer."""
         if "input_ids" not in inputs:
             raise InputError(f"the inputs have no 'input_ids', only {list(inputs)}")
         input_ids = inputs["input_ids"]
@@ -117,20 +156,25 @@ class AlbertEncoder(_ConfiguredModel):
             self.config.attention_probs_dropout_prob
         )
         seeds = DropoutSeeds(self.seed_generator) if training and drops else None
-
         embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
+        # Drawn before the layers: what computes them again must not draw again.
+        of_layers = [
+            [seeds and seeds.next() for _ in range(3)] for _ in self.layers_in_order()
+        ]
+        return embedded, mask_scores, of_layers
+
+    def _transform(self, embedded, mask_scores, seeds):
+        """Applies the layers; see `call` for what it returns."""
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs = []
         with cast_once(self._layers_to_cast()):
-            for block in self.layers_in_order():
-                block_seeds = [seeds and seeds.next() for _ in range(3)]
-                hidden = block(hidden, mask_scores, seeds=block_seeds)
+            for block, of_block in zip(self.layers_in_order(), seeds, strict=True):
+                hidden = block(hidden, mask_scores, seeds=of_block)
                 outputs.append(hidden)
         return {
             "sequence_output": hidden,
             "pooled_output": self.pooler(hidden[:, 0]),
             "encoder_outputs": outputs,
-            "embedding_output": embedded,
         }
 
     def layers_in_order(self):
@@ -286,11 +330,18 @@ class AlbertMultipleChoice(_ModelWithHead):
 
     Args:
         config: sizes and rates.
+        choices_at_once: choices of a question that training encodes at once. The
+            backward pass encodes them again, so that memory is needed for so many; the
+            gradients are those of all at once, but for what dropout draws.
+            By default all of them, once.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
-    def __init__(self, config: AlbertConfig, **kwargs):
+    def __init__(
+        self, config: AlbertConfig, choices_at_once: int | None = None, **kwargs
+    ):
         super().__init__(config, **kwargs)
+        self.choices_at_once = choices_at_once
         self.head = heads.ClassifierHead(
             config, 1, dtype=self.dtype_policy, name="head"
         )
@@ -301,16 +352,51 @@ class AlbertMultipleChoice(_ModelWithHead):
 
         Args:
             inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
+                Other keys are passed over.
             training: whether dropout applies.
 
         Returns:
             dict of `logits`, float32 [B, C].
         """
         batch, choices, length = ops.shape(inputs["input_ids"])
-        rows = {key: ops.reshape(x, (-1, length)) for key, x in inputs.items()}
-        pooled = self.encoder(rows, training=training)["pooled_output"]
+        encoded = {key: x for key, x in inputs.items() if key in _ENCODED}
+        if training and self.choices_at_once is not None:
+            pooled = self._pooled_in_parts(encoded, self.choices_at_once)
+        else:
+            rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
+            pooled = self.encoder(rows, training=training)["pooled_output"]
         logits = self.head(pooled, training=training)
         return {"logits": ops.reshape(logits, (batch, choices))}
+
+    def _pooled_in_parts(self, inputs, count):
+        """Encodes so many choices at once; a graph has to know how many there are.
+
+        Args:
+            inputs: int [B, C, T] each.
+            count: choices of a question in a part; the last part may have fewer.
+
+        Returns:
+            float [B * C, H], the choices of a question one after the other.
+        """
+        _, choices, length = ops.shape(inputs["input_ids"])
+        size = self.config.hidden_size
+        cuts = range(0, choices, count)
+        parts = [
+            {
+                key: ops.reshape(x[:, cut : cut + count], (-1, length))
+                for key, x in inputs.items()
+            }
+            for cut in cuts
+        ]
+        encoded = self.encoder.pooled_in_parts(parts, training=True)
+        pooled = [
+            ops.reshape(part, (-1, min(count, choices - cut), size))
+            for cut, part in zip(cuts, encoded, strict=True)
+        ]
+        return ops.reshape(ops.concatenate(pooled, axis=1), (-1, size))
+
+    def get_config(self):
+        return {**super().get_config(), "choices_at_once": self.choices_at_once}
 
 
 @keras.saving.register_keras_serializable("albert_tf")

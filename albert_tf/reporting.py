@@ -85,7 +85,10 @@ class Reporter:
             pieces = config.gradient_accumulation_steps
             rows = examples // replicas // pieces
             memory = expected_memory(
-                model, rows * tokens, task.sequence_length, task.outputs_per_token
+                model,
+                rows * task.tokens_at_once,
+                task.sequence_length,
+                task.outputs_per_token,
             )
             lines |= {
                 "a step": f"{examples:,} x {tokens} tokens; on each device {pieces} x "
@@ -154,13 +157,21 @@ class Reporter:
         self._record("eval", step, figures)
         mark = f"  best {self._task.key_metric} so far" if better else ""
         self.say(f"eval at step {step:,}  {self._shown(figures)}{mark}")
-        if complaint := self._task.complaint(figures):
+        if complaint := self._complaint(step, figures):
             self.say(f"Warning: {complaint}")
         if self._enabled:
             lines = {**figures, "global_step": step}
             if self._config.evaluates_best:
                 lines["best"] = best
             add_results(self.folder, lines)
+
+    def _complaint(self, step: int, figures: Mapping[str, float]) -> str | None:
+        """Returns the task's complaint, but not about a model that still warms up."""
+        config = self._config
+        warmed_up = config.start_warmup_step + config.num_warmup_steps
+        if config.do_train and step < warmed_up:
+            return None
+        return self._task.complaint(figures)
 
     def finish(self) -> None:
         """Draws the curves."""
@@ -205,7 +216,7 @@ class Reporter:
 
 
 def add_results(folder: Path, figures: Mapping[str, float]) -> None:
-    """Appends a block to `eval_results.txt`, in the released form: `best` at its end."""
+    """Appends a block to `eval_results.txt` as released: `best` stands at its end."""
     order = sorted(figures, key=lambda key: (key == "best", key))
     with (folder / "eval_results.txt").open("a") as file:
         file.writelines(f"{key} = {figures[key]}\n" for key in order)

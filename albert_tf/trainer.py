@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -15,6 +15,9 @@ from albert_tf.checkpoints import steps_made
 from albert_tf.errors import InputError
 
 _ROW = "row"
+# Seconds between two lines about how far an evaluation is; and how long one has to
+# take for its speed to be told.
+_BETWEEN_LINES, _WORTH_TELLING = 10.0, 1.0
 
 
 class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
@@ -27,17 +30,28 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         model: made under the strategy.
         optimizer: built for the model, under the strategy.
         examples_seen: where to go on in the data.
+        say: gets lines about how far a long evaluation or prediction is.
 
     Attributes:
         task: as given.
         examples_seen: the examples trained on so far.
     """
 
-    def __init__(self, task, config, strategy, model, optimizer, examples_seen=0):
+    def __init__(
+        self,
+        task,
+        config,
+        strategy,
+        model,
+        optimizer,
+        examples_seen: int = 0,
+        say: Callable[[str], None] = lambda text: None,
+    ):
         self.model = model
         self.optimizer = optimizer
         self.examples_seen = examples_seen
         self.task = task
+        self._say = say
         self._config = config
         self._strategy = strategy
         self._iterator: Any = None
@@ -98,11 +112,13 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         totals: list[np.ndarray] = []
         figures: dict[str, float] = {}
+        source, size = self.task.evaluation, self._config.eval_batch_size
+        read = self._evaluation(source)
+        count = min(len(source), size * (self._config.max_eval_steps or len(source)))
 
         def found():
-            evaluation = self._evaluation(self.task.evaluation)
-            step = _for_any_length(self._evaluate_step, evaluation)
-            for batch in evaluation:
+            step = _for_any_length(self._evaluate_step, read)
+            for batch in self._told(read, "evaluated", size, count):
                 sums, kept = step(batch)
                 totals.append(sums.numpy())
                 if kept:
@@ -131,8 +147,24 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         found = self._read(
             lambda context: source.evaluation(batches.Share.of(context, batch_size))
         )
+        told = self._told(found, "predicted", batch_size, len(source))
         step = _for_any_length(self._predict_step, found)
-        return batches.in_order(_with_rows(step(batch)) for batch in found)
+        return batches.in_order(_with_rows(step(batch)) for batch in told)
+
+    def _told(self, found, done: str, batch_size: int, count: int):
+        """Passes batches on; says now and then how far it is and how fast."""
+        begin = last = time.perf_counter()
+        for number, batch in enumerate(found, 1):
+            yield batch
+            now, examples = time.perf_counter(), min(number * batch_size, count)
+            ended = examples == count
+            waited = now - (begin if ended else last)
+            if waited > (_WORTH_TELLING if ended else _BETWEEN_LINES):
+                last = now
+                self._say(
+                    f"{done} {examples:,} of {count:,} examples, "
+                    f"{examples / (now - begin):,.1f} a second"
+                )
 
     def _total(self, means: Mapping[str, float]) -> dict[str, float]:
         """Returns the loss of an evaluation, if the task has losses there."""

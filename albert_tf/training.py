@@ -235,7 +235,9 @@ def run(
     examples_seen = _start(task, config, strategy, model, checkpoints, reporter)
     _check_agreement(strategy, model, optimizer, examples_seen, config)
     _spread_seeds(strategy, model)
-    trainer = Trainer(task, config, strategy, model, optimizer, examples_seen)
+    trainer = Trainer(
+        task, config, strategy, model, optimizer, examples_seen, reporter.say
+    )
     reporter.started(model, strategy, steps_made(optimizer))
     figures = _Run(config, strategy, trainer, checkpoints, reporter).run()
     return Outcome(figures, trainer, checkpoints, strategy)

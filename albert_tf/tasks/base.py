@@ -133,6 +133,11 @@ class Task(abc.ABC):
         return self.tokens_per_example
 
     @property
+    def tokens_at_once(self) -> int:
+        """Tokens of an example that training holds the activations of, at most."""
+        return self.tokens_per_example
+
+    @property
     def chance_losses(self) -> dict[str, float]:
         """Losses that a model which learns is soon below, by name."""
         return {}

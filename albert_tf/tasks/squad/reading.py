@@ -16,6 +16,7 @@ from typing import Any
 
 from albert_tf.config import read_json_object
 from albert_tf.errors import InputError
+from albert_tf.json_values import get
 
 VERSIONS = ("1.1", "2.0")
 
@@ -109,9 +110,9 @@ def read(path: str | Path, version: str | None = None) -> Dataset:
         raise InputError(f"version {version!r}: expected one of {list(VERSIONS)}")
     contents = read_json_object(path)
     paragraphs = []
-    for i, article in enumerate(_get(contents, "data", list, str(path))):
+    for i, article in enumerate(get(contents, "data", list, str(path))):
         place = f"{path}: data[{i}]"
-        for j, paragraph in enumerate(_get(article, "paragraphs", list, place)):
+        for j, paragraph in enumerate(get(article, "paragraphs", list, place)):
             paragraphs.append(_paragraph(paragraph, f"{place}.paragraphs[{j}]", path))
     seen: set[str] = set()
     for question in (q for paragraph in paragraphs for q in paragraph.questions):
@@ -169,25 +170,23 @@ def _stands_at(context: str, answer: Answer) -> bool:
 
 
 def _paragraph(value: Any, place: str, path: str | Path) -> Paragraph:
-    context = _get(value, "context", str, place)
+    context = get(value, "context", str, place)
     questions = []
-    for i, found in enumerate(_get(value, "qas", list, place)):
+    for i, found in enumerate(get(value, "qas", list, place)):
         where = f"{place}.qas[{i}]"
         number = isinstance(found, dict) and type(found.get("id")) is int
-        id = str(_get(found, "id", int if number else str, where))
+        id = str(get(found, "id", int if number else str, where))
         questions.append(_question(found, id, f"{path}: question {id!r}"))
     return Paragraph(context, tuple(questions))
 
 
 def _question(value: Mapping[str, Any], id: str, place: str) -> Question:
     answers = tuple(
-        Answer(
-            _get(answer, "text", str, place), _get(answer, "answer_start", int, place)
-        )
-        for answer in _get(value, "answers", list, place, default=[])
+        Answer(get(answer, "text", str, place), get(answer, "answer_start", int, place))
+        for answer in get(value, "answers", list, place, default=[])
     )
-    impossible = _get(value, "is_impossible", bool, place, default=False)
-    return Question(id, _get(value, "question", str, place), answers, impossible)
+    impossible = get(value, "is_impossible", bool, place, default=False)
+    return Question(id, get(value, "question", str, place), answers, impossible)
 
 
 def _version(
@@ -200,28 +199,3 @@ def _version(
     if str(stated).lstrip("v").startswith("2"):
         return "2.0", f"the file's version is {stated!r}"
     return "1.1", f"no question is impossible and the file's version is {stated!r}"
-
-
-_NAMES = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    int: "a number",
-    bool: "a truth value",
-}
-_REQUIRED = object()
-
-
-def _get(value: Any, key: str, kind: type, place: str, default: Any = _REQUIRED) -> Any:
-    if not isinstance(value, dict):
-        raise InputError(f"{place}: {_kind(value)} where an object is expected")
-    found = value.get(key, default)
-    if found is _REQUIRED:
-        raise InputError(f"{place}: the key {key!r} is missing")
-    if type(found) is not kind:
-        raise InputError(f"{place}: {key!r} is {_kind(found)}; expected {_NAMES[kind]}")
-    return found
-
-
-def _kind(value: Any) -> str:
-    return _NAMES.get(type(value), repr(value))

@@ -1,0 +1,285 @@
+"""What `run_race.py` does: RACE, and anybody's own questions with choices."""
+
+import collections
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from albert_tf import distribution, fine_tuning, flags, records, training
+from albert_tf.config import AlbertConfig
+from albert_tf.distribution import DistributionConfig
+from albert_tf.errors import InputError
+from albert_tf.fine_tuning import FineTuningConfig, ModelConfig
+from albert_tf.tasks.race import reading, task
+from albert_tf.tasks.race.features import Lengths
+from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
+from albert_tf.tasks.race.task import MultipleChoice, Split
+from albert_tf.tokenization import Tokenizer
+from albert_tf.training import Outcome
+
+_MAX_SEQ_LENGTH = 512  # as released
+# For each thing to do: the split of RACE, and the flag of a file instead of it.
+_PARTS = {
+    "do_train": ("train", "train_file"),
+    "do_eval": ("dev", "eval_file"),
+    "do_predict": ("test", "predict_file"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceConfig(FineTuningConfig):
+    """What to do, on which questions; defaults as released.
+
+    Raises:
+        InputError: see `FineTuningConfig`.
+    """
+
+    data_dir: str | None = flags.field(
+        "The folder RACE of the data set, with train, dev and test in it, or the one "
+        "above it.",
+        None,
+    )
+    task_name: str = flags.field("Name of the data set, for files.", "race")
+    train_file: str | None = flags.field(
+        "JSON lines with your own questions to train on, instead of --data_dir's (not "
+        "a cache of TFRecords, as in the released script).",
+        None,
+    )
+    eval_file: str | None = flags.field("The same, to evaluate on.", None)
+    predict_file: str | None = flags.field(
+        "The same, to predict; answers may be absent.", None
+    )
+    high_only: bool = flags.field("Only the questions for high school.", False)
+    middle_only: bool = flags.field("Only the questions for middle school.", False)
+    max_seq_length: int | None = flags.field(
+        "Most tokens of an article with one choice; longer articles are cut at their "
+        "end. By default 512, or what the model can take.",
+        None,
+    )
+    max_qa_length: int = flags.field(
+        "Most pieces of a question with one choice; of longer ones the last are kept.",
+        128,
+    )
+    choices_at_once: int | None = flags.field(
+        "Choices of a question that training encodes at once, for less memory and the "
+        "same gradients; the backward pass encodes them again. By default all.",
+        None,
+    )
+    do_train: bool = flags.field("Train.", True)
+    do_eval: bool = flags.field("Evaluate, while training or alone.", True)
+    learning_rate: float = flags.field("Peak learning rate.", 1e-5)
+    num_train_steps: int = flags.field("Updates.", 12000, alias="train_step")
+    num_warmup_steps: int = flags.field(
+        "Updates with a rising rate.", 1000, alias="warmup_step"
+    )
+    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 100)
+    keep_checkpoint_max: int = flags.field(
+        "Checkpoints to keep, beside the best; 0 keeps all.",
+        5,
+        alias="num_keep_checkpoint",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.choices_at_once is not None and self.choices_at_once < 1:
+            raise InputError(
+                f"--choices_at_once={self.choices_at_once}: expected at least 1"
+            )
+        if self.high_only and self.middle_only:
+            raise InputError("--high_only and --middle_only: give one of them")
+        if (self.high_only or self.middle_only) and not self.data_dir:
+            raise InputError(
+                f"--{'high' if self.high_only else 'middle'}_only: expected --data_dir "
+                f"with it"
+            )
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of RACE to read."""
+        if self.high_only:
+            return ("high",)
+        return ("middle",) if self.middle_only else LEVELS
+
+
+Say = Callable[[str], None]
+
+
+def run(
+    config: ChoiceConfig,
+    model: ModelConfig,
+    devices: DistributionConfig,
+    log: IO[str] = sys.stderr,
+) -> None:
+    """Trains, evaluates and predicts, as far as it is asked for.
+
+    Args:
+        config: what to do.
+        model: with which model.
+        devices: on which devices.
+        log: where progress goes.
+
+    Raises:
+        InputError: see the flags; questions are broken, or do not fit the model.
+    """
+    strategy = training.prepare(config, devices)
+    writes = distribution.is_chief(strategy)
+
+    def say(text: str) -> None:
+        if writes:
+            print(text, file=log, flush=True)
+
+    questions = {flag: _read(config, flag) for flag in _PARTS if getattr(config, flag)}
+    albert, tokenizer = fine_tuning.prepare(config, model)
+    lengths = _lengths(config, albert)
+    splits = {
+        flag: _split(config, flag, found, tokenizer, lengths, say)
+        for flag, found in questions.items()
+    }
+    made = MultipleChoice(
+        config.task_name,
+        albert,
+        tokenizer,
+        lengths,
+        next(iter(splits.values())).features.choices,
+        training=splits.get("do_train"),
+        evaluation=splits.get("do_eval"),
+        choices_at_once=config.choices_at_once,
+        pretrained_without_dropout=_without_dropout(config, model),
+        multiple=config.multiple(strategy),
+    )
+    outcome = fine_tuning.run(made, config, strategy, log=log)
+    if "do_predict" in splits:
+        _predict(outcome, made, splits["do_predict"], config, say if writes else None)
+
+
+def _read(config: ChoiceConfig, flag: str) -> list[Question]:
+    split, file = _PARTS[flag]
+    if path := getattr(config, file):
+        return reading.read_file(path)
+    if config.data_dir is None:
+        raise InputError(f"--{flag}: expected --data_dir or --{file} with it")
+    return reading.read_split(config.data_dir, split, config.levels)
+
+
+def _lengths(config: ChoiceConfig, model: AlbertConfig) -> Lengths:
+    most = model.max_position_embeddings
+    length = config.max_seq_length
+    if length is None:
+        length = min(_MAX_SEQ_LENGTH, most)
+    if length > most:
+        raise InputError(
+            f"--max_seq_length={length}: the model's max_position_embeddings is {most}"
+        )
+    return Lengths(length, config.max_qa_length)
+
+
+def _split(
+    config: ChoiceConfig,
+    flag: str,
+    questions: list[Question],
+    tokenizer: Tokenizer,
+    lengths: Lengths,
+    say: Say,
+) -> Split:
+    """Converts questions, and says what they are."""
+    name = _PARTS[flag][0]
+    split = task.convert(
+        config.task_name,
+        name,
+        questions,
+        tokenizer,
+        lengths,
+        config.cache,
+        num_threads=os.cpu_count() or 1,
+    )
+    levels = collections.Counter(q.level for q in questions if q.level)
+    parts = ", ".join(f"{level} {count:,}" for level, count in levels.items())
+    found = split.features
+    say(
+        f"{name}: {len(found):,} questions with {found.choices} choices about "
+        f"{len(found.article_bounds) - 1:,} articles" + (f" ({parts})" if parts else "")
+    )
+    for line in found.describe(lengths):
+        say(f"  {line}")
+    return split
+
+
+def _without_dropout(config: ChoiceConfig, model: ModelConfig) -> bool:
+    """Whether the model's own file says that it has no dropout."""
+    if config.start is None:
+        return False
+    as_filed = dataclasses.replace(model, albert_dropout_prob=None).model(config)
+    return not (as_filed.hidden_dropout_prob or as_filed.attention_probs_dropout_prob)
+
+
+def _predict(
+    outcome: Outcome,
+    made: MultipleChoice,
+    split: Split,
+    config: ChoiceConfig,
+    say: Say | None,
+) -> None:
+    """Writes predictions, and how good they are where answers are known.
+
+    Args:
+        outcome: with the weights to predict with.
+        made: the task.
+        split: the questions.
+        config: with the folder to write to.
+        say: None on workers that take part in predicting alone.
+    """
+    source = made.source(split, labelled=False)
+    probabilities = task.stacked(
+        outcome.trainer.predict(source, config.predict_batch_size)
+    )
+    if say is None:
+        return
+    scores = {"questions": len(split.questions), **_scores(probabilities, split)}
+    results = "".join(f"{key} = {scores[key]}\n" for key in sorted(scores))
+    lines = (json.dumps(p) + "\n" for p in _described(probabilities, split.questions))
+    for name, text in (
+        ("predictions.jsonl", "".join(lines)),
+        ("predict_results.txt", results),
+    ):
+        with records.atomic(str(Path(config.output_dir, name))) as file:
+            file.write(text.encode())
+        say(f"Written: {config.output_dir}/{name}")
+    say("  ".join(f"{key} {value:.4f}" for key, value in scores.items()))
+
+
+def _scores(probabilities: np.ndarray, split: Split) -> dict[str, float]:
+    """Returns loss and accuracies of the questions whose answers are known."""
+    answers = split.answers
+    known = answers >= 0
+    if not known.any():
+        return {}
+    given = probabilities[known, answers[known]]
+    questions = [
+        question for question in split.questions if question.answer is not None
+    ]
+    return {
+        "answered": len(questions),
+        "eval_loss": float(-np.log(np.maximum(given, 1e-30)).mean()),
+        **task.accuracies(probabilities[known], questions),
+    }
+
+
+def _described(probabilities, questions) -> Iterator[Mapping[str, Any]]:
+    """Yields what `predictions.jsonl` says of each question."""
+    for question, row in zip(questions, probabilities, strict=True):
+        choice = int(row.argmax())
+        line = {
+            "id": question.id,
+            "choice": choice,
+            "letter": LETTERS[choice],
+            "probabilities": [float(value) for value in row],
+        }
+        if question.answer is not None:
+            line["answer"] = question.answer
+        yield line

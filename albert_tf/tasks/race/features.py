@@ -1,0 +1,204 @@
+"""Questions to the inputs of the model: `[CLS] article [SEP] question option [SEP]`.
+
+The pieces of an article are stored once, however many questions and options it is read
+with; inputs are put together batch by batch.
+
+**As released:** of a question with its option the last `max_qa_length` pieces are kept,
+and the article is cut at its end so that both fit. Segment 1 is the question's.
+"""
+
+import array
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from albert_tf import inputs
+from albert_tf.errors import InputError
+from albert_tf.inputs import Inputs
+from albert_tf.tasks.race.reading import Question
+from albert_tf.tokenization import Tokenizer
+
+# [CLS] and two [SEP].
+_SPECIAL = 3
+# Texts of which the pieces are held as lists at once.
+_CHUNK = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """How long inputs are; see the released flags of the same names.
+
+    Attributes:
+        max_seq_length: most tokens of an input, [CLS] and [SEP] included.
+        max_qa_length: most pieces of a question with its option.
+
+    Raises:
+        InputError: an article would have no room.
+    """
+
+    max_seq_length: int = 512
+    max_qa_length: int = 128
+
+    def __post_init__(self) -> None:
+        if self.max_qa_length < 1:
+            raise InputError(
+                f"--max_qa_length={self.max_qa_length}: expected at least 1"
+            )
+        needed = self.max_qa_length + _SPECIAL + 1
+        if self.max_seq_length < needed:
+            raise InputError(
+                f"--max_seq_length={self.max_seq_length}: expected at least {needed}, "
+                f"--max_qa_length={self.max_qa_length} and {_SPECIAL + 1} more"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """The pieces of n questions with C choices each.
+
+    Attributes:
+        article_ids: int32, the pieces of all articles one after the other.
+        article_bounds: int64; article i holds [bounds[i], bounds[i + 1]) of them.
+        article_of: int32 [n], the article of each question.
+        choice_ids: int32, the pieces of all questions with their options, cut.
+        choice_bounds: int64 [n C + 1]; choice c of question q has the number q C + c.
+        choices_cut: int64 [], how many of these were cut.
+    """
+
+    article_ids: np.ndarray
+    article_bounds: np.ndarray
+    article_of: np.ndarray
+    choice_ids: np.ndarray
+    choice_bounds: np.ndarray
+    choices_cut: np.ndarray
+
+    def __len__(self) -> int:
+        """Returns the number of questions."""
+        return len(self.article_of)
+
+    @property
+    def choices(self) -> int:
+        """Choices of each question, C."""
+        return (len(self.choice_bounds) - 1) // len(self)
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        """Tokens of each question's longest input if no article were cut, int64 [n]."""
+        of_choices = np.diff(self.choice_bounds).reshape(len(self), self.choices)
+        of_articles = np.diff(self.article_bounds)[self.article_of]
+        return of_articles + of_choices.max(axis=1) + _SPECIAL
+
+    def describe(self, lengths: Lengths) -> list[str]:
+        """Says in words how long inputs are, and how much was cut."""
+        whole, most = self.whole_lengths, lengths.max_seq_length
+        used = np.minimum(whole, most)
+        lost = whole[whole > most] - most
+        lines = [
+            f"{used.mean():.1f} tokens of a choice on average, {used.max()} at most"
+        ]
+        if lost.size:
+            cut = np.unique(self.article_of[whole > most])
+            lines.append(
+                f"{len(cut):,} of {len(self.article_bounds) - 1:,} articles cut to fit "
+                f"--max_seq_length={most}, for {len(lost):,} questions, by "
+                f"{lost.mean():.1f} pieces on average, {lost.max()} at most"
+            )
+        if self.choices_cut:
+            lines.append(
+                f"{self.choices_cut:,} choices longer than --max_qa_length="
+                f"{lengths.max_qa_length}: their last pieces are kept"
+            )
+        return lines
+
+    def batch(
+        self,
+        rows: Sequence[int] | np.ndarray,
+        length: int,
+        lengths: Lengths,
+        tokenizer: Tokenizer,
+    ) -> dict[str, np.ndarray]:
+        """Makes the inputs of some questions.
+
+        Args:
+            rows: numbers of the questions, B.
+            length: tokens of every row of the batch, T.
+            lengths: that the features were made with.
+            tokenizer: likewise.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, int32 [B, C, T] each.
+
+        Raises:
+            ValueError: an input is longer than `length`.
+        """
+        cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+        parts, first_lengths = [], []
+        for row in rows:
+            begin, end = self.article_bounds[self.article_of[row] :][:2]
+            for number in range(row * self.choices, (row + 1) * self.choices):
+                first, last = self.choice_bounds[number:][:2]
+                room = lengths.max_seq_length - _SPECIAL - (last - first)
+                article = self.article_ids[begin : min(end, begin + room)]
+                question = self.choice_ids[first:last]
+                parts.append(np.concatenate([cls, article, sep, question, sep]))
+                first_lengths.append(len(article) + 2)
+        bounds = np.cumsum([0, *map(len, parts)])
+        together = Inputs(np.concatenate(parts), bounds, np.array(first_lengths), 0, 0)
+        found = inputs.pad(together, range(len(parts)), length, tokenizer.pad_id)
+        shape = (len(rows), self.choices, length)
+        return {name: value.reshape(shape) for name, value in found.items()}
+
+
+def encode(
+    tokenizer: Tokenizer,
+    questions: Sequence[Question],
+    lengths: Lengths,
+    *,
+    num_threads: int = 1,
+) -> Features:
+    """Cuts articles, questions and options into pieces.
+
+    Args:
+        tokenizer: the vocabulary.
+        questions: one or more, with as many options each.
+        lengths: how long inputs may be.
+        num_threads: at most so many threads tokenize.
+    """
+    numbers: dict[str, int] = {}
+    article_of = [numbers.setdefault(q.article, len(numbers)) for q in questions]
+    completed = [q.completed(i) for q in questions for i in range(len(q.options))]
+    article_ids, article_bounds, _ = _pieces(tokenizer, list(numbers), num_threads)
+    choice_ids, choice_bounds, cut = _pieces(
+        tokenizer, completed, num_threads, last=lengths.max_qa_length
+    )
+    return Features(
+        article_ids,
+        article_bounds,
+        np.array(article_of, np.int32),
+        choice_ids,
+        choice_bounds,
+        np.array(cut),
+    )
+
+
+def _pieces(
+    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, last: int = 0
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns the pieces of texts one after the other, their bounds, how many were cut.
+
+    With `last`, the last so many pieces of each text are kept.
+    """
+    ids, ends, cut = array.array("i"), array.array("q", [0]), 0
+    for pieces in _encoded(tokenizer, texts, num_threads):
+        cut += bool(last) and len(pieces) > last
+        ids.extend(pieces[-last:])
+        ends.append(len(ids))
+    return np.array(ids, np.int32), np.array(ends, np.int64), cut
+
+
+def _encoded(
+    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int
+) -> Iterable[list[int]]:
+    for begin in range(0, len(texts), _CHUNK):
+        yield from tokenizer.encode_batch(texts[begin : begin + _CHUNK], num_threads)
