@@ -36,46 +36,47 @@ def join(
     one = tf.ones_like(is_pair)
     ids = assemble(
         [
-            (cls_id, one),
-            (first, first_kept),
-            (sep_id, one),
-            (second, second_kept),
-            (sep_id, is_pair),
+            single(cls_id, one),
+            (first.values, first.row_starts(), first_kept),
+            single(sep_id, one),
+            (second.values, second.row_starts(), second_kept),
+            single(sep_id, is_pair),
         ]
     )
     return ids, first_kept + 2
 
 
-def assemble(
-    parts: Sequence[tuple[tf.RaggedTensor | int, tf.Tensor]],
-) -> tf.RaggedTensor:
-    """Puts the beginnings of rows one after the other.
+Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def single(id: int, count: tf.Tensor) -> Part:
+    """Returns the part of `assemble` that is one id, where `count`, int64 [B], is 1."""
+    return tf.constant([id]), tf.zeros_like(count), count
+
+
+def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
+    """Puts the parts of each row one after the other.
 
     `tf.concat` does this with many more operations, among them assertions.
 
     Args:
-        parts: rows, int32 [B, None], and how many of each are taken, int64 [B]; or one
-            id, and 0 or 1.
+        parts: values, int32 [N]; and where in them each row's part begins and how long
+            it is, int64 [B] each.
 
     Returns:
         int32 [B, None].
     """
-    pool, starts, lengths = [], [], []
-    offset = tf.constant(0, tf.int64)
-    for part, taken in parts:
-        values = [part] if isinstance(part, int) else part.values
-        within = tf.zeros_like(taken) if isinstance(part, int) else part.row_starts()
-        pool.append(values)
-        starts.append(within + offset)
-        lengths.append(taken)
-        offset += tf.size(values, tf.int64)
-    start, length = tf.stack(starts, axis=1), tf.stack(lengths, axis=1)  # [B, parts]
-    flat = tf.reshape(start, [-1])
+    sizes = [tf.size(values, tf.int64) for values, _, _ in parts]
+    offsets = tf.unstack(tf.cumsum(sizes, exclusive=True), len(parts))
+    starts = [
+        start + offset for (_, start, _), offset in zip(parts, offsets, strict=True)
+    ]
+    length = tf.stack([length for _, _, length in parts], axis=1)  # [B, parts]
+    flat = tf.reshape(tf.stack(starts, axis=1), [-1])
     places = tf.ragged.range(flat, flat + tf.reshape(length, [-1])).values
+    pool = tf.concat([values for values, _, _ in parts], axis=0)
     return tf.RaggedTensor.from_row_lengths(
-        tf.gather(tf.concat(pool, axis=0), places),
-        tf.reduce_sum(length, axis=1),
-        validate=False,
+        tf.gather(pool, places), tf.reduce_sum(length, axis=1), validate=False
     )
 
 

@@ -6,7 +6,9 @@ not written a second time here: tables are made by running the Python functions 
 character, and the graph looks them up.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,7 @@ class GraphTokenizer(tf.Module):
     """
 
     def __init__(self, tokenizer: tokenization.Tokenizer):
-        """Compiles a tokenizer, which takes about a second.
+        """Compiles a tokenizer, the first of which takes about a second.
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
@@ -109,9 +111,9 @@ class OffsetTokenizer(GraphTokenizer):
 class _SentencePiece(tf.Module):
     def __init__(self, tokenizer: tokenization.SentencePieceTokenizer):
         super().__init__()
-        self._decompose = _Replacement(_code_points(tokenization.DECOMPOSED))
-        self._lower = _Lowering(CharacterMap(str)) if tokenizer.do_lower_case else None
-        self._model = tf_text.SentencepieceTokenizer(tokenizer.model, tf.int32)
+        self._decompose = _changed(tokenization.DECOMPOSED.function)
+        self._lower = _lowered(str) if tokenizer.do_lower_case else None
+        self._model = _sentencepiece(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
@@ -130,9 +132,9 @@ class _SentencePieceOffsets(_SentencePiece):
 
     def __init__(self, tokenizer: tokenization.SentencePieceTokenizer):
         super().__init__(tokenizer)
-        self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, tf.string)
+        self._pieces = _sentencepiece(tokenizer.model, tf.string)
         model, characters = _byte_model(tokenizer.model)
-        self._bytes = tf_text.SentencepieceTokenizer(model, tf.int32)
+        self._bytes = _sentencepiece(model, tf.int32)
         self._characters = np.array(characters, np.int32)
         # Of ids that stand for a byte: 1 if it begins a character, else 0.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
@@ -224,11 +226,11 @@ class _SentencePieceOffsets(_SentencePiece):
 class _WordPiece(tf.Module):
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
         super().__init__()
-        self._isolate = _Replacement(_code_points(tokenization.IDEOGRAPHS_ALONE))
+        self._isolate = _changed(tokenization.IDEOGRAPHS_ALONE.function)
         self._finish = (
-            _Lowering(tokenization.UNACCENTED_PUNCTUATION_ALONE)
+            _lowered(tokenization.UNACCENTED_PUNCTUATION_ALONE.function)
             if tokenizer.do_lower_case
-            else _Replacement(_code_points(tokenization.PUNCTUATION_ALONE))
+            else _changed(tokenization.PUNCTUATION_ALONE.function)
         )
         self._model = tf_text.FastWordpieceTokenizer(
             vocab=list(tokenizer.pieces),
@@ -338,15 +340,15 @@ class _Replacement:
 
 
 class _Lowering:
-    """`str.lower` on code points, then a character map.
+    """`str.lower` on code points, then another function of a character.
 
     The one letter whose lower case depends on its neighbours is the capital sigma: "ς"
     at the end of a word, where characters such as apostrophes are looked through.
     """
 
-    def __init__(self, after: CharacterMap):
-        lowered = CharacterMap(lambda c: c.lower().translate(after))
-        self._replace = _Replacement(_code_points(lowered))
+    def __init__(self, after: Callable[[str], str]):
+        table = CharacterMap(after)
+        self._replace = _changed(lambda c: c.lower().translate(table))
         kinds = [_sigma_kind(chr(code)) for code in _CODE_POINTS]
         changes = [0, *(np.flatnonzero(np.diff(kinds)) + 1)]
         self._kind_starts = np.array([_CODE_POINTS[i] for i in changes], np.int32)
@@ -385,19 +387,37 @@ def _sigma_kind(character: str) -> int:
     return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
 
 
-def _code_points(characters: CharacterMap) -> dict[int, list[int]]:
-    """Returns the characters that a map changes, and to what, as code points."""
-    results = ((code, characters.function(chr(code))) for code in _CODE_POINTS)
-    return {
-        code: [ord(c) for c in result]
-        for code, result in results
-        if result != chr(code)
-    }
+# Going through all characters takes half a second, and the results never change.
+@functools.cache
+def _changed(function: Callable[[str], str]) -> _Replacement:
+    """Returns what a function does with code points."""
+    results = ((code, function(chr(code))) for code in _CODE_POINTS)
+    return _Replacement(
+        {
+            code: [ord(c) for c in result]
+            for code, result in results
+            if result != chr(code)
+        }
+    )
+
+
+@functools.cache
+def _lowered(after: Callable[[str], str]) -> _Lowering:
+    return _Lowering(after)
 
 
 def _plain_spaces(texts: tf.Tensor) -> tf.Tensor:
     """Does what `" ".join(text.split())` does in Python."""
     return tf.strings.strip(tf.strings.regex_replace(texts, _WHITE_SPACE, " "))
+
+
+def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
+    """Loads a model under a name of its own.
+
+    In a loaded SavedModel, models of one name are one and the same model.
+    """
+    name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
+    return tf_text.SentencepieceTokenizer(model, kind, name=name)
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
@@ -548,3 +568,13 @@ def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     model.trainer_spec.byte_fallback = True
     bytes = [int(byte not in tokenization.UTF8_CONTINUATION) for byte in range(256)]
     return model.SerializeToString(), [1, *bytes, *(len(s.piece) for s in symbols)]
+
+
+def without_end_spaces(texts: tf.Tensor) -> tf.Tensor:
+    """Does what `str.rstrip` does, for string [N]."""
+    return tf.strings.regex_replace(texts, _WHITE_SPACE + "$", "")
+
+
+def begins_with_space(texts: tf.Tensor) -> tf.Tensor:
+    """Says whether texts, string [N], begin with white space: bool [N]."""
+    return tf.strings.regex_full_match(texts, f"(?s){_WHITE_SPACE}.*")

@@ -117,7 +117,7 @@ def export_encoder(
         raise InputError(
             f"{type(model).__name__}: expected an AlbertEncoder or AlbertPretrainer"
         )
-    check_vocabulary(model, tokenizer)
+    saved_models.check_vocabulary(model, tokenizer)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model
     encode = _encoding(encoder)
@@ -181,16 +181,6 @@ def export_preprocessing(
     root.tokenize = tokenize
     root.bert_pack_inputs = saved_models.reusable(pack)
     saved_models.save(root, folder)
-
-
-def check_vocabulary(model: keras.Model, tokenizer: tokenization.Tokenizer) -> None:
-    """Refuses a vocabulary that is not the model's."""
-    expected, found = model.config.vocab_size, tokenizer.vocab_size
-    if found > expected:
-        raise InputError(
-            f"{tokenizer.path}: {found} pieces; expected at most {expected}, the "
-            f"model's vocab_size"
-        )
 
 
 def _specs(*more: str) -> dict[str, tf.TensorSpec]:

@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.errors import InputError
+from albert_tf.tokenization import Tokenizer
 from albert_tf.weights.names import expand
 
 
@@ -74,6 +75,20 @@ def save(
             root.assets.append(tf.saved_model.Asset(str(path)))
         with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
             tf.saved_model.save(root, str(new), signatures=signatures)
+
+
+def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:
+    """Refuses a vocabulary that is too large for a model.
+
+    Raises:
+        InputError: it is.
+    """
+    expected, found = model.config.vocab_size, tokenizer.vocab_size
+    if found > expected:
+        raise InputError(
+            f"{tokenizer.path}: {found} pieces; expected at most {expected}, the "
+            f"model's vocab_size"
+        )
 
 
 @contextlib.contextmanager

@@ -101,6 +101,31 @@ def test_a_saved_model_keeps_the_ids(pair, tmp_path):
     assert loaded(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
 
 
+def test_a_saved_model_may_hold_several_vocabularies(tmp_path, pair):
+    tokenizer, _, _ = pair
+    text = tmp_path / "text.txt"
+    text.write_text("some other words\n" * 9)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "other"),
+        vocab_size=13,
+        minloglevel=2,
+    )
+    other = tokenization.SentencePieceTokenizer(str(tmp_path / "other.model"))
+    both = tf.Module()
+    both.first = graph_tokenization.GraphTokenizer(other)
+    both.second = graph_tokenization.OffsetTokenizer(tokenizer)
+    tf.saved_model.save(both, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    texts = tf.constant(HARD)
+    assert loaded.first(texts).to_list() == other.encode_batch(HARD)
+    assert loaded.second(texts).to_list() == tokenizer.encode_batch(HARD)
+    found = loaded.second.encode_with_offsets(texts)
+    expected = both.second.encode_with_offsets(texts)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.to_list() == theirs.to_list()
+
+
 def test_batches_of_any_size_pass_a_dataset(pair):
     tokenizer, graph, _ = pair
     batches = tf.data.Dataset.from_tensor_slices(HARD).batch(4).map(graph)

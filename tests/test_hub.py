@@ -274,9 +274,8 @@ def test_the_weights_are_stored_once(tmp_path, tokenizer):
     assert [path.name for path in tmp_path.iterdir()] == ["module"]
 
 
-@pytest.mark.parametrize("sharing", ["attention", "none"])
-def test_an_encoder_alone_of_any_sharing(sharing, tokenizer, tmp_path):
-    config = AlbertConfig(**{**CONFIG.to_dict(), "parameter_sharing": sharing})
+def test_an_encoder_alone_that_shares_attention_only(tokenizer, tmp_path):
+    config = AlbertConfig(**{**CONFIG.to_dict(), "parameter_sharing": "attention"})
     encoder = models.AlbertEncoder(config, dtype="mixed_bfloat16")
     hub.export_encoder(encoder, tokenizer, tmp_path / "module")
     module = tf.saved_model.load(str(tmp_path / "module"))
@@ -291,17 +290,14 @@ def test_an_encoder_alone_of_any_sharing(sharing, tokenizer, tmp_path):
     assert type(weights.model_for(source, config)) is models.AlbertEncoder
 
 
-def test_words_of_a_vocab_txt(tmp_path, without_package):
+def test_words_of_a_vocab_txt(tmp_path):
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "riv", "##er", "."]
     (tmp_path / "vocab.txt").write_text("\n".join(vocab))
     words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
     hub.export_preprocessing(words, tmp_path / "module", seq_length=9)
-    load = """
-import tensorflow as tf, tensorflow_text
-print(tf.saved_model.load(sys.argv[1])(tf.constant(["The river."]))["input_word_ids"])
-"""
-    printed = without_package(load, tmp_path / "module")
-    assert "[[2 5 6 7 8 3 0 0 0]]" in printed
+    loaded = tf.saved_model.load(str(tmp_path / "module"))
+    ids = loaded(tf.constant(["The river."]))["input_word_ids"]
+    assert ids.numpy().tolist() == [[2, 5, 6, 7, 8, 3, 0, 0, 0]]
 
 
 def settings(folder, **more):
