@@ -43,7 +43,7 @@ TEN_ROWS = 10
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning")
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def eagerly():
     """Spares the building of graphs, which costs more than the few steps here."""
     tf.config.run_functions_eagerly(True)
@@ -272,6 +272,29 @@ def test_several_labels_and_numbers_are_predicted_with_the_folders_kind(
                 assert set(filter(None, word.split("+"))) <= {"file", "list", "string"}
 
 
+@pytest.mark.parametrize("task", ["rte", "sts-b"])
+def test_the_exported_model_takes_raw_text(run, glue, tmp_path, task):
+    flags = {"task_name": task, "data_dir": glue}
+    run(do_eval=True, do_predict=True, **flags, **TRAIN)
+    tf.config.run_functions_eagerly(False)  # a graph is what is written
+    threshold = {"threshold_to_export": 0.0} if task == "rte" else {}
+    run(new=False, export_dir=str(tmp_path / "served"), **flags, **threshold)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    test = catalogue.find(task).read("test", glue).rows
+    found = served.signatures["serving_default"](
+        text_a=tf.constant([example.text_a for example in test]),
+        text_b=tf.constant([example.text_b for example in test]),
+    )
+    lines = (tmp_path / "run/test_results.tsv").read_text().splitlines()
+    outputs = np.array([line.split("\t") for line in lines], "float32")
+    if task == "rte":
+        np.testing.assert_allclose(found["probabilities"], outputs, atol=2e-6)
+        assert set(found["label"].numpy()) == {b"not_entailment"}
+    else:
+        wanted = np.clip(outputs[:, 0], 0, 5)
+        np.testing.assert_allclose(found["value"], wanted, atol=2e-6)
+
+
 def test_broken_rows_are_errors_or_listed(run, own_table):
     path = own_table("train", 20)
     with open(path, "a") as file:
@@ -306,8 +329,8 @@ def test_runs_that_collapsed_are_named(run, own_table, tmp_path):
 MISTAKES = {
     "nothing to do": (
         {"do_eval": False},
-        "--do_train or --do_eval or --do_predict or --glue_submission must be given: "
-        "got none of them",
+        "--do_train or --do_eval or --do_predict or --export_dir or --glue_submission "
+        "must be given: got none of them",
     ),
     "no task": (
         {"task_name": None},
@@ -339,6 +362,20 @@ MISTAKES = {
     "runs without evaluation": (
         {"num_runs": 3},
         "--num_runs=3: expected --do_train and --do_eval with it, to compare the runs",
+    ),
+    "a threshold without export": (
+        {"threshold_to_export": 0.3},
+        "--threshold_to_export=0.3: expected a probability, with --export_dir",
+    ),
+    "a threshold among three": (
+        {"task_name": "mnli", "threshold_to_export": 0.3, "export_dir": "x"},
+        "--threshold_to_export=0.3: task mnli has 3 labels; expected two, or several "
+        "per example",
+    ),
+    "a threshold of a number": (
+        {"task_name": "sts-b", "threshold_to_export": 0.3, "export_dir": "x"},
+        "--threshold_to_export=0.3: task sts-b has no labels; expected two, or several "
+        "per example",
     ),
     "no predictions": (
         {"do_eval": False, "glue_submission": "x.zip"},
