@@ -147,8 +147,9 @@ class SquadConfig(FineTuningConfig):
         ):
             if getattr(self, flag) and not getattr(self, file):
                 raise InputError(f"--{flag}: expected --{file} with it")
-        ways = ("null_score_diff_threshold", "threshold_file", "fit_threshold")
-        given = [name for name in ways if getattr(self, name) not in (None, False)]
+        ways = ["null_score_diff_threshold", "threshold_file"]
+        given = [name for name in ways if getattr(self, name) is not None]
+        given += ["fit_threshold"] * self.fit_threshold
         if len(given) > 1:
             raise InputError(f"--{' and --'.join(given)}: give one of them")
 
