@@ -390,25 +390,24 @@ def _export(
     declared, model = task.declared, outcome.trainer.model
     pairs, length = len(declared.text) > 1, task.tokens_per_example
     if declared.labels is None:
-        serving.save_regressor(
+        service = serving.regressor(
             model,
             task.tokenizer,
-            folder,
             max_seq_length=length,
             pairs=pairs,
             bounds=declared.bounds,
         )
-        return
-    serving.save_classifier(
-        model,
-        task.tokenizer,
-        folder,
-        labels=declared.labels,
-        max_seq_length=length,
-        pairs=pairs,
-        multi_label=declared.label_separator is not None,
-        threshold=config.threshold,
-    )
+    else:
+        service = serving.classifier(
+            model,
+            task.tokenizer,
+            labels=declared.labels,
+            max_seq_length=length,
+            pairs=pairs,
+            multi_label=declared.label_separator is not None,
+            threshold=config.threshold,
+        )
+    service.save(folder)
 
 
 def _submit(config: ClassifierConfig, path: str, say: Say) -> None:
