@@ -23,8 +23,8 @@ class ConversionSettings:
 
     input: str = flags.field(
         "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
-        "folder, a Hugging Face folder or .safetensors file, a KerasHub preset folder, "
-        "or a .keras file."
+        "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
+        "preset folder, or a .keras file."
     )
     output: str = flags.field(
         "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
@@ -180,7 +180,7 @@ def _run_natively(path: Path, format: str, tokens) -> dict[str, np.ndarray]:
         return _run_huggingface(path, tokens)
     if format == "kerashub" and whole and installed("keras_hub"):
         return _run_kerashub(path, tokens)
-    if format == "model_garden" and (path / "saved_model.pb").exists():
+    if format in ("model_garden", "keras") and (path / "saved_model.pb").exists():
         return _run_tf_hub(path, tokens)
     return {}
 
@@ -231,7 +231,10 @@ def _run_kerashub(path: Path, tokens) -> dict[str, np.ndarray]:
 def _run_tf_hub(path: Path, tokens) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
-    outputs = tf.saved_model.load(str(path))(
+    module = tf.saved_model.load(str(path))
+    if not callable(module):  # it answers raw text
+        return {}
+    outputs = module(
         {
             "input_word_ids": tf.constant(tokens["input_ids"]),
             "input_mask": tf.constant(tokens["input_mask"]),

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization import WORD_MARK, Tokenizer
 
+# Stands for one piece in a text whose gaps are to be filled.
+MASK = "[MASK]"
 # [CLS] and two [SEP].
 _SPECIAL = 3
 # Texts of so many examples are held as lists of pieces at once.
@@ -116,6 +118,25 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
         truncated=sum(part.truncated for part in parts),
         truncated_pieces=sum(part.truncated_pieces for part in parts),
     )
+
+
+def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Returns the piece ids of a text in which [MASK] stands for one piece.
+
+    The parts between are encoded by themselves. One that does not begin with a space,
+    such as ".", would get the piece of a lone space in front, which is left out.
+    """
+    ids: list[int] = []
+    space = tokenizer.piece_to_id(WORD_MARK)
+    for number, part in enumerate(text.split(MASK)):
+        pieces = tokenizer.encode(part)
+        if number:
+            ids.append(tokenizer.mask_id)
+            lone_space = pieces[:1] == [space] != [tokenizer.unk_id]
+            if lone_space and not part[0].isspace():
+                del pieces[0]
+        ids += pieces
+    return ids
 
 
 def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:

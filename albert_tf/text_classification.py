@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +11,14 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from albert_tf import distribution, fine_tuning, flags, model_folder, training
+from albert_tf import (
+    distribution,
+    fine_tuning,
+    flags,
+    model_folder,
+    serving,
+    training,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
@@ -36,10 +44,14 @@ class ClassifierConfig(FineTuningConfig):
     """What to do, on which data.
 
     Raises:
-        InputError: see `FineTuningConfig`.
+        InputError: see `FineTuningConfig`; or a threshold has nothing to go into.
     """
 
-    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "glue_submission")
+    work: ClassVar[tuple[str, ...]] = (
+        *FineTuningConfig.work,
+        "export_dir",
+        "glue_submission",
+    )
 
     task_name: str | None = flags.field(
         "A task of GLUE, another declared one, or custom (--train_file and others).",
@@ -67,10 +79,37 @@ class ClassifierConfig(FineTuningConfig):
         (),
     )
 
+    export_dir: str | None = flags.field(
+        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
+    )
+    threshold_to_export: float | None = flags.field(
+        "With --export_dir: probability from which on a label is chosen, the second "
+        "one where an example has one of two; by default the likeliest.",
+        None,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threshold is None:
+            return
+        if not self.export_dir or not 0 <= self.threshold <= 1:
+            raise InputError(
+                f"--threshold_to_export={self.threshold}: expected a probability, with "
+                f"--export_dir"
+            )
+
+    @property
+    def threshold(self) -> float | None:
+        """What is exported; not a number stands for none, as released."""
+        given = self.threshold_to_export
+        return None if given is None or math.isnan(given) else given
+
     @property
     def needs_model(self) -> bool:
         """Whether there is more to do than to gather predictions."""
-        return any(getattr(self, name) for name in FineTuningConfig.work)
+        return any(
+            getattr(self, name) for name in self.work if name != "glue_submission"
+        )
 
 
 def run(
@@ -80,7 +119,7 @@ def run(
     devices: DistributionConfig,
     log: IO[str] = sys.stderr,
 ) -> None:
-    """Trains, evaluates, predicts and gathers, as far as it is asked for.
+    """Trains, evaluates, predicts, exports and gathers, as far as it is asked for.
 
     Args:
         config: what to do.
@@ -107,6 +146,9 @@ def run(
             submission.write(config.output_dir, files)
             for name in files:
                 say(f"Written: {config.output_dir}/{name}")
+            if config.export_dir:
+                _export(outcome, task, config, config.export_dir)
+                say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
     if config.glue_submission and writes:
         _submit(config, config.glue_submission, _printer(log))
 
@@ -126,6 +168,7 @@ def _prepare(config, model, table, strategy, say) -> tuple[Classification, list[
     """Reads tables; returns the task and the examples to predict."""
     described = _described(config)
     declared = _declared(config, table, described)
+    _check_threshold(config, declared)
     parts = _parts(config, declared)
     albert, tokenizer = fine_tuning.prepare(config, model)
     length = _length(config, albert, described)
@@ -187,6 +230,16 @@ def _declared(
             f"--data_dir: expected the folder with {', '.join(task.files.values())}"
         )
     return task
+
+
+def _check_threshold(config: ClassifierConfig, declared: TextTask) -> None:
+    labels = len(declared.labels or ())
+    decides_each = declared.label_separator is not None
+    if config.threshold is not None and labels != 2 and not decides_each:
+        raise InputError(
+            f"--threshold_to_export={config.threshold}: task {declared.name} has "
+            f"{labels or 'no'} labels; expected two, or several per example"
+        )
 
 
 def _parts(config: ClassifierConfig, declared: TextTask) -> dict[str, list[str]]:
@@ -329,6 +382,32 @@ def _predictions(
             )
             files[name] = text
     return files
+
+
+def _export(
+    outcome: Outcome, task: Classification, config: ClassifierConfig, folder: str
+) -> None:
+    declared, model = task.declared, outcome.trainer.model
+    pairs, length = len(declared.text) > 1, task.tokens_per_example
+    if declared.labels is None:
+        service = serving.regressor(
+            model,
+            task.tokenizer,
+            max_seq_length=length,
+            pairs=pairs,
+            bounds=declared.bounds,
+        )
+    else:
+        service = serving.classifier(
+            model,
+            task.tokenizer,
+            labels=declared.labels,
+            max_seq_length=length,
+            pairs=pairs,
+            multi_label=declared.label_separator is not None,
+            threshold=config.threshold,
+        )
+    service.save(folder)
 
 
 def _submit(config: ClassifierConfig, path: str, say: Say) -> None:

@@ -24,6 +24,8 @@ WORD_MARK = "▁"  # SentencePiece writes the space before a word as this charac
 CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
 MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
 
+UTF8_CONTINUATION = range(0x80, 0xC0)
+
 # Stand inside words, as in "don't", typed or printed.
 APOSTROPHES = ("'", "\u2019")
 
@@ -331,7 +333,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     Attributes:
         model: contents of the model file.
-        comma_ids: for each id that the digit-comma rule splits, the ids instead.
+        comma_pieces: for each piece that the digit-comma rule splits, those instead.
+        comma_ids: the same as ids.
+        byte_values: for each id that stands for a byte of UTF-8, the byte.
     """
 
     def __init__(self, spm_model_file: str, do_lower_case: bool = True):
@@ -371,14 +375,17 @@ class SentencePieceTokenizer(Tokenizer):
         self._bytes = {
             p: int(p[3:5], 16) for i, p in enumerate(pieces) if processor.is_byte(i)
         }
-        self._comma_pieces = {
+        self.comma_pieces = {
             piece: [*self._encode_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
             for piece in pieces
             if piece.endswith(",") and piece[-2:-1].isdigit()
         }
+        self.byte_values = {
+            self._ids[piece]: byte for piece, byte in self._bytes.items()
+        }
         self.comma_ids = {
             self._ids[piece]: [self.piece_to_id(part) for part in parts]
-            for piece, parts in self._comma_pieces.items()
+            for piece, parts in self.comma_pieces.items()
         }
 
     def clean(self, text: str) -> str:
@@ -388,7 +395,7 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown piece is the text it stands for."""
         pieces = self._encode_pieces(self.clean(text))
-        return [part for p in pieces for part in self._comma_pieces.get(p, [p])]
+        return [part for p in pieces for part in self.comma_pieces.get(p, [p])]
 
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
@@ -435,7 +442,7 @@ class SentencePieceTokenizer(Tokenizer):
             while normal[at : at + 1] == WORD_MARK:
                 at += 1
             byte = self._bytes.get(piece)
-            if byte is not None and byte in _UTF8_CONTINUATION:
+            if byte is not None and byte in UTF8_CONTINUATION:
                 spans.append(spans[-1])
                 continue
             # Not len(piece): the digit-comma rule adds marks that `normal` lacks.
@@ -614,7 +621,6 @@ def load(
 # The list of the release; it lacks the apostrophe and "<=>" (pieces that begin with "<"
 # begin a word anyway).
 _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
-_UTF8_CONTINUATION = range(0x80, 0xC0)
 _REMEMBERED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
 # First words of the Unicode names of letters of scripts written without spaces.
 _SPACELESS_SCRIPTS = (

@@ -1,6 +1,8 @@
 """What the tests of the model share."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -124,6 +126,32 @@ def differentiate():
         ]
 
     return gradients
+
+
+# tensorflow_hub asks an old part of setuptools for one function.
+_CLEAN_START = """
+import sys, types
+sys.modules["albert_tf"] = None  # its import fails
+import packaging.version
+parse = types.SimpleNamespace(parse_version=packaging.version.parse)
+sys.modules.setdefault("pkg_resources", parse)
+"""
+
+
+@pytest.fixture(scope="session")
+def without_package():
+    """Runs Python code where this package cannot be imported; returns its output."""
+
+    def run(code, *arguments):
+        done = subprocess.run(
+            [sys.executable, "-c", _CLEAN_START + code, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture

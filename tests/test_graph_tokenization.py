@@ -1,9 +1,11 @@
 # Letters that look alike are the point of these strings.
 # ruff: noqa: RUF001
 import json
+import random
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import tensorflow as tf
 
 from albert_tf import graph_tokenization, tokenization
@@ -99,6 +101,31 @@ def test_a_saved_model_keeps_the_ids(pair, tmp_path):
     assert loaded(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
 
 
+def test_a_saved_model_may_hold_several_vocabularies(tmp_path, pair):
+    tokenizer, _, _ = pair
+    text = tmp_path / "text.txt"
+    text.write_text("some other words\n" * 9)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "other"),
+        vocab_size=13,
+        minloglevel=2,
+    )
+    other = tokenization.SentencePieceTokenizer(str(tmp_path / "other.model"))
+    both = tf.Module()
+    both.first = graph_tokenization.GraphTokenizer(other)
+    both.second = graph_tokenization.OffsetTokenizer(tokenizer)
+    tf.saved_model.save(both, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    texts = tf.constant(HARD)
+    assert loaded.first(texts).to_list() == other.encode_batch(HARD)
+    assert loaded.second(texts).to_list() == tokenizer.encode_batch(HARD)
+    found = loaded.second.encode_with_offsets(texts)
+    expected = both.second.encode_with_offsets(texts)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.to_list() == theirs.to_list()
+
+
 def test_batches_of_any_size_pass_a_dataset(pair):
     tokenizer, graph, _ = pair
     batches = tf.data.Dataset.from_tensor_slices(HARD).batch(4).map(graph)
@@ -124,3 +151,61 @@ def test_a_real_text_has_the_ids_of_python(lower):
     for begin in range(0, len(texts), 20_000):
         batch = texts[begin : begin + 20_000]
         assert graph(tf.constant(batch)).to_list() == tokenizer.encode_batch(batch)
+
+
+# Deleted, expanded, composed and split characters, in words, alone and at the ends.
+_ODD = [
+    *("a\u200bb", "a\u200b\x01b", "a \u200b b ", "\u200b", "\x01", "ab\x01c \u200b"),
+    *("각\u1100\u1161\u11a8 x", "word \u0301 x", "\u0301 x", "x \u0301", "ß ﷺ ß1997,"),
+]
+
+
+def fuzzed(count, strings):
+    rng = random.Random(5)
+    pool = "".join(strings) + " \u200b\x01\u0301,5Σß" * 200
+    return ["".join(rng.choices(pool, k=rng.randrange(60))) for _ in range(count)]
+
+
+def assert_same_places(tokenizer, texts):
+    graph = graph_tokenization.OffsetTokenizer(tokenizer)
+    ids, begins, ends = graph.encode_with_offsets(tf.constant(texts))
+    assert {x.dtype for x in (ids, begins, ends)} == {tf.int32}
+    places = zip(begins.to_list(), ends.to_list(), strict=True)
+    for text, found, (begin, end) in zip(texts, ids.to_list(), places, strict=True):
+        expected_ids, expected_places = tokenizer.encode_with_offsets(text)
+        assert found == expected_ids, text
+        assert list(zip(begin, end, strict=True)) == expected_places, text
+
+
+def test_pieces_stand_where_python_says(pair):
+    tokenizer, _, rows = pair
+    known = [*HARD, *_ODD, *(row[1] for row in rows)]
+    contexts = json.loads((DATA / "squad_own.json").read_text())["data"]
+    known += [p["context"] for article in contexts for p in article["paragraphs"]]
+    assert_same_places(tokenizer, known + fuzzed(400, known))
+
+
+def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("some words of text, and (more) strasse\n" * 9)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "bytes"),
+        vocab_size=276,
+        byte_fallback=True,
+        normalization_rule_name="nmt_nfkc_cf",
+        user_defined_symbols=["(more)", "—"],
+        minloglevel=2,
+    )
+    tokenizer = tokenization.SentencePieceTokenizer(
+        str(tmp_path / "bytes.model"), False
+    )
+    texts = ["Straße", "aß ß", "字 (more)—(more), ẞx", *HARD, *_ODD]
+    assert_same_places(tokenizer, texts + fuzzed(300, texts))
+
+
+def test_no_texts_have_no_pieces(pair):
+    tokenizer, _, _ = pair
+    graph = graph_tokenization.OffsetTokenizer(tokenizer)
+    for found in graph.encode_with_offsets(tf.constant([], tf.string)):
+        assert found.to_list() == []

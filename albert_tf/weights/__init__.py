@@ -70,7 +70,7 @@ def load(
         path: a released TF1 checkpoint (prefix, `.index` file or folder), a TF-Hub
             folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
             `.safetensors` file, a KerasHub preset folder or its weights file, or a
-            `.keras` file of this package.
+            `.keras` file or SavedModel of this package.
         only: parts of the model to load, such as "encoder"; the other parts of the
             model and of the file are left alone.
         allow_missing: beginnings of our names that may be absent from the file, such

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from albert_tf import models
 from albert_tf.config import AlbertConfig, read_json_object
 from albert_tf.errors import InputError
 from albert_tf.weights.names import HEADS, IGNORED, expand
@@ -31,7 +32,8 @@ class Source:
     """An opened file or folder of weights.
 
     Attributes:
-        format: "tf1", "hf", "kerashub", "model_garden" or "keras".
+        format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
+            `.keras` file or a SavedModel).
         path: what was opened, for messages.
         shapes: the shape of every tensor by name, without those that are no weights.
         ignored: the shape of every tensor that is no weight, such as a slot of an
@@ -131,6 +133,7 @@ def _checkpoint_in(folder: Path) -> str:
 
 def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
     import tensorflow as tf
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     def read(name):
         try:
@@ -164,7 +167,11 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         )
     # A TF2 checkpoint has its tensors under attribute paths; the graph that it carries
     # says what each variable is called.
-    keys = _variable_keys(read(graph_key))
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(read(graph_key))
+    own = _own_model(graph)
+    if own is not None:
+        return _open_saved_model(prefix, own, shapes, read, config)
+    keys = _variable_keys(graph)
     return _source(
         "model_garden",
         prefix,
@@ -175,16 +182,55 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
     )
 
 
-def _variable_keys(graph: bytes) -> dict[str, str]:
+def _variable_keys(graph) -> dict[str, str]:
     """Returns checkpoint key by variable name, of a TF2 checkpoint's object graph."""
-    from tensorflow.core.protobuf import trackable_object_graph_pb2
-
-    nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph).nodes
     return {
         item.full_name: item.checkpoint_key
-        for node in nodes
+        for node in graph.nodes
         for item in node.attributes
     }
+
+
+def _own_model(graph) -> tuple[str, dict[str, str]] | None:
+    """Returns what `saved_models.save` noted: the model's class, and key by name."""
+
+    def children(node):
+        return {child.local_name: graph.nodes[child.node_id] for child in node.children}
+
+    root = children(graph.nodes[0])
+    if "model" not in root or "weights" not in root:
+        return None
+    kinds = [kind for kind in children(root["model"]) if kind in HEADS]
+    variables = children(root["weights"]).items()
+    keys = {n: item.checkpoint_key for n, node in variables for item in node.attributes}
+    return (kinds[0], keys) if kinds else None
+
+
+def _open_saved_model(prefix, own, shapes, read, config) -> Source:
+    """Opens a SavedModel of this package, whose names are those of `.keras` files."""
+    kind, keys = own
+
+    def fresh_model():
+        return _model_of_kind(kind, config(), source.shapes)
+
+    source = _source(
+        "keras",
+        prefix,
+        {name: shapes[key] for name, key in keys.items() if key in shapes},
+        lambda name: read(keys[name]),
+        config,
+    )
+    return dataclasses.replace(source, fresh_model=fresh_model)
+
+
+def _model_of_kind(kind: str, config: AlbertConfig, shapes) -> keras.Model:
+    """Creates a model of a class, with the head that the shapes have by our names."""
+    if kind == "AlbertPretrainer":
+        sentence_head = "sentence.output_dense.kernel" in shapes
+        return models.AlbertPretrainer(config, sentence_head=sentence_head)
+    if kind == "AlbertClassifier":
+        return models.AlbertClassifier(config, shapes["head.output_dense.kernel"][1])
+    return getattr(models, kind)(config)
 
 
 def _open_safetensors(path: Path) -> Source:

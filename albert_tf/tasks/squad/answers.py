@@ -26,7 +26,7 @@ from albert_tf.tasks.squad.features import Window
 # What the release writes for a question of SQuAD 1.1 of which no span is valid.
 NO_SPAN_TEXT = "empty"
 # The score of the release for the one empty answer where no span of 2.0 is valid.
-_NO_SPAN_SCORE = -1e6
+NO_SPAN_SCORE = -1e6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Candidates:
             return self.spans
         if self.null_odds is None:
             return (Span(NO_SPAN_TEXT, 0.0, 0.0),)
-        return (Span("", _NO_SPAN_SCORE, _NO_SPAN_SCORE),)
+        return (Span("", NO_SPAN_SCORE, NO_SPAN_SCORE),)
 
 
 class Collector:

@@ -1,0 +1,128 @@
+"""Writes SavedModels that other programs load, and what they need inside.
+
+A SavedModel of this package holds its model's variables once, under the names that
+`weights` has for them, and the configuration as an asset; so `weights.load` reads it.
+"""
+
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.tokenization import Tokenizer
+from albert_tf.weights.names import expand
+
+
+def reusable(call: Callable, layers: Sequence[keras.Layer] = ()) -> tf.train.Checkpoint:
+    """Returns an object that is callable again when it is loaded.
+
+    It follows TF-Hub's interface of reusable SavedModels: `variables`,
+    `trainable_variables` and `regularization_losses`, which `hub.KerasLayer` looks for.
+
+    Args:
+        call: a `tf.function`.
+        layers: whose variables it uses.
+    """
+    # A tf.Module has `variables` too, but as properties, which are not saved.
+    found = tf.train.Checkpoint()
+    found.__call__ = call
+    if layers:
+        every = [v for layer in layers for v in layer.variables]
+        found.variables = [variable.value for variable in every]
+        found.trainable_variables = [v.value for v in every if v.trainable]
+        found.regularization_losses = []
+    return found
+
+
+def save(
+    root: Any,
+    folder: str | Path,
+    *,
+    signatures: Mapping[str, Callable] | None = None,
+    model: keras.Model | None = None,
+    assets: Mapping[str, bytes] | None = None,
+) -> None:
+    """Writes a SavedModel; all of it or nothing.
+
+    Args:
+        root: what is saved: a trackable object.
+        folder: is made; an older SavedModel there is replaced.
+        signatures: functions for programs that do not know the object, by name.
+        model: whose weights are stored by name, and its configuration.
+        assets: contents of files to put beside the variables, by name.
+
+    Raises:
+        InputError: the folder cannot be written, or holds something else.
+    """
+    files = dict(assets or {})
+    if model is not None:
+        # A shared variable has several names, and is stored once.
+        root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
+        root.model = {type(model).__name__: tf.train.Checkpoint()}
+        files["albert_config.json"] = model.config.to_json_string().encode()
+    with tempfile.TemporaryDirectory() as assets_folder:
+        root.assets = []
+        for name, contents in files.items():
+            path = Path(assets_folder, name)
+            path.write_bytes(contents)
+            root.assets.append(tf.saved_model.Asset(str(path)))
+        with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
+            tf.saved_model.save(root, str(new), signatures=signatures)
+
+
+def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:
+    """Refuses a vocabulary that is too large for a model.
+
+    Raises:
+        InputError: it is.
+    """
+    expected, found = model.config.vocab_size, tokenizer.vocab_size
+    if found > expected:
+        raise InputError(
+            f"{tokenizer.path}: {found} pieces; expected at most {expected}, the "
+            f"model's vocab_size"
+        )
+
+
+@contextlib.contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """Yields an empty folder that takes the place of another when all went well."""
+    if folder.exists() and not _may_be_replaced(folder):
+        raise InputError(
+            f"{folder}: exists and is no SavedModel; expected a new folder"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".writing-") as work:
+            new, old = Path(work, "new"), Path(work, "old")
+            yield new
+            if folder.exists():
+                folder.rename(old)
+            new.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Holds back what a logger says of each file, under its name of the moment."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    return is_empty or (folder / "saved_model.pb").exists()
