@@ -5,12 +5,10 @@ import dataclasses
 import hashlib
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import (
@@ -19,6 +17,7 @@ from albert_tf import (
     flags,
     model_folder,
     reporting,
+    runtimes,
     training,
 )
 from albert_tf.checkpoints import steps_made
@@ -46,7 +45,6 @@ _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 # What has to be alike for weights to answer the questions of another run.
 _OF_THE_HEAD = ("kind", "version", "head")
 _FITTED_ON = "threshold_fitted_on"
-_SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,8 +129,7 @@ class SquadConfig(FineTuningConfig):
         "A released flag without effect: the numbers are the same.", None
     )
     export_dir: str | None = flags.field(
-        "Folder for a SavedModel that takes questions and contexts as text, with the "
-        "best checkpoint.",
+        "Folder for albert_model.tflite, a LiteRT model of the best checkpoint.",
         None,
     )
 
@@ -221,16 +218,21 @@ def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Datase
         "predict": config.predict_file,
         "threshold": config.threshold_file,
     }
-    version = None
+    version = reason = None
     if config.version_2_with_negative is not None:
         version = "2.0" if config.version_2_with_negative else "1.1"
-    elif not config.do_train:
-        version = described.get("version")
+        reason = "--version_2_with_negative"
+    elif not config.do_train and "version" in described:
+        version, reason = described["version"], f"as {described['folder']}"
     found: dict[str, Dataset] = {}
     for use, path in wanted.items():
         if path:
-            found[use] = reading.read(path, version)
-            version = found[use].version
+            dataset = reading.read(path, version)
+            if reason and version:
+                dataset = dataclasses.replace(dataset, version_is_from=reason)
+            found[use] = dataset
+            if version is None:
+                version, reason = dataset.version, f"as {path}"
     _check_answers(config, found)
     return found
 
@@ -418,7 +420,7 @@ def _finish(
     stored = _of_the_best(task, windows, outcome)
     if threshold is not None and "threshold" in windows:
         dataset = windows["threshold"].dataset
-        found = _answers(config, task, windows["threshold"], outcome, None, log)
+        found = _answers(config, task, windows["threshold"], outcome, None)
         threshold = search_threshold(dataset, found)
         stored = threshold, _digest(dataset)
         print(f"{dataset.path}: the best threshold is {threshold:.4f}", file=log)
@@ -426,7 +428,7 @@ def _finish(
         dataset = windows["predict"].dataset
         listed = config.do_predict and writes
         n_best_file = folder / "nbest_predictions.json" if listed else None
-        found = _answers(config, task, windows["predict"], outcome, n_best_file, log)
+        found = _answers(config, task, windows["predict"], outcome, n_best_file)
         if config.fit_threshold:
             threshold = search_threshold(dataset, found)
             stored = threshold, _digest(dataset)
@@ -438,6 +440,21 @@ def _finish(
         stored = config.null_score_diff_threshold, None
     if writes and stored[0] is not None:
         _store(folder, task, stored, log)
+    if writes and config.export_dir:
+        _export(Path(config.export_dir), outcome, log)
+
+
+def _export(folder: Path, outcome: Outcome, log: IO[str]) -> None:
+    """Writes what other programs load."""
+    path = folder / "albert_model.tflite"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--export_dir={folder}: cannot be written: {error.strerror}"
+        ) from error
+    runtimes.save(outcome.trainer.model, path, "litert")
+    print(f"Written: {path}", file=log)
 
 
 def _of_the_best(
@@ -456,31 +473,11 @@ def _answers(
     windows: Windows,
     outcome: Outcome,
     n_best_file: Path | None,
-    log: IO[str],
 ) -> Answers:
     """Answers the questions of a file; nothing but the answers is held of it."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     scored = outcome.trainer.predict(task.source(windows), size)
-    counted = _counted(scored, len(windows), log)
-    return answers.gather(task.candidates(windows, counted), n_best_file)
-
-
-def _counted(
-    found: Iterator[Mapping[str, np.ndarray]], total: int, log: IO[str]
-) -> Iterator[Mapping[str, np.ndarray]]:
-    """Writes a line every half minute about how many windows are done."""
-    begin = last = time.monotonic()
-    for number, item in enumerate(found):
-        yield item
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_LINES:
-            last = now
-            print(
-                f"{number:,} of {total:,} windows read, "
-                f"{number / (now - begin):,.0f} windows/s",
-                file=log,
-                flush=True,
-            )
+    return answers.gather(task.candidates(windows, scored), n_best_file)
 
 
 def _report(
