@@ -250,7 +250,7 @@ def _predict(
         with records.atomic(str(Path(config.output_dir, name))) as file:
             file.write(text.encode())
         say(f"Written: {config.output_dir}/{name}")
-    say("  ".join(f"{key} {value:.4f}" for key, value in scores.items()))
+    say(results.rstrip())
 
 
 def _scores(probabilities: np.ndarray, split: Split) -> dict[str, float]:

@@ -249,7 +249,7 @@ class MultipleChoice(base.FineTuningTask):
         return [
             f"the model's file has no dropout, as those of version 2, which diverge on "
             f"RACE with the settings of version 1: for these --learning_rate=1e-5 and "
-            f"no --albert_dropout_prob (recipes/race_v2), not {learning_rate:g}"
+            f"no --albert_dropout_prob (recipes/race_v2.flags), not {learning_rate:g}"
         ]
 
 
