@@ -15,7 +15,7 @@ for settings in (ChoiceConfig, ModelConfig, DistributionConfig):
 
 
 def main() -> None:
-    """Reads the flags, trains, evaluates and predicts."""
+    """Reads the flags, trains, evaluates, predicts and exports."""
     multiple_choice.run(
         flags.read(ChoiceConfig),
         flags.read(ModelConfig),
