@@ -184,7 +184,7 @@ def run(
         InputError: see the flags; files are broken, or do not fit the model.
     """
     config = config.as_released()
-    described = _described(config)
+    described = fine_tuning.known_task(config)
     files = _read(config, described)
     strategy = training.prepare(config, devices)
     with contextlib.ExitStack() as stack:
@@ -196,19 +196,6 @@ def run(
         outcome = fine_tuning.run(task, config, strategy, examples=asked, log=log)
         # Every worker has to take part in predictions.
         _finish(config, task, windows, outcome, described, own)
-
-
-def _described(config: SquadConfig) -> dict[str, Any]:
-    """Returns what is known of the fine-tuned model to go on with."""
-    folders = [Path(config.output_dir)]
-    if config.start and not config.do_train:
-        start = Path(config.start)
-        folders.append(start if start.is_dir() else start.parent)
-    for folder in folders:
-        found = model_folder.task_of(folder)
-        if found is not None:
-            return {**found, "folder": str(folder)}
-    return {}
 
 
 def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Dataset]:

@@ -166,7 +166,7 @@ def _printer(log: IO[str] | None) -> Say:
 
 def _prepare(config, model, table, strategy, say) -> tuple[Classification, list[Split]]:
     """Reads tables; returns the task and the examples to predict."""
-    described = _described(config)
+    described = fine_tuning.known_task(config)
     declared = _declared(config, table, described)
     _check_threshold(config, declared)
     parts = _parts(config, declared)
@@ -187,24 +187,6 @@ def _prepare(config, model, table, strategy, say) -> tuple[Classification, list[
     )
     _check_head(config, task)
     return task, found["test"]
-
-
-def _described(config: ClassifierConfig) -> dict[str, Any]:
-    """Returns what is known of the fine-tuned model to start from."""
-    for folder in _folders(config):
-        found = model_folder.task_of(folder)
-        if found is not None:
-            return dict(found)
-    return {}
-
-
-def _folders(config: ClassifierConfig) -> list[Path]:
-    """Lists the folders whose head is going to be used, if they have one."""
-    folders = [Path(config.output_dir)]
-    if config.start and not config.do_train:
-        start = Path(config.start)
-        folders.append(start if start.is_dir() else start.parent)
-    return folders
 
 
 def _declared(
@@ -324,7 +306,7 @@ def _say_skipped(path: Path, table: Table[Example], say: Say) -> None:
 def _check_head(config: ClassifierConfig, task: Classification) -> None:
     """Refuses weights that answer another question."""
     wanted = json.loads(json.dumps(task.description))
-    for folder in _folders(config):
+    for folder in fine_tuning.folders_of_head(config):
         found = model_folder.task_of(folder)
         if found is None:
             continue
