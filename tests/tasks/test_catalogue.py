@@ -1,11 +1,14 @@
+import io
+import json
 import re
 import sys
 
 import pytest
 
-from albert_tf import tasks
+from albert_tf import fine_tuning, tasks, text_classification
+from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
-from albert_tf.tasks import catalogue, glue
+from albert_tf.tasks import catalogue, custom, glue
 
 # The documentation's example of a task of one's own.
 BOOLQ = """\
@@ -71,14 +74,47 @@ def test_a_file_of_under_fifteen_lines_adds_a_task(add_module, tmp_path):
     assert len(BOOLQ.splitlines()) < 15
     add_module("boolq", BOOLQ)
     task = catalogue.find("BoolQ")
-    folder = tmp_path / "BoolQ"
-    folder.mkdir()
-    (folder / "val.jsonl").write_text(
+    (tmp_path / "val.jsonl").write_text(
         '{"question": "is it", "title": "x", "passage": "It is.", "label": true}\n'
     )
     [example] = task.read("dev", tmp_path).rows
     assert example == ("0", "is it", "It is.", "true")
     assert task.targets([example]).tolist() == [1]
+
+
+def test_the_added_task_runs_as_those_of_glue_do(add_module, data, tmp_path, tiny):
+    add_module("boolq", BOOLQ.replace('val.jsonl"', 'val.jsonl", "test": "test.jsonl"'))
+    rows = [{"question": f"is it {n}", "passage": "It is."} for n in range(11)]
+    labelled = [{**row, "label": n % 3 == 0} for n, row in enumerate(rows)]
+    for name, lines in (("train", labelled), ("val", labelled), ("test", rows)):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    config = tmp_path / "config.json"
+    config.write_text(tiny(vocab_size=1500, num_hidden_layers=1).to_json_string())
+    text_classification.run(
+        text_classification.ClassifierConfig(
+            output_dir=str(tmp_path / "run"),
+            task_name="boolq",
+            data_dir=str(tmp_path),
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_steps=2,
+            train_batch_size=4,
+        ),
+        fine_tuning.ModelConfig(
+            albert_config_file=str(config),
+            spm_model_file=str(data / "spm_small.model"),
+        ),
+        custom.CustomConfig(),
+        DistributionConfig(),
+        io.StringIO(),
+    )
+    best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
+    assert best["step"] == 2 and 0 <= best["eval_accuracy"] <= 1
+    lines = (tmp_path / "run/submit_results.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(11))]
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"false", "true"}
 
 
 @pytest.mark.parametrize("name", ["boolq", "Bool-Q"])

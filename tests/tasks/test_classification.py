@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, fine_tuning, metrics, tokenization
-from albert_tf.tasks import classification
-from albert_tf.tasks.text_task import TextTask
+from albert_tf.tasks import classification, glue
+from albert_tf.tasks.text_task import Example, TextTask
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -114,3 +114,94 @@ def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
     np.testing.assert_allclose(
         on_train[3], keras.ops.softmax(single["logits"])[0], atol=1e-6
     )
+
+
+GOLDEN = {"mnli": glue.MNLI, "cola": glue.COLA, "sts-b": glue.STSB}
+
+
+def released(declared, tokenizer, write_checkpoint, recorded, data, **splits):
+    """Returns the task, and its model with the recorded weights."""
+    config = AlbertConfig.from_json_file(data / "model_small.config.json")
+    task = classification.Classification(
+        declared, config, tokenizer, max_seq_length=24, **splits
+    )
+    model = task.build_model()
+    path = write_checkpoint(recorded, f"{declared.name}/")
+    task.load(model, path, complete=True)
+    return task, model
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_logits_and_losses_are_the_released_ones(
+    name, tokenizer, write_checkpoint, golden, data
+):
+    recorded = golden("heads_classifier")
+    task, model = released(GOLDEN[name], tokenizer, write_checkpoint, recorded, data)
+    batch = {key[3:]: value for key, value in recorded.items() if key[:3] == "in/"}
+    batch["labels"] = recorded[f"{name}/in/label_ids"]
+    outputs = model(batch)
+    logits = recorded[f"{name}/out/logits"].reshape(4, -1)
+    np.testing.assert_allclose(outputs["logits"], logits, atol=2e-5)
+    loss = task.loss(task.sums(outputs, batch), task.weights(batch))
+    assert float(loss) == pytest.approx(recorded[f"{name}/out/loss"], abs=2e-5)
+    kept = task.predictions(outputs, batch)["outputs"]
+    if name == "sts-b":
+        np.testing.assert_allclose(kept[:, 0], logits[:, 0], atol=2e-5)
+    else:
+        probabilities = recorded[f"{name}/out/probabilities"]
+        np.testing.assert_allclose(kept, probabilities, atol=2e-5)
+    # Two examples that only fill up a batch change nothing but the sum.
+    weight = np.array([1, 1, 0, 0], "float32")
+    filled = {**batch, "example_weight": weight}
+    each = recorded[f"{name}/out/per_example_loss"]
+    loss = task.loss(task.sums(outputs, filled), task.weights(filled))
+    assert float(loss) == pytest.approx(each[:2].mean(), abs=2e-5)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_an_evaluation_has_the_released_figures(
+    name, tokenizer, write_checkpoint, golden, data
+):
+    recorded = golden("heads_classifier")
+    declared = GOLDEN[name]
+
+    def found(key):
+        value = recorded[f"{name}/eval_in/{key}"]
+        return value.reshape(24, *value.shape[2:])
+
+    real = found("is_real_example") == 1
+    assert real.sum() == 22
+    labels = found("label_ids")[real]
+    words = labels if declared.labels is None else np.array(declared.labels)[labels]
+    examples = [Example(str(n), "", None, word) for n, word in enumerate(words)]
+    task, model = released(
+        declared,
+        tokenizer,
+        write_checkpoint,
+        recorded,
+        data,
+    )
+    task.evaluated = [classification.Split("dev", examples, None)]
+    model.head.output_dense.bias.assign(recorded[f"{name}/eval_in/output_bias"])
+    batch = {
+        "input_ids": found("input_ids"),
+        "input_mask": np.tile(recorded["in/input_mask"], (6, 1)),
+        "segment_ids": np.tile(recorded["in/segment_ids"], (6, 1)),
+        "labels": found("label_ids"),
+        "example_weight": real.astype("float32"),
+    }
+    outputs = model(batch)
+    logits = found("logits").reshape(24, -1)
+    np.testing.assert_allclose(outputs["logits"], logits, atol=2e-5)
+    loss = float(task.loss(task.sums(outputs, batch), task.weights(batch)))
+    kept = np.array(task.predictions(outputs, batch)["outputs"])
+    scores = task.score(({"outputs": row} for row in kept[real]), {"loss": loss})
+    start = f"{name}/eval_metrics/"
+    wanted = {
+        key.removeprefix(start): value
+        for key, value in recorded.items()
+        if key.startswith(start) and value.shape == ()
+    }
+    assert wanted.keys() >= {"eval_loss", declared.key_metric}
+    for key, value in wanted.items():
+        assert scores[key] == pytest.approx(value, abs=2e-5), key

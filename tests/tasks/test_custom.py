@@ -151,3 +151,20 @@ def test_flags_that_cannot_be_meant_are_refused(settings, message):
 def test_flags_that_are_needed_are_named(settings, message):
     with refused(message):
         declare(CustomConfig(**settings))
+
+
+def test_what_the_model_was_trained_on_fills_what_flags_leave_open(tmp_path):
+    test = tmp_path / "test.jsonl"
+    test.write_text('{"text": "a"}\n')
+    known = {"kind": "multi_label", "labels": ["b", "a"], "label_separator": ";"}
+    task = declare(CustomConfig(test_file=str(test)), known=known)
+    assert (task.labels, task.label_separator) == (("b", "a"), ";")
+    given = CustomConfig(test_file=str(test), labels=("x", "y"))
+    task = declare(given, known=known)
+    assert (task.labels, task.label_separator) == (("x", "y"), None)
+    known = {"kind": "regression", "labels": None, "label_separator": None}
+    task = declare(CustomConfig(test_file=str(test)), known=known)
+    assert (task.labels, task.key_metric) == (None, "pearson")
+    known = {"kind": "span"}
+    with refused("--labels: expected where there is no --train_file"):
+        declare(CustomConfig(test_file=str(test)), known=known)

@@ -6,7 +6,13 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import glue
-from albert_tf.tasks.submission import glue_file, released_files, write, write_zip
+from albert_tf.tasks.submission import (
+    gather,
+    glue_file,
+    released_files,
+    write,
+    write_zip,
+)
 from albert_tf.tasks.text_task import Example
 
 EXAMPLES = [Example(guid, "a", None, None) for guid in ("0", "1", "x7")]
@@ -104,3 +110,28 @@ def test_what_cannot_be_written_is_named(tmp_path):
         write_zip(path, {})
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         write(tmp_path / "file", {"a": ""})
+
+
+def test_files_are_gathered_from_folders_and_those_right_below(tmp_path):
+    for place in ("a/CoLA.tsv", "a/runs/RTE.tsv", "b/AX.tsv", "b/c/d/WNLI.tsv"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(place)
+    names = ["AX.tsv", "CoLA.tsv", "RTE.tsv", "WNLI.tsv"]
+    found = gather([tmp_path / "a", tmp_path / "b", tmp_path], names)
+    assert {name: path.read_text() for name, path in found.items()} == {
+        "AX.tsv": "b/AX.tsv",
+        "CoLA.tsv": "a/CoLA.tsv",
+        "RTE.tsv": "a/runs/RTE.tsv",
+    }
+
+
+def test_predictions_that_are_there_twice_or_not_at_all_are_errors(tmp_path):
+    message = f"{tmp_path}: no predictions to submit; expected files such as AX.tsv"
+    with pytest.raises(InputError, match=re.escape(message)):
+        gather([tmp_path], ["AX.tsv", "RTE.tsv"])
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "RTE.tsv").touch()
+    message = f"RTE.tsv: expected once, found in {tmp_path}/one and {tmp_path}/two"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        gather([tmp_path], ["AX.tsv", "RTE.tsv"])

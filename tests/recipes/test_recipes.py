@@ -1,0 +1,71 @@
+import dataclasses
+import importlib.machinery
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from albert_tf.tasks import catalogue
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def flags_of(path):
+    lines = path.read_text().splitlines()
+    return dict(
+        line.removeprefix("--").partition("=")[::2]
+        for line in lines
+        if line.startswith("--")
+    )
+
+
+@pytest.fixture(scope="module")
+def glue_all():
+    loader = importlib.machinery.SourceFileLoader("glue_all", str(RECIPES / "glue_all"))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader("glue_all", loader)
+    )
+    loader.exec_module(module)
+    return module
+
+
+def test_a_recipe_has_the_papers_settings(glue_all):
+    named = {"hidden_dropout_prob": "albert_dropout_prob"}
+    for name in glue_all.PAPER:
+        found = flags_of(RECIPES / f"{name}.flags")
+        recommended = dataclasses.asdict(catalogue.find(name).recommended)
+        assert found["task_name"] == name
+        assert {"do_train", "do_eval", "do_predict"} <= found.keys()
+        for key, value in recommended.items():
+            assert float(found[named.get(key, key)]) == value, (name, key)
+        text = (RECIPES / f"{name}.flags").read_text()
+        assert f"--flagfile=recipes/{name}.flags" in text
+        steps, size = recommended["train_step"], recommended["train_batch_size"]
+        assert f"# Cost: {steps:,} steps of {size} examples" in text
+        _, score = glue_all.PAPER[name]
+        assert score is None or re.search(rf"\b{score}\b", text)
+
+
+def test_the_table_has_the_papers_order(glue_all, tmp_path):
+    assert list(glue_all.PAPER) == [
+        *("mnli", "qnli", "qqp", "rte", "sst-2", "mrpc", "cola", "sts-b", "wnli")
+    ]
+    for number, (task, (metric, _)) in enumerate(glue_all.PAPER.items()):
+        assert metric == catalogue.find(task).key_metric
+        folder = tmp_path / task
+        folder.mkdir()
+        figures = {metric: 0.5 + number / 100}
+        if task == "mnli":
+            figures["dev_mismatched/eval_accuracy"] = 0.4567
+        (folder / "model.ckpt-best.json").write_text(json.dumps(figures))
+    header, dev, paper = glue_all._table(tmp_path).splitlines()
+    assert header.split() == list(glue_all.PAPER)
+    assert dev.split()[:3] == ["dev", "50.0/45.7", "51.0"]
+    assert paper.split()[2:] == [
+        *("90.8", "95.3", "92.2", "89.2", "96.9", "90.9", "71.4", "93.0", "-")
+    ]
+    runs = {"mean_of_sound": 0.612, "spread_of_sound": 0.0345, "failed": [2]}
+    (tmp_path / "cola/runs.json").write_text(json.dumps(runs))
+    assert "61.2+-3.5 (1 failed)" in glue_all._table(tmp_path).splitlines()[2]

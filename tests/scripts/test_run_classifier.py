@@ -1,0 +1,81 @@
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+SIZES = {
+    "vocab_size": 1500,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 40,
+}
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run_classifier.py"), *flags],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_every_released_flag_is_understood(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SIZES))
+    result = run(
+        f"--data_dir={DATA}/glue_own",
+        f"--albert_config_file={tmp_path}/config.json",
+        "--task_name=CoLA",
+        "--vocab_file=unused",
+        f"--spm_model_file={DATA}/spm_small.model",
+        f"--output_dir={tmp_path}/run",
+        f"--cached_dir={tmp_path}/cache",
+        "--init_checkpoint=",
+        "--albert_hub_module_handle=",
+        "--do_lower_case",
+        "--max_seq_length=33",
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+        "--train_batch_size=4",
+        "--eval_batch_size=3",
+        "--predict_batch_size=5",
+        "--learning_rate=2e-5",
+        "--train_step=2",
+        "--warmup_step=1",
+        "--save_checkpoints_steps=1",
+        "--keep_checkpoint_max=1",
+        "--iterations_per_loop=1000",
+        "--nouse_tpu",
+        "--optimizer=adamw",
+        "--tpu_name=",
+        "--tpu_zone=",
+        "--gcp_project=",
+        "--master=",  # --num_tpu_cores goes with --use_tpu alone
+        "--export_dir=",
+        "--threshold_to_export=nan",
+    )
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "cache/cola_train.npz").exists()
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert "model.ckpt-1.index" not in names
+    assert names >= {
+        *("model.ckpt-2.index", "model.ckpt-best.index", "eval_results.txt"),
+        *("test_results.tsv", "submit_results.tsv", "CoLA.tsv", "task.json"),
+    }
+
+
+def test_the_example_of_the_help_can_be_pasted():
+    lines = run("--help").stdout.splitlines()
+    [example] = [line for line in lines if "run_classifier.py --" in line]
+    program, script, *flags = shlex.split(example)
+    assert (program, script) == ("python", "run_classifier.py")
+    assert flags[:2] == ["--task_name=mrpc", "--data_dir=glue"]
+    assert "  " not in example.strip()
