@@ -11,7 +11,7 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from albert_tf import distribution, fine_tuning, flags, records, serving, training
+from albert_tf import distribution, fine_tuning, flags, predict, records, training
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
@@ -148,12 +148,9 @@ def run(
         if writes:
             _write(config, to_predict, found, say)
     if config.export_dir and writes:
-        serving.save_multiple_choice(
-            outcome.trainer.model,
-            made.tokenizer,
-            config.export_dir,
-            **dataclasses.asdict(made.lengths),
-        )
+        predict.of_model(
+            outcome.trainer.model, made.tokenizer, made.description
+        ).service.save(config.export_dir)
         say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
 
 

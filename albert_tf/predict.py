@@ -335,10 +335,35 @@ def load(
             f"{path}: no vocabulary beside it; expected --spm_model_file or "
             f"--vocab_file"
         )
-    length = options.max_seq_length or described.get("max_seq_length")
-    length = length or min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
-    opened = _Opened(path, config, tokenizer, described, options, length)
-    service, describe = _KINDS[kind](opened)
+    described = {**described, "kind": kind}
+    model = _KINDS[kind].model(config, described)
+    parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}
+    only = [part for part in ("encoder", parts.get(kind, "head")) if part]
+    weights.load(model, model_folder.weights_in(path), only=only)
+    return of_model(model, tokenizer, described, options)
+
+
+def of_model(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    task: Mapping[str, Any],
+    options: Options = Options(),
+) -> Predictor:
+    """Makes a predictor of a model that is there already.
+
+    Args:
+        model: of the kind that `task` says.
+        tokenizer: its vocabulary.
+        task: what `task.json` says, see `FineTuningTask.description`.
+        options: how to answer.
+
+    Raises:
+        InputError: the options do not fit the model.
+    """
+    length = options.max_seq_length or task.get("max_seq_length")
+    length = length or min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
+    opened = _Opened(model, tokenizer, task, options, length)
+    service, describe = _KINDS[task["kind"]].service(opened)
     return Predictor(service, describe, options.batch_size)
 
 
@@ -346,21 +371,11 @@ def load(
 class _Opened:
     """What the kinds build their services from."""
 
-    path: Path
-    config: AlbertConfig
+    model: Any
     tokenizer: Tokenizer
     task: Mapping[str, Any]
     options: Options
     max_seq_length: int
-
-    def loaded(self, model: keras.Model) -> keras.Model:
-        """Sets the weights of a model; all of them have to be there."""
-        parts: tuple[str, ...] = ("encoder", "head")
-        if isinstance(model, models.AlbertPretrainer):
-            parts = ("encoder", "masked_lm", "sentence")
-            parts = parts if model.sentence is not None else parts[:2]
-        weights.load(model, model_folder.weights_in(self.path), only=parts)
-        return model
 
 
 Described = tuple[Service, Callable[[Mapping[str, Any]], dict[str, Any]]]
@@ -370,7 +385,7 @@ def _classification(opened: _Opened) -> Described:
     labels = opened.task["labels"]
     several = opened.task["kind"] == "multi_label"
     service = serving.classifier(
-        opened.loaded(models.AlbertClassifier(opened.config, len(labels))),
+        opened.model,
         opened.tokenizer,
         labels=labels,
         max_seq_length=opened.max_seq_length,
@@ -397,7 +412,7 @@ def _classification(opened: _Opened) -> Described:
 
 def _regression(opened: _Opened) -> Described:
     service = serving.regressor(
-        opened.loaded(models.AlbertClassifier(opened.config, 1)),
+        opened.model,
         opened.tokenizer,
         max_seq_length=opened.max_seq_length,
         pairs=opened.task["texts"] == 2,
@@ -408,7 +423,7 @@ def _regression(opened: _Opened) -> Described:
 
 def _multiple_choice(opened: _Opened) -> Described:
     service = serving.multiple_choice(
-        opened.loaded(models.AlbertMultipleChoice(opened.config)),
+        opened.model,
         opened.tokenizer,
         max_seq_length=opened.max_seq_length,
         max_qa_length=opened.task["max_qa_length"],
@@ -428,19 +443,13 @@ def _question_answering(opened: _Opened) -> Described:
     task, threshold = opened.task, opened.options.threshold
     if task["head"] == "linear" and task["version"] == "2.0":
         raise InputError(
-            f"{opened.path}: of SQuAD 2.0 with a linear head, whose null odds are not "
-            f"served; expected a conditional head, or run_squad.py --do_predict"
+            "a model of SQuAD 2.0 with a linear head: its null odds are not served; "
+            "expected a conditional head, or run_squad.py --do_predict"
         )
-    if task["head"] == "conditional":
-        model = models.AlbertConditionalSpanLabeler(
-            opened.config, task["start_n_top"], task["end_n_top"]
-        )
-    else:
-        model = models.AlbertSpanLabeler(opened.config)
     if threshold is None:
         threshold = task["null_score_diff_threshold"]
     service = serving.question_answering(
-        opened.loaded(model),
+        opened.model,
         opened.tokenizer,
         lengths=Lengths(
             opened.max_seq_length, task["doc_stride"], task["max_query_length"]
@@ -463,13 +472,9 @@ def _question_answering(opened: _Opened) -> Described:
     return service, describe
 
 
-def _pretrained(opened: _Opened, sentence_head: bool) -> keras.Model:
-    return opened.loaded(models.AlbertPretrainer(opened.config, sentence_head))
-
-
 def _fill_mask(opened: _Opened) -> Described:
     service = serving.fill_mask(
-        _pretrained(opened, sentence_head=False),
+        opened.model,
         opened.tokenizer,
         max_seq_length=opened.max_seq_length,
         top_k=opened.options.top_k,
@@ -494,7 +499,7 @@ def _fill_mask(opened: _Opened) -> Described:
 
 def _sentence_order(opened: _Opened) -> Described:
     service = serving.sentence_order(
-        _pretrained(opened, sentence_head=True),
+        opened.model,
         opened.tokenizer,
         max_seq_length=opened.max_seq_length,
     )
@@ -502,12 +507,11 @@ def _sentence_order(opened: _Opened) -> Described:
 
 
 def _embedding(opened: _Opened) -> Described:
-    model = models.AlbertEncoder(opened.config)
-    weights.load(model, model_folder.weights_in(opened.path), only="encoder")
     service = serving.embeddings(
-        model, opened.tokenizer, max_seq_length=opened.max_seq_length
+        opened.model, opened.tokenizer, max_seq_length=opened.max_seq_length
     )
-    layers = opened.config.num_hidden_layers * opened.config.inner_group_num
+    config = opened.model.config
+    layers = config.num_hidden_layers * config.inner_group_num
     layer, pooling = opened.options.layer, opened.options.pooling
     if not (1 <= layer <= layers or -layers <= layer <= -1):
         raise InputError(f"--layer={layer}: expected 1 to {layers}, or -1 for the last")
@@ -520,15 +524,42 @@ def _embedding(opened: _Opened) -> Described:
     return service, describe
 
 
-_KINDS: dict[str, Callable[[_Opened], Described]] = {
-    "classification": _classification,
-    "multi_label": _classification,
-    "regression": _regression,
-    "multiple_choice": _multiple_choice,
-    "question_answering": _question_answering,
-    "fill_mask": _fill_mask,
-    "sentence_order": _sentence_order,
-    "embedding": _embedding,
+def _spans(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
+    if task["head"] == "linear":
+        return models.AlbertSpanLabeler(config)
+    return models.AlbertConditionalSpanLabeler(
+        config, task["start_n_top"], task["end_n_top"]
+    )
+
+
+def _classifier(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
+    return models.AlbertClassifier(config, len(task.get("labels") or [None]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """How to build a model of a kind, and what serves it."""
+
+    model: Callable[[AlbertConfig, Mapping[str, Any]], keras.Model]
+    service: Callable[[_Opened], Described]
+
+
+_KINDS = {
+    "classification": _Kind(_classifier, _classification),
+    "multi_label": _Kind(_classifier, _classification),
+    "regression": _Kind(_classifier, _regression),
+    "multiple_choice": _Kind(
+        lambda config, task: models.AlbertMultipleChoice(config), _multiple_choice
+    ),
+    "question_answering": _Kind(_spans, _question_answering),
+    "fill_mask": _Kind(
+        lambda config, task: models.AlbertPretrainer(config, sentence_head=False),
+        _fill_mask,
+    ),
+    "sentence_order": _Kind(
+        lambda config, task: models.AlbertPretrainer(config), _sentence_order
+    ),
+    "embedding": _Kind(lambda config, task: models.AlbertEncoder(config), _embedding),
 }
 _FOR_ANY_MODEL = ("fill_mask", "sentence_order", "embedding")
 

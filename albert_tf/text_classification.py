@@ -16,7 +16,7 @@ from albert_tf import (
     fine_tuning,
     flags,
     model_folder,
-    serving,
+    predict,
     training,
 )
 from albert_tf.config import AlbertConfig
@@ -147,7 +147,12 @@ def run(
             for name in files:
                 say(f"Written: {config.output_dir}/{name}")
             if config.export_dir:
-                _export(outcome, task, config, config.export_dir)
+                predict.of_model(
+                    outcome.trainer.model,
+                    task.tokenizer,
+                    task.description,
+                    predict.Options(threshold=config.threshold),
+                ).service.save(config.export_dir)
                 say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
     if config.glue_submission and writes:
         _submit(config, config.glue_submission, _printer(log))
@@ -364,32 +369,6 @@ def _predictions(
             )
             files[name] = text
     return files
-
-
-def _export(
-    outcome: Outcome, task: Classification, config: ClassifierConfig, folder: str
-) -> None:
-    declared, model = task.declared, outcome.trainer.model
-    pairs, length = len(declared.text) > 1, task.tokens_per_example
-    if declared.labels is None:
-        service = serving.regressor(
-            model,
-            task.tokenizer,
-            max_seq_length=length,
-            pairs=pairs,
-            bounds=declared.bounds,
-        )
-    else:
-        service = serving.classifier(
-            model,
-            task.tokenizer,
-            labels=declared.labels,
-            max_seq_length=length,
-            pairs=pairs,
-            multi_label=declared.label_separator is not None,
-            threshold=config.threshold,
-        )
-    service.save(folder)
 
 
 def _submit(config: ClassifierConfig, path: str, say: Say) -> None:
