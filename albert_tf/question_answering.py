@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import tensorflow as tf
 
@@ -18,6 +18,7 @@ from albert_tf import (
     model_folder,
     reporting,
     runtimes,
+    serving,
     training,
 )
 from albert_tf.checkpoints import steps_made
@@ -54,6 +55,8 @@ class SquadConfig(FineTuningConfig):
     Raises:
         InputError: see `FineTuningConfig`; or files or thresholds contradict.
     """
+
+    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
 
     # None: see `as_released`.
     num_train_steps: int = flags.field(
@@ -129,7 +132,8 @@ class SquadConfig(FineTuningConfig):
         "A released flag without effect: the numbers are the same.", None
     )
     export_dir: str | None = flags.field(
-        "Folder for albert_model.tflite, a LiteRT model of the best checkpoint.",
+        "Folder for a SavedModel of the best checkpoint that takes raw text, and for "
+        "albert_model.tflite, which takes ids.",
         None,
     )
 
@@ -278,6 +282,7 @@ def _prepare(
         multiple=config.multiple(strategy),
     )
     _check_head(task, described)
+    _check_export(config, settings)
     _check_eval_batch(config, strategy)
     return task, windows
 
@@ -288,7 +293,7 @@ def _settings(
     described: Mapping[str, Any],
     albert: AlbertConfig,
 ) -> Settings:
-    version = next(iter(files.values())).version
+    version = _version(config, files, described)
     head = config.head or described.get("head")
     if head is None or (config.do_train and config.head is None):
         head = "linear" if version == "1.1" else "conditional"
@@ -301,6 +306,16 @@ def _settings(
         end_n_top=config.end_n_top,
         null_score_diff_threshold=_threshold(config, files, described, version),
     )
+
+
+def _version(
+    config: SquadConfig, files: Mapping[str, Dataset], described: Mapping[str, Any]
+) -> str:
+    for dataset in files.values():
+        return dataset.version
+    if config.version_2_with_negative is not None or "version" not in described:
+        return "2.0" if config.version_2_with_negative else "1.1"
+    return described["version"]
 
 
 def _lengths(
@@ -331,9 +346,10 @@ def _threshold(
     if config.null_score_diff_threshold is not None:
         return config.null_score_diff_threshold
     stored = described.get("null_score_diff_threshold")
-    if config.do_train or stored is None or "predict" not in files:
+    if config.do_train or stored is None:
         return _THRESHOLD
-    if described.get(_FITTED_ON) == _digest(files["predict"]):
+    judged = files.get("predict")
+    if judged is not None and described.get(_FITTED_ON) == _digest(judged):
         return _THRESHOLD
     return stored
 
@@ -383,6 +399,14 @@ def _check_head(task: QuestionAnswering, described: Mapping[str, Any]) -> None:
             )
 
 
+def _check_export(config: SquadConfig, settings: Settings) -> None:
+    if config.export_dir and (settings.head, settings.version) == ("linear", "2.0"):
+        raise InputError(
+            f"--export_dir={config.export_dir}: the linear head of SQuAD 2.0 cannot be "
+            f"exported; expected --head=conditional, or --do_predict"
+        )
+
+
 def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> None:
     devices = strategy.num_replicas_in_sync
     if config.do_eval and config.eval_batch_size % devices:
@@ -428,20 +452,29 @@ def _finish(
     if writes and stored[0] is not None:
         _store(folder, task, stored, log)
     if writes and config.export_dir:
-        _export(Path(config.export_dir), outcome, log)
+        default = described.get("null_score_diff_threshold", threshold)
+        chosen = stored[0] if stored[0] is not None else default
+        _export(config.export_dir, task, outcome, chosen)
+        print(
+            f"Written: {config.export_dir}, a SavedModel that takes raw text, and "
+            f"albert_model.tflite",
+            file=log,
+        )
 
 
-def _export(folder: Path, outcome: Outcome, log: IO[str]) -> None:
-    """Writes what other programs load."""
-    path = folder / "albert_model.tflite"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--export_dir={folder}: cannot be written: {error.strerror}"
-        ) from error
-    runtimes.save(outcome.trainer.model, path, "litert")
-    print(f"Written: {path}", file=log)
+def _export(
+    folder: str, task: QuestionAnswering, outcome: Outcome, threshold: float | None
+) -> None:
+    """Writes a SavedModel that takes raw text and, as released, a LiteRT model."""
+    settings, model = task.settings, outcome.trainer.model
+    serving.question_answering(
+        model,
+        task.tokenizer,
+        lengths=settings.lengths,
+        search=settings.search,
+        threshold=threshold,
+    ).save(folder)
+    runtimes.save(model, Path(folder) / "albert_model.tflite", "litert")
 
 
 def _of_the_best(

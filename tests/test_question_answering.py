@@ -12,6 +12,7 @@ import pytest
 from albert_tf import distribution, fine_tuning, question_answering
 from albert_tf.errors import InputError
 from albert_tf.tasks import squad
+from albert_tf.tasks.squad import reading
 
 ROOT = Path(__file__).parent.parent
 THINGS = ["ball", "box", "car", "cup", "dog", "hat", "jar", "key", "pen", "pig"]
@@ -209,6 +210,42 @@ def test_thresholds_come_from_where_they_should(two, run, files):
     assert read(folder / "task.json")["null_score_diff_threshold"] == 1e9
 
 
+def test_the_export_answers_as_the_run_does(two, run, files, tmp_path):
+    import tensorflow as tf
+
+    folder, _ = two
+    export = tmp_path / "export"
+    path = files / "other-2.0.json"
+    run(
+        "two",
+        do_predict=True,
+        predict_file=str(path),
+        export_dir=str(export),
+        null_score_diff_threshold=0.0,
+    )
+    served = tf.saved_model.load(str(export)).signatures["serving_default"]
+    data = reading.read(path)
+    asked = [
+        (question.text, paragraph.context)
+        for paragraph in data.paragraphs
+        for question in paragraph.questions
+    ]
+    found = served(
+        question=tf.constant([question for question, _ in asked]),
+        context=tf.constant([context for _, context in asked]),
+    )
+    texts = [text.decode() for text in found["answer"].numpy()]
+    threshold = read(folder / "task.json")["null_score_diff_threshold"]
+    odds = read(folder / "null_odds.json")
+    listed = read(folder / "nbest_predictions.json")
+    expected = {
+        id: "" if odds[id] > threshold else listed[id][0]["text"] for id in odds
+    }
+    assert dict(zip(expected, texts, strict=True)) == expected
+    assert "" in texts and len(set(texts)) > 2
+    assert (export / "albert_model.tflite").stat().st_size > 1000
+
+
 def test_questions_without_answers_are_answered(two, run, files):
     folder, _ = two
     test = files / "test-2.0.json"
@@ -232,6 +269,8 @@ def test_the_linear_head_answers_version_2(run, files):
         read(folder / "predictions.json")
     )
     predict = {"do_predict": True, "predict_file": str(files / "train-2.0.json")}
+    with pytest.raises(InputError, match="the linear head of SQuAD"):
+        run("linear", **predict, export_dir="export")
     with pytest.raises(InputError, match="a model with head 'linear', but 'conditiona"):
         run("linear", **predict, head="conditional")
     with pytest.raises(InputError, match=r"with version '2\.0', but '1\.1' is asked"):
@@ -252,7 +291,7 @@ def test_seeds_steps_and_windows(run, files):
         max_eval_steps=2,
     )
     # 30 questions, twice; their windows are more.
-    assert "30 questions, 60 windows" in text
+    assert "30 questions, 90 windows" in text
     assert text.count("to come    12 steps") == 2
     assert "best_f1 of 2 runs:" in text
     assert read(folder / "runs.json")["best"] in (1, 2)
