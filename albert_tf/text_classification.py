@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf import (
     distribution,
@@ -138,6 +139,9 @@ def run(
         say = _printer(log if writes else None)
         task, tests = _prepare(config, model, table, strategy, say)
         outcome = fine_tuning.run(task, config, strategy, log=log)
+        if best := outcome.best:
+            key = task.key_metric
+            say(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
         # Every worker has to take part in predictions.
         files = _scores(outcome, task, config, say) | _predictions(
             outcome, task, tests, config
@@ -169,7 +173,13 @@ def _printer(log: IO[str] | None) -> Say:
     return say
 
 
-def _prepare(config, model, table, strategy, say) -> tuple[Classification, list[Split]]:
+def _prepare(
+    config: ClassifierConfig,
+    model: ModelConfig,
+    table: CustomConfig,
+    strategy: tf.distribute.Strategy,
+    say: Say,
+) -> tuple[Classification, list[Split]]:
     """Reads tables; returns the task and the examples to predict."""
     described = fine_tuning.known_task(config)
     declared = _declared(config, table, described)
@@ -332,7 +342,9 @@ def _outputs(
     return classification.stacked(outcome.trainer.predict(source, batch_size))
 
 
-def _scores(outcome, task, config, say) -> dict[str, str]:
+def _scores(
+    outcome: Outcome, task: Classification, config: ClassifierConfig, say: Say
+) -> dict[str, str]:
     """Returns the file with the scores of each label, by name."""
     if task.declared.labels is None or not config.do_eval:
         return {}
