@@ -187,12 +187,14 @@ def test_null_odds_of_the_linear_head_worked_by_hand(dataset, tokenizer, tiny):
     assert len(windows) == 2
     first = logits([2, 9, 9, 3, *[0] * 9, 50], [1, 9, 9, 0, 4, *[0] * 8, 50])
     second = logits([0.5, *[0] * 12], [1.25, *[0] * 12])
-    task = task_of(tiny(), tokenizer, "2.0", "linear")
+    # Of few candidates, as padding would take their places.
+    search = answers.Search(n_best_size=3)
+    task = task_of(tiny(), tokenizer, "2.0", "linear", search=search)
     ((id, found),) = task.candidates(windows, iter([first, second]))
     # "a b", 3 + 4, against the lesser of 2 + 1 and 0.5 + 1.25.
     assert (id, found.spans[0].text, found.spans[0].score) == ("q", "a b", 7.0)
     assert found.null_odds == 1.75 - 7.0
-    task = task_of(tiny(), tokenizer, "1.1", "linear")
+    task = task_of(tiny(), tokenizer, "1.1", "linear", search=search)
     ((_, found),) = task.candidates(windows, iter([first, second]))
     assert found.null_odds is None
 
@@ -207,6 +209,22 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, ti
     assert task.score(iter(rows), {})["total"] == 1
     with pytest.raises(InputError, match="no question was read in full; expected a hi"):
         task.score(iter(rows[:1]), {})
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tiny):
+    data = dataset(("a b", ("one", "who", "b"), ("two", "ran", None)))
+    windows = features.windows(data, tokenizer, LENGTHS)
+    known = settings(head="linear", null_score_diff_threshold=-7.0)
+    task = QuestionAnswering(
+        tiny(), tokenizer, known, evaluation=windows, fits_threshold=fits
+    )
+    # [CLS] who [SEP] a b [SEP]: null odds of 2 - 8 and 6 - 8.
+    rows = [logits([null, 0, 0, 0, 4, 0], [null, 0, 0, 0, 4, 0]) for null in (1, 3)]
+    figures = task.score(iter(rows), {})
+    assert figures["best_f1_thresh"] == -6.0
+    assert figures["null_score_diff_threshold"] == (-6.0 if fits else -7.0)
+    assert figures["f1"] == (100.0 if fits else 50.0)
 
 
 def test_the_best_threshold_is_used_where_it_is_asked_for(dataset):
