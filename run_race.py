@@ -1,6 +1,6 @@
 """Fine-tunes ALBERT on RACE or on your own questions with choices.
 
-    python run_race.py --flagfile=recipes/race_v2 --data_dir=RACE --init_checkpoint=albert_base_v2 --output_dir=runs/race
+    python run_race.py --flagfile=recipes/race_v2.flags --data_dir=RACE --init_checkpoint=albert_base_v2 --output_dir=runs/race
 
 docs/race.md explains the data, the flags, the memory and what a run writes.
 """  # noqa: E501 (--help shows the example as it stands here)
@@ -15,7 +15,7 @@ for settings in (ChoiceConfig, ModelConfig, DistributionConfig):
 
 
 def main() -> None:
-    """Reads the flags, trains, evaluates and predicts."""
+    """Reads the flags, trains, evaluates, predicts and exports."""
     multiple_choice.run(
         flags.read(ChoiceConfig),
         flags.read(ModelConfig),

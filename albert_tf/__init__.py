@@ -24,7 +24,8 @@ _HOME = {
 }
 _MODULES = (
     *("config", "corpus", "errors", "graph_tokenization", "heads", "layers", "models"),
-    *("records", "tokenization", "vocabulary", "weights"),
+    *("hub", "predict", "records", "runtimes", "serving", "tokenization", "vocabulary"),
+    "weights",
 )
 
 __all__ = [*_HOME, *_MODULES]

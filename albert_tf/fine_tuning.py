@@ -232,6 +232,24 @@ def _folders(config: FineTuningConfig) -> list[Path]:
     return [Path(config.output_dir), start if start.is_dir() else start.parent]
 
 
+def folders_of_head(config: FineTuningConfig) -> list[Path]:
+    """Lists the folders whose head is going to be used, if they have one."""
+    return _folders(config)[: 1 if config.do_train else None]
+
+
+def known_task(config: FineTuningConfig) -> dict[str, Any]:
+    """Returns what `task.json` says of the model whose head is going to be used.
+
+    Returns:
+        Its contents and, as "folder", where it is; empty if there is none.
+    """
+    for folder in folders_of_head(config):
+        found = model_folder.task_of(folder)
+        if found is not None:
+            return {**found, "folder": str(folder)}
+    return {}
+
+
 def prepare(
     config: FineTuningConfig, settings: ModelConfig
 ) -> tuple[AlbertConfig, Tokenizer]:

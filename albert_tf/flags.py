@@ -70,15 +70,22 @@ def read(settings: type[Settings]) -> Settings:
     )
 
 
-def run(main: Callable[[], None]) -> None:
+def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
     A user's mistake (`InputError`) is printed as one line and ends with status 2; an
     interrupt ends with status 130.
+
+    Args:
+        main: the script.
+        takes_arguments: whether `main` gets what is no flag, a list.
     """
 
     def call(arguments: list[str]) -> None:
         try:
+            if takes_arguments:
+                main(arguments[1:])
+                return
             if len(arguments) > 1:
                 raise InputError(
                     f"unexpected argument {arguments[1]!r}; every setting is a flag "

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from albert_tf import distribution, fine_tuning, flags, records, training
+from albert_tf import distribution, fine_tuning, flags, predict, records, training
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
@@ -21,9 +21,7 @@ from albert_tf.tasks.race.features import Lengths
 from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
 from albert_tf.tasks.race.task import MultipleChoice, Split
 from albert_tf.tokenization import Tokenizer
-from albert_tf.training import Outcome
 
-_MAX_SEQ_LENGTH = 512  # as released
 # For each thing to do: the split of RACE, and the flag of a file instead of it.
 _PARTS = {
     "do_train": ("train", "train_file"),
@@ -39,6 +37,8 @@ class ChoiceConfig(FineTuningConfig):
     Raises:
         InputError: see `FineTuningConfig`.
     """
+
+    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
 
     data_dir: str | None = flags.field(
         "The folder RACE of the data set, with train, dev and test in it, or the one "
@@ -59,17 +59,22 @@ class ChoiceConfig(FineTuningConfig):
     middle_only: bool = flags.field("Only the questions for middle school.", False)
     max_seq_length: int | None = flags.field(
         "Most tokens of an article with one choice; longer articles are cut at their "
-        "end. By default 512, or what the model can take.",
+        "end. By default what the model was fine-tuned with, or else 512, or what the "
+        "model can take.",
         None,
     )
-    max_qa_length: int = flags.field(
-        "Most pieces of a question with one choice; of longer ones the last are kept.",
-        128,
+    max_qa_length: int | None = flags.field(
+        "Most pieces of a question with one choice; of longer ones the last are kept. "
+        "By default what the model was fine-tuned with, or else 128.",
+        None,
     )
     choices_at_once: int | None = flags.field(
         "Choices of a question that training encodes at once, for less memory and the "
         "same gradients; the backward pass encodes them again. By default all.",
         None,
+    )
+    export_dir: str | None = flags.field(
+        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
     )
     do_train: bool = flags.field("Train.", True)
     do_eval: bool = flags.field("Evaluate, while training or alone.", True)
@@ -116,7 +121,7 @@ def run(
     devices: DistributionConfig,
     log: IO[str] = sys.stderr,
 ) -> None:
-    """Trains, evaluates and predicts, as far as it is asked for.
+    """Trains, evaluates, predicts and exports, as far as it is asked for.
 
     Args:
         config: what to do.
@@ -134,28 +139,50 @@ def run(
         if writes:
             print(text, file=log, flush=True)
 
+    made, to_predict = _prepare(config, model, strategy, say)
+    outcome = fine_tuning.run(made, config, strategy, log=log)
+    if to_predict is not None:
+        # Every worker has to take part in predictions.
+        source = made.source(to_predict, labelled=False)
+        found = task.stacked(outcome.trainer.predict(source, config.predict_batch_size))
+        if writes:
+            _write(config, to_predict, found, say)
+    if config.export_dir and writes:
+        predict.of_model(
+            outcome.trainer.model, made.tokenizer, made.description
+        ).service.save(config.export_dir)
+        say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
+
+
+def _prepare(config, model, strategy, say) -> tuple[MultipleChoice, Split | None]:
+    """Reads questions; returns the task and what to predict."""
+    known = fine_tuning.known_task(config)
+    if known.get("kind", task.KIND) != task.KIND:
+        raise InputError(
+            f"{known['folder']}: a model of the kind {known['kind']!r}; expected "
+            f"{task.KIND!r}, or another folder"
+        )
     questions = {flag: _read(config, flag) for flag in _PARTS if getattr(config, flag)}
     albert, tokenizer = fine_tuning.prepare(config, model)
-    lengths = _lengths(config, albert)
+    lengths = _lengths(config, albert, known)
     splits = {
         flag: _split(config, flag, found, tokenizer, lengths, say)
         for flag, found in questions.items()
     }
+    counts = (split.features.choices for split in splits.values())
     made = MultipleChoice(
         config.task_name,
         albert,
         tokenizer,
         lengths,
-        next(iter(splits.values())).features.choices,
+        next(counts, known.get("choices", 0)),
         training=splits.get("do_train"),
         evaluation=splits.get("do_eval"),
         choices_at_once=config.choices_at_once,
         pretrained_without_dropout=_without_dropout(config, model),
         multiple=config.multiple(strategy),
     )
-    outcome = fine_tuning.run(made, config, strategy, log=log)
-    if "do_predict" in splits:
-        _predict(outcome, made, splits["do_predict"], config, say if writes else None)
+    return made, splits.get("do_predict")
 
 
 def _read(config: ChoiceConfig, flag: str) -> list[Question]:
@@ -167,16 +194,21 @@ def _read(config: ChoiceConfig, flag: str) -> list[Question]:
     return reading.read_split(config.data_dir, split, config.levels)
 
 
-def _lengths(config: ChoiceConfig, model: AlbertConfig) -> Lengths:
+def _lengths(
+    config: ChoiceConfig, model: AlbertConfig, known: Mapping[str, Any]
+) -> Lengths:
     most = model.max_position_embeddings
     length = config.max_seq_length
     if length is None:
-        length = min(_MAX_SEQ_LENGTH, most)
+        length = min(known.get("max_seq_length", Lengths.max_seq_length), most)
     if length > most:
         raise InputError(
             f"--max_seq_length={length}: the model's max_position_embeddings is {most}"
         )
-    return Lengths(length, config.max_qa_length)
+    asked = config.max_qa_length
+    if asked is None:
+        asked = known.get("max_qa_length", Lengths.max_qa_length)
+    return Lengths(length, asked)
 
 
 def _split(
@@ -218,28 +250,10 @@ def _without_dropout(config: ChoiceConfig, model: ModelConfig) -> bool:
     return not (as_filed.hidden_dropout_prob or as_filed.attention_probs_dropout_prob)
 
 
-def _predict(
-    outcome: Outcome,
-    made: MultipleChoice,
-    split: Split,
-    config: ChoiceConfig,
-    say: Say | None,
+def _write(
+    config: ChoiceConfig, split: Split, probabilities: np.ndarray, say: Say
 ) -> None:
-    """Writes predictions, and how good they are where answers are known.
-
-    Args:
-        outcome: with the weights to predict with.
-        made: the task.
-        split: the questions.
-        config: with the folder to write to.
-        say: None on workers that take part in predicting alone.
-    """
-    source = made.source(split, labelled=False)
-    probabilities = task.stacked(
-        outcome.trainer.predict(source, config.predict_batch_size)
-    )
-    if say is None:
-        return
+    """Writes predictions, and how good they are where answers are known."""
     scores = {"questions": len(split.questions), **_scores(probabilities, split)}
     results = "".join(f"{key} = {scores[key]}\n" for key in sorted(scores))
     lines = (json.dumps(p) + "\n" for p in _described(probabilities, split.questions))
@@ -250,7 +264,7 @@ def _predict(
         with records.atomic(str(Path(config.output_dir, name))) as file:
             file.write(text.encode())
         say(f"Written: {config.output_dir}/{name}")
-    say("  ".join(f"{key} {value:.4f}" for key, value in scores.items()))
+    say(results.rstrip())
 
 
 def _scores(probabilities: np.ndarray, split: Split) -> dict[str, float]:

@@ -5,12 +5,10 @@ import dataclasses
 import hashlib
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import (
@@ -19,6 +17,8 @@ from albert_tf import (
     flags,
     model_folder,
     reporting,
+    runtimes,
+    serving,
     training,
 )
 from albert_tf.checkpoints import steps_made
@@ -46,7 +46,6 @@ _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 # What has to be alike for weights to answer the questions of another run.
 _OF_THE_HEAD = ("kind", "version", "head")
 _FITTED_ON = "threshold_fitted_on"
-_SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +55,8 @@ class SquadConfig(FineTuningConfig):
     Raises:
         InputError: see `FineTuningConfig`; or files or thresholds contradict.
     """
+
+    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
 
     # None: see `as_released`.
     num_train_steps: int = flags.field(
@@ -131,8 +132,8 @@ class SquadConfig(FineTuningConfig):
         "A released flag without effect: the numbers are the same.", None
     )
     export_dir: str | None = flags.field(
-        "Folder for a SavedModel that takes questions and contexts as text, with the "
-        "best checkpoint.",
+        "Folder for a SavedModel of the best checkpoint that takes raw text, and for "
+        "albert_model.tflite, which takes ids.",
         None,
     )
 
@@ -147,8 +148,9 @@ class SquadConfig(FineTuningConfig):
         ):
             if getattr(self, flag) and not getattr(self, file):
                 raise InputError(f"--{flag}: expected --{file} with it")
-        ways = ("null_score_diff_threshold", "threshold_file", "fit_threshold")
-        given = [name for name in ways if getattr(self, name) not in (None, False)]
+        ways = ["null_score_diff_threshold", "threshold_file"]
+        given = [name for name in ways if getattr(self, name) is not None]
+        given += ["fit_threshold"] * self.fit_threshold
         if len(given) > 1:
             raise InputError(f"--{' and --'.join(given)}: give one of them")
 
@@ -186,7 +188,7 @@ def run(
         InputError: see the flags; files are broken, or do not fit the model.
     """
     config = config.as_released()
-    described = _described(config)
+    described = fine_tuning.known_task(config)
     files = _read(config, described)
     strategy = training.prepare(config, devices)
     with contextlib.ExitStack() as stack:
@@ -200,19 +202,6 @@ def run(
         _finish(config, task, windows, outcome, described, own)
 
 
-def _described(config: SquadConfig) -> dict[str, Any]:
-    """Returns what is known of the fine-tuned model to go on with."""
-    folders = [Path(config.output_dir)]
-    if config.start and not config.do_train:
-        start = Path(config.start)
-        folders.append(start if start.is_dir() else start.parent)
-    for folder in folders:
-        found = model_folder.task_of(folder)
-        if found is not None:
-            return {**found, "folder": str(folder)}
-    return {}
-
-
 def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Dataset]:
     """Reads the files that are asked for, all as one version; by their use."""
     wanted = {
@@ -220,16 +209,21 @@ def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Datase
         "predict": config.predict_file,
         "threshold": config.threshold_file,
     }
-    version = None
+    version = reason = None
     if config.version_2_with_negative is not None:
         version = "2.0" if config.version_2_with_negative else "1.1"
-    elif not config.do_train:
-        version = described.get("version")
+        reason = "--version_2_with_negative"
+    elif not config.do_train and "version" in described:
+        version, reason = described["version"], f"as {described['folder']}"
     found: dict[str, Dataset] = {}
     for use, path in wanted.items():
         if path:
-            found[use] = reading.read(path, version)
-            version = found[use].version
+            dataset = reading.read(path, version)
+            if reason and version:
+                dataset = dataclasses.replace(dataset, version_is_from=reason)
+            found[use] = dataset
+            if version is None:
+                version, reason = dataset.version, f"as {path}"
     _check_answers(config, found)
     return found
 
@@ -288,6 +282,7 @@ def _prepare(
         multiple=config.multiple(strategy),
     )
     _check_head(task, described)
+    _check_export(config, settings)
     _check_eval_batch(config, strategy)
     return task, windows
 
@@ -298,7 +293,7 @@ def _settings(
     described: Mapping[str, Any],
     albert: AlbertConfig,
 ) -> Settings:
-    version = next(iter(files.values())).version
+    version = _version(config, files, described)
     head = config.head or described.get("head")
     if head is None or (config.do_train and config.head is None):
         head = "linear" if version == "1.1" else "conditional"
@@ -311,6 +306,16 @@ def _settings(
         end_n_top=config.end_n_top,
         null_score_diff_threshold=_threshold(config, files, described, version),
     )
+
+
+def _version(
+    config: SquadConfig, files: Mapping[str, Dataset], described: Mapping[str, Any]
+) -> str:
+    for dataset in files.values():
+        return dataset.version
+    if config.version_2_with_negative is not None or "version" not in described:
+        return "2.0" if config.version_2_with_negative else "1.1"
+    return described["version"]
 
 
 def _lengths(
@@ -341,9 +346,10 @@ def _threshold(
     if config.null_score_diff_threshold is not None:
         return config.null_score_diff_threshold
     stored = described.get("null_score_diff_threshold")
-    if config.do_train or stored is None or "predict" not in files:
+    if config.do_train or stored is None:
         return _THRESHOLD
-    if described.get(_FITTED_ON) == _digest(files["predict"]):
+    judged = files.get("predict")
+    if judged is not None and described.get(_FITTED_ON) == _digest(judged):
         return _THRESHOLD
     return stored
 
@@ -393,6 +399,14 @@ def _check_head(task: QuestionAnswering, described: Mapping[str, Any]) -> None:
             )
 
 
+def _check_export(config: SquadConfig, settings: Settings) -> None:
+    if config.export_dir and (settings.head, settings.version) == ("linear", "2.0"):
+        raise InputError(
+            f"--export_dir={config.export_dir}: the linear head of SQuAD 2.0 cannot be "
+            f"exported; expected --head=conditional, or --do_predict"
+        )
+
+
 def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> None:
     devices = strategy.num_replicas_in_sync
     if config.do_eval and config.eval_batch_size % devices:
@@ -417,7 +431,7 @@ def _finish(
     stored = _of_the_best(task, windows, outcome)
     if threshold is not None and "threshold" in windows:
         dataset = windows["threshold"].dataset
-        found = _answers(config, task, windows["threshold"], outcome, None, log)
+        found = _answers(config, task, windows["threshold"], outcome, None)
         threshold = search_threshold(dataset, found)
         stored = threshold, _digest(dataset)
         print(f"{dataset.path}: the best threshold is {threshold:.4f}", file=log)
@@ -425,7 +439,7 @@ def _finish(
         dataset = windows["predict"].dataset
         listed = config.do_predict and writes
         n_best_file = folder / "nbest_predictions.json" if listed else None
-        found = _answers(config, task, windows["predict"], outcome, n_best_file, log)
+        found = _answers(config, task, windows["predict"], outcome, n_best_file)
         if config.fit_threshold:
             threshold = search_threshold(dataset, found)
             stored = threshold, _digest(dataset)
@@ -437,6 +451,30 @@ def _finish(
         stored = config.null_score_diff_threshold, None
     if writes and stored[0] is not None:
         _store(folder, task, stored, log)
+    if writes and config.export_dir:
+        default = described.get("null_score_diff_threshold", threshold)
+        chosen = stored[0] if stored[0] is not None else default
+        _export(config.export_dir, task, outcome, chosen)
+        print(
+            f"Written: {config.export_dir}, a SavedModel that takes raw text, and "
+            f"albert_model.tflite",
+            file=log,
+        )
+
+
+def _export(
+    folder: str, task: QuestionAnswering, outcome: Outcome, threshold: float | None
+) -> None:
+    """Writes a SavedModel that takes raw text and, as released, a LiteRT model."""
+    settings, model = task.settings, outcome.trainer.model
+    serving.question_answering(
+        model,
+        task.tokenizer,
+        lengths=settings.lengths,
+        search=settings.search,
+        threshold=threshold,
+    ).save(folder)
+    runtimes.save(model, Path(folder) / "albert_model.tflite", "litert")
 
 
 def _of_the_best(
@@ -455,31 +493,11 @@ def _answers(
     windows: Windows,
     outcome: Outcome,
     n_best_file: Path | None,
-    log: IO[str],
 ) -> Answers:
     """Answers the questions of a file; nothing but the answers is held of it."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     scored = outcome.trainer.predict(task.source(windows), size)
-    counted = _counted(scored, len(windows), log)
-    return answers.gather(task.candidates(windows, counted), n_best_file)
-
-
-def _counted(
-    found: Iterator[Mapping[str, np.ndarray]], total: int, log: IO[str]
-) -> Iterator[Mapping[str, np.ndarray]]:
-    """Writes a line every half minute about how many windows are done."""
-    begin = last = time.monotonic()
-    for number, item in enumerate(found):
-        yield item
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_LINES:
-            last = now
-            print(
-                f"{number:,} of {total:,} windows read, "
-                f"{number / (now - begin):,.0f} windows/s",
-                file=log,
-                flush=True,
-            )
+    return answers.gather(task.candidates(windows, scored), n_best_file)
 
 
 def _report(

@@ -17,7 +17,7 @@ from albert_tf import (
     fine_tuning,
     flags,
     model_folder,
-    serving,
+    predict,
     training,
 )
 from albert_tf.config import AlbertConfig
@@ -151,7 +151,12 @@ def run(
             for name in files:
                 say(f"Written: {config.output_dir}/{name}")
             if config.export_dir:
-                _export(outcome, task, config, config.export_dir)
+                predict.of_model(
+                    outcome.trainer.model,
+                    task.tokenizer,
+                    task.description,
+                    predict.Options(threshold=config.threshold),
+                ).service.save(config.export_dir)
                 say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
     if config.glue_submission and writes:
         _submit(config, config.glue_submission, _printer(log))
@@ -176,7 +181,7 @@ def _prepare(
     say: Say,
 ) -> tuple[Classification, list[Split]]:
     """Reads tables; returns the task and the examples to predict."""
-    described = _described(config)
+    described = fine_tuning.known_task(config)
     declared = _declared(config, table, described)
     _check_threshold(config, declared)
     parts = _parts(config, declared)
@@ -197,24 +202,6 @@ def _prepare(
     )
     _check_head(config, task)
     return task, found["test"]
-
-
-def _described(config: ClassifierConfig) -> dict[str, Any]:
-    """Returns what is known of the fine-tuned model to start from."""
-    for folder in _folders(config):
-        found = model_folder.task_of(folder)
-        if found is not None:
-            return dict(found)
-    return {}
-
-
-def _folders(config: ClassifierConfig) -> list[Path]:
-    """Lists the folders whose head is going to be used, if they have one."""
-    folders = [Path(config.output_dir)]
-    if config.start and not config.do_train:
-        start = Path(config.start)
-        folders.append(start if start.is_dir() else start.parent)
-    return folders
 
 
 def _declared(
@@ -334,7 +321,7 @@ def _say_skipped(path: Path, table: Table[Example], say: Say) -> None:
 def _check_head(config: ClassifierConfig, task: Classification) -> None:
     """Refuses weights that answer another question."""
     wanted = json.loads(json.dumps(task.description))
-    for folder in _folders(config):
+    for folder in fine_tuning.folders_of_head(config):
         found = model_folder.task_of(folder)
         if found is None:
             continue
@@ -394,33 +381,6 @@ def _predictions(
             )
             files[name] = text
     return files
-
-
-def _export(
-    outcome: Outcome, task: Classification, config: ClassifierConfig, folder: str
-) -> None:
-    declared, model = task.declared, outcome.trainer.model
-    pairs, length = len(declared.text) > 1, task.tokens_per_example
-    if declared.labels is None:
-        serving.save_regressor(
-            model,
-            task.tokenizer,
-            folder,
-            max_seq_length=length,
-            pairs=pairs,
-            bounds=declared.bounds,
-        )
-        return
-    serving.save_classifier(
-        model,
-        task.tokenizer,
-        folder,
-        labels=declared.labels,
-        max_seq_length=length,
-        pairs=pairs,
-        multi_label=declared.label_separator is not None,
-        threshold=config.threshold,
-    )
 
 
 def _submit(config: ClassifierConfig, path: str, say: Say) -> None:

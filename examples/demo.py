@@ -11,6 +11,7 @@ it stood, and a further call trains for as many steps again.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,8 +57,15 @@ def main() -> None:
     title(f"5. What it learned in {steps:,} steps")
     import demo_report  # TensorFlow takes seconds to load, so only now
 
-    demo_report.show(MODEL, VOCABULARY, HELD_OUT, LENGTH)
+    # With it the folder is all that predict.py needs.
+    shutil.copy(VOCABULARY, MODEL)
+    demo_report.show(MODEL, HELD_OUT, LENGTH)
     FINISHED.write_text(str(steps))
+    python = os.path.relpath(sys.executable)
+    print(
+        f"\nTry it on a sentence of your own:\n  {python} predict.py --model={MODEL} "
+        f"--task=fill_mask 'The [MASK] of the list.'"
+    )
     print(
         f"\nThat took {(time.monotonic() - begin) / 60:.1f} minutes. `make demo` goes "
         f"on from here for as long again,\n`DEMO_MINUTES=60 make demo` for an hour; "

@@ -510,6 +510,130 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
     assert kept_by_a_layer("none") > 20 * one_input
 
 
+# --- choices of a question in parts ---
+
+
+@pytest.fixture
+def questions():
+    """Inputs of B=2, C=5, T=7, and what a batch has beside them."""
+    random = np.random.default_rng(13)
+    shape = (2, 5, 7)
+    return {
+        "input_ids": random.integers(0, 23, shape, "int32"),
+        "input_mask": (random.random(shape) < 0.8).astype("int32"),
+        "segment_ids": random.integers(0, 10, shape, "int32"),
+        "labels": np.array([4, 1], "int32"),
+    }
+
+
+@pytest.fixture
+def in_parts(tiny, questions):
+    """The loss of a model of choices, and its variables: always the same weights."""
+
+    def make(choices_at_once, rate=0.0, **changes):
+        keras.utils.set_random_seed(7)
+        rates = dict.fromkeys(
+            ("hidden_dropout_prob", "attention_probs_dropout_prob"), rate
+        )
+        config = tiny(
+            **{"num_hidden_layers": 2, **rates, **changes}, classifier_dropout_prob=0.0
+        )
+        model = models.AlbertMultipleChoice(config, choices_at_once)
+        model.encoder.seed_generator.state.assign([5, 3])
+
+        def loss():
+            logits = model(questions, training=True)["logits"]
+            return heads.classification_loss(logits, questions["labels"])[0]
+
+        return loss, model.trainable_variables
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("choices_at_once", "recompute"), [(1, "none"), (2, "block"), (6, "none")]
+)
+def test_choices_in_parts_give_the_gradients_of_all_at_once(
+    choices_at_once, recompute, in_parts, differentiate
+):
+    whole, parts = (
+        differentiate(*in_parts(count, recompute=recompute))
+        for count in (None, choices_at_once)
+    )
+    assert max(np.abs(gradient).max() for gradient in whole) > 0.05
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_the_backward_pass_of_a_part_drops_what_its_forward_pass_dropped(
+    in_parts, differentiate, monkeypatch
+):
+    again = differentiate(*in_parts(2, rate=0.3))
+    monkeypatch.setattr(keras, "remat", lambda function: function)
+    assert_equal_gradients(differentiate(*in_parts(2, rate=0.3)), again)
+
+
+def test_parts_drop_other_values(tiny):
+    changes = {"hidden_dropout_prob": 0.3, "classifier_dropout_prob": 0.0}
+    model = models.AlbertMultipleChoice(tiny(**changes), choices_at_once=1)
+    same = {"input_ids": np.full((1, 3, 6), 9, "int32")}
+    logits = ops.convert_to_numpy(model(same, training=True)["logits"])[0]
+    assert len(set(logits)) == 3
+    logits = ops.convert_to_numpy(model(same)["logits"])[0]
+    assert np.ptp(logits) < BOUND
+
+
+def gradients_of(loss, variables, **options):
+    """Computes the gradients in a TensorFlow graph."""
+    import tensorflow as tf
+
+    @tf.function(**options)
+    def gradients():
+        with tf.GradientTape() as tape:
+            value = loss()
+        return tape.gradient(value, [variable.value for variable in variables])
+
+    return gradients()
+
+
+@tensorflow_only
+def test_parts_give_the_same_gradients_when_compiled(in_parts, arrays):
+    whole, parts = (
+        arrays(gradients_of(*in_parts(count, num_hidden_layers=1), jit_compile=True))
+        for count in (None, 2)
+    )
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@tensorflow_only
+def test_a_graph_works_at_one_part_at_a_time(in_parts, monkeypatch):
+    import tensorflow as tf
+
+    begins, call = [], Attention.call
+
+    def note(self, hidden, *args, **kwargs):
+        begins.append(tf.identity(hidden).op)
+        return call(self, begins[-1].outputs[0], *args, **kwargs)
+
+    monkeypatch.setattr(Attention, "call", note)
+    gradients_of(*in_parts(2, num_hidden_layers=1))
+
+    def waits_for(later, sooner):
+        todo, seen = [later], set()
+        while todo:
+            op = todo.pop()
+            if op not in seen:
+                seen.add(op)
+                todo += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        return sooner in seen
+
+    # Five choices are three parts: forward, then each again from the last to the first.
+    assert len(begins) == 6
+    for sooner, later in itertools.pairwise(begins):
+        assert waits_for(later, sooner)
+
+
 # --- dropout and initial values ---
 
 RECORDED_HEADS = {

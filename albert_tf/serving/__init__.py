@@ -6,22 +6,22 @@ and texts may have any size. Ids and truncation are those of `inputs.encode`. Th
 weights can be loaded again with `weights.load`.
 """
 
-from albert_tf.serving.choosing import save_multiple_choice
-from albert_tf.serving.masks import save_fill_mask
-from albert_tf.serving.questions import save_question_answering
+from albert_tf.serving.choosing import multiple_choice
+from albert_tf.serving.masks import fill_mask
+from albert_tf.serving.questions import question_answering
 from albert_tf.serving.texts import (
-    save_classifier,
-    save_embeddings,
-    save_regressor,
-    save_sentence_order,
+    classifier,
+    embeddings,
+    regressor,
+    sentence_order,
 )
 
 __all__ = [
-    "save_classifier",
-    "save_embeddings",
-    "save_fill_mask",
-    "save_multiple_choice",
-    "save_question_answering",
-    "save_regressor",
-    "save_sentence_order",
+    "classifier",
+    "embeddings",
+    "fill_mask",
+    "multiple_choice",
+    "question_answering",
+    "regressor",
+    "sentence_order",
 ]

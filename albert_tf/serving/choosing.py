@@ -1,27 +1,24 @@
 """Multiple choice, as RACE asks it."""
 
-from pathlib import Path
-
 import tensorflow as tf
 
 from albert_tf import graph_inputs, models
 from albert_tf.errors import InputError
-from albert_tf.serving.signatures import TEXTS, TextInputs, check_kind, save
+from albert_tf.serving.signatures import TEXTS, Service, TextInputs, check_kind
 from albert_tf.tokenization import Tokenizer
 
 # Stands in a question for what an option fills in.
 _GAP = "_"
 
 
-def save_multiple_choice(
+def multiple_choice(
     model: models.AlbertMultipleChoice,
     tokenizer: Tokenizer,
-    folder: str | Path,
     *,
     max_seq_length: int,
     max_qa_length: int = 128,
-) -> None:
-    """Writes a model that chooses among options.
+) -> Service:
+    """Returns a model that chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
     `probabilities`, float32 [B, C]; `choice`, int32 [B], the number of the likeliest
@@ -34,13 +31,11 @@ def save_multiple_choice(
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         max_seq_length: most tokens of an input.
         max_qa_length: most pieces of a question with its option.
 
     Raises:
-        InputError: the model, the lengths or the vocabulary do not fit, or the folder
-            cannot be written.
+        InputError: the model, the lengths or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertMultipleChoice)
     if not 1 <= max_qa_length <= max_seq_length - 3:
@@ -87,7 +82,7 @@ def save_multiple_choice(
 
     options = tf.TensorSpec([None, None], tf.string)
     texts = {"article": TEXTS, "question": TEXTS, "options": options}
-    save(folder, model, inputs, answer, **texts)
+    return Service(model, inputs, answer, texts)
 
 
 def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

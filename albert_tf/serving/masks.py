@@ -1,25 +1,22 @@
 """Filling the gaps of a text."""
 
-from pathlib import Path
-
 import tensorflow as tf
 
 from albert_tf import graph_inputs, graph_tokenization, models
 from albert_tf.errors import InputError
 from albert_tf.inputs import MASK
-from albert_tf.serving.signatures import TEXTS, TextInputs, check_kind, save
+from albert_tf.serving.signatures import TEXTS, Service, TextInputs, check_kind
 from albert_tf.tokenization import WORD_MARK, Tokenizer
 
 
-def save_fill_mask(
+def fill_mask(
     model: models.AlbertPretrainer,
     tokenizer: Tokenizer,
-    folder: str | Path,
     *,
     max_seq_length: int,
     top_k: int = 5,
-) -> None:
-    """Writes a model that fills gaps.
+) -> Service:
+    """Returns a model that fills gaps.
 
     Input: `text`, string [B], with [MASK] for each missing piece; for how it is cut see
     `inputs.encode_masked`. Outputs, for the M gaps of the text that has most: `pieces`,
@@ -30,13 +27,11 @@ def save_fill_mask(
     Args:
         model: with a masked LM head.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         max_seq_length: most tokens of an input.
         top_k: k.
 
     Raises:
-        InputError: the model, the length, k or the vocabulary do not fit, or the folder
-            cannot be written.
+        InputError: the model, the length, k or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertPretrainer)
     if not 1 <= top_k <= tokenizer.vocab_size:
@@ -66,7 +61,7 @@ def save_fill_mask(
             "probabilities": tf.where(there, best, 0.0),
         }
 
-    save(folder, model, inputs, answer, text=TEXTS)
+    return Service(model, inputs, answer, {"text": TEXTS})
 
 
 def _masked_pieces(

@@ -7,7 +7,6 @@ M spans.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,7 +15,7 @@ import tensorflow as tf
 from albert_tf import graph_inputs, models, saved_models
 from albert_tf.errors import InputError
 from albert_tf.graph_tokenization import OffsetTokenizer, without_end_spaces
-from albert_tf.serving.signatures import TEXTS, check_length, save
+from albert_tf.serving.signatures import TEXTS, Service, check_length
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, NO_SPAN_TEXT, Search
 from albert_tf.tasks.squad.features import Lengths
 from albert_tf.tokenization import Tokenizer
@@ -24,16 +23,15 @@ from albert_tf.tokenization import Tokenizer
 _FAR = np.iinfo(np.int32).max
 
 
-def save_question_answering(
+def question_answering(
     model: models.AlbertSpanLabeler | models.AlbertConditionalSpanLabeler,
     tokenizer: Tokenizer,
-    folder: str | Path,
     *,
     lengths: Lengths | None = None,
     search: Search | None = None,
     threshold: float | None = None,
-) -> None:
-    """Writes a model that answers questions from a passage of any length.
+) -> Service:
+    """Returns a model that answers questions from a passage of any length.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B];
     `begin` and `end`, int32 [B], its characters in the context, -1 where it is not from
@@ -49,14 +47,12 @@ def save_question_answering(
     Args:
         model: of SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         lengths: of windows; None takes the released ones.
         search: what counts as an answer; None takes the released settings.
         threshold: for 2.0; None answers every question.
 
     Raises:
-        InputError: the model, the lengths, the threshold or the vocabulary do not fit,
-            or the folder cannot be written.
+        InputError: the model, the lengths, the threshold or the vocabulary do not fit.
     """
     kinds = (models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
     if not isinstance(model, kinds):
@@ -69,7 +65,7 @@ def save_question_answering(
     saved_models.check_vocabulary(model, tokenizer)
     check_length(model, lengths.max_seq_length)
     graph = _Questions(model, tokenizer, lengths, search, threshold)
-    save(folder, model, graph, graph.answer, question=TEXTS, context=TEXTS)
+    return Service(model, graph, graph.answer, {"question": TEXTS, "context": TEXTS})
 
 
 class _Questions(tf.Module):

@@ -1,5 +1,7 @@
-"""What every kind has in common: text in, and a folder out."""
+"""What every kind has in common: text in, and answers or a folder out."""
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -74,36 +76,47 @@ def check_kind(model: keras.Model, kind: type[keras.Model]) -> None:
         raise InputError(f"{type(model).__name__}: expected an {kind.__name__}")
 
 
-def save(
-    folder: str | Path,
-    model: keras.Model,
-    graph: tf.Module,
-    answer: Callable[..., Mapping[str, tf.Tensor]],
-    **specs: tf.TensorSpec,
-) -> None:
-    """Writes a function as the one signature of a SavedModel.
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A model that answers raw text: called here, or saved for other programs.
 
-    Args:
-        folder: is made; an older SavedModel there is replaced.
+    Attributes:
         model: whose weights it uses.
         graph: whatever else it uses.
         answer: takes the tensors of `specs` by name, and returns others by name.
-        **specs: of its inputs.
-
-    Raises:
-        InputError: the folder cannot be written.
+        specs: its inputs by name.
     """
 
-    @tf.function(autograph=False)
-    def serve(**texts):
-        return dict(answer(**texts))
+    model: keras.Model
+    graph: tf.Module
+    answer: Callable[..., Mapping[str, tf.Tensor]]
+    specs: Mapping[str, tf.TensorSpec]
 
-    named = {name: tf.TensorSpec(s.shape, s.dtype, name) for name, s in specs.items()}
-    root = tf.train.Checkpoint()
-    root.graph = graph
-    saved_models.save(
-        root,
-        folder,
-        model=model,
-        signatures={"serving_default": serve.get_concrete_function(**named)},
-    )
+    @functools.cached_property
+    def compiled(self) -> Callable[..., dict[str, tf.Tensor]]:
+        """The same in one graph; takes the tensors of `specs` by name."""
+        named = {n: tf.TensorSpec(s.shape, s.dtype, n) for n, s in self.specs.items()}
+
+        @tf.function(autograph=False)
+        def serve(**texts):
+            return dict(self.answer(**texts))
+
+        return serve.get_concrete_function(**named)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes a SavedModel, whose one signature it is.
+
+        Args:
+            folder: is made; an older SavedModel there is replaced.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        root = tf.train.Checkpoint()
+        root.graph = self.graph
+        saved_models.save(
+            root,
+            folder,
+            model=self.model,
+            signatures={"serving_default": self.compiled},
+        )

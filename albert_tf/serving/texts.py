@@ -2,30 +2,28 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import keras
 import tensorflow as tf
 
 from albert_tf import models
 from albert_tf.errors import InputError
-from albert_tf.serving.signatures import TEXTS, TextInputs, check_kind, save
+from albert_tf.serving.signatures import TEXTS, Service, TextInputs, check_kind
 from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.tokenization import Tokenizer
 
 
-def save_classifier(
+def classifier(
     model: models.AlbertClassifier,
     tokenizer: Tokenizer,
-    folder: str | Path,
     *,
     labels: Sequence[str],
     max_seq_length: int,
     pairs: bool = False,
     multi_label: bool = False,
     threshold: float | None = None,
-) -> None:
-    """Writes a classifier.
+) -> Service:
+    """Returns a classifier.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Outputs: `probabilities`,
     float32 [B, K]; `labels`, string [B, K], whose they are; where each text has one
@@ -35,7 +33,6 @@ def save_classifier(
     Args:
         model: with an output for each label.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         labels: in the order of the model's outputs.
         max_seq_length: most tokens of an input.
         pairs: whether a text has a second one.
@@ -44,8 +41,7 @@ def save_classifier(
             labels; None takes the likeliest label, and 0.5 with `multi_label`.
 
     Raises:
-        InputError: the labels, the length, the threshold or the vocabulary do not fit,
-            or the folder cannot be written.
+        InputError: the labels, the length, the threshold or the vocabulary do not fit.
     """
     _check_labels(model, labels, multi_label, threshold)
     inputs = TextInputs(model, tokenizer, max_seq_length)
@@ -65,33 +61,30 @@ def save_classifier(
         probability = tf.gather(probabilities, best, batch_dims=1)
         return {**outputs, "label": tf.gather(names, best), "probability": probability}
 
-    save(folder, model, inputs, answer, **_texts(pairs))
+    return Service(model, inputs, answer, _texts(pairs))
 
 
-def save_regressor(
+def regressor(
     model: models.AlbertClassifier,
     tokenizer: Tokenizer,
-    folder: str | Path,
     *,
     max_seq_length: int,
     pairs: bool = False,
     bounds: tuple[float, float] | None = None,
-) -> None:
-    """Writes a regression.
+) -> Service:
+    """Returns a regression.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Output: `value`, float32 [B].
 
     Args:
         model: with one output.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         max_seq_length: most tokens of an input.
         pairs: whether a text has a second one.
         bounds: least and greatest value to answer.
 
     Raises:
-        InputError: the model, the length or the vocabulary do not fit, or the folder
-            cannot be written.
+        InputError: the model, the length or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertClassifier)
     if model.head.num_labels != 1:
@@ -103,17 +96,16 @@ def save_regressor(
         value = model(inputs(*texts.values()))["logits"][:, 0]
         return {"value": tf.clip_by_value(value, low, high)}
 
-    save(folder, model, inputs, answer, **_texts(pairs))
+    return Service(model, inputs, answer, _texts(pairs))
 
 
-def save_sentence_order(
+def sentence_order(
     model: models.AlbertPretrainer,
     tokenizer: Tokenizer,
-    folder: str | Path,
     *,
     max_seq_length: int,
-) -> None:
-    """Writes the judgement of sentence order.
+) -> Service:
+    """Returns the judgement of sentence order.
 
     Inputs: `text_a` and `text_b`, string [B]. Output: `in_order`, float32 [B], the
     probability that they stand in order (of a model trained so: that they belong
@@ -122,12 +114,10 @@ def save_sentence_order(
     Args:
         model: with a sentence head.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         max_seq_length: most tokens of an input.
 
     Raises:
-        InputError: the model, the length or the vocabulary do not fit, or the folder
-            cannot be written.
+        InputError: the model, the length or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertPretrainer)
     if model.sentence is None:
@@ -139,13 +129,13 @@ def save_sentence_order(
         logits = sentence(encoder(inputs(text_a, text_b))["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
-    save(folder, model, inputs, answer, **_texts(pairs=True))
+    return Service(model, inputs, answer, _texts(pairs=True))
 
 
-def save_embeddings(
-    model: keras.Model, tokenizer: Tokenizer, folder: str | Path, *, max_seq_length: int
-) -> None:
-    """Writes embeddings of texts, of every layer.
+def embeddings(
+    model: keras.Model, tokenizer: Tokenizer, *, max_seq_length: int
+) -> Service:
+    """Returns embeddings of texts, of every layer.
 
     Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean` and `first`,
     float32 [B, L, H], of the outputs of each layer the mean over the tokens of the
@@ -154,12 +144,10 @@ def save_embeddings(
     Args:
         model: an `AlbertEncoder`, or a model with one, whose head is left out.
         tokenizer: the vocabulary.
-        folder: is made; an older SavedModel there is replaced.
         max_seq_length: most tokens of an input.
 
     Raises:
-        InputError: the length or the vocabulary do not fit, or the folder cannot be
-            written.
+        InputError: the length or the vocabulary do not fit.
     """
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
     inputs = TextInputs(encoder, tokenizer, max_seq_length)
@@ -174,7 +162,7 @@ def save_embeddings(
         pooled = tf.cast(outputs["pooled_output"], tf.float32)
         return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
 
-    save(folder, encoder, inputs, answer, **_texts(pairs=False))
+    return Service(encoder, inputs, answer, _texts(pairs=False))
 
 
 def _texts(pairs: bool) -> dict[str, tf.TensorSpec]:

@@ -126,45 +126,45 @@ def served(built, tokenizer, asked, null_threshold, tmp_path_factory, without_pa
     pairs = {"text_a": TEXTS, "text_b": SECOND}
     jobs = {}
 
-    def write(name, save, model, given, **options):
-        save(model, tokenizer, root / name, **options)
+    def write(name, make, model, given, **options):
+        make(model, tokenizer, **options).save(root / name)
         jobs[name] = (str(root / name), given)
 
     write(
-        *("labels", serving.save_classifier, built["labels"], plain),
+        *("labels", serving.classifier, built["labels"], plain),
         **FIXED | lengths,
     )
     write(
-        *("many", serving.save_classifier, built["labels"], pairs),
+        *("many", serving.classifier, built["labels"], pairs),
         **FIXED | lengths | {"multi_label": True, "threshold": 0.7, "pairs": True},
     )
     write(
-        *("two", serving.save_classifier, built["two"], pairs),
+        *("two", serving.classifier, built["two"], pairs),
         **lengths | {"labels": ("no", "yes"), "threshold": 0.6, "pairs": True},
     )
     write(
-        *("value", serving.save_regressor, built["value"], plain),
+        *("value", serving.regressor, built["value"], plain),
         **lengths | {"bounds": (-0.4, 0.5)},
     )
-    write("order", serving.save_sentence_order, built["pretrained"], pairs, **lengths)
-    write("embeddings", serving.save_embeddings, built["value"], plain, **lengths)
+    write("order", serving.sentence_order, built["pretrained"], pairs, **lengths)
+    write("embeddings", serving.embeddings, built["value"], plain, **lengths)
     write(
-        *("masks", serving.save_fill_mask, built["pretrained"], {"text": MASKED}),
+        *("masks", serving.fill_mask, built["pretrained"], {"text": MASKED}),
         **lengths | {"top_k": 4},
     )
     write(
-        *("choice", serving.save_multiple_choice, built["choice"]),
+        *("choice", serving.multiple_choice, built["choice"]),
         {"article": ARTICLES, "question": ASKED, "options": OPTIONS},
         **lengths | {"max_qa_length": 8},
     )
     questions = dict(zip(("question", "context"), asked, strict=True))
     settings = {"lengths": LENGTHS, "search": SEARCH}
     write(
-        *("spans", serving.save_question_answering, built["spans"], questions),
+        *("spans", serving.question_answering, built["spans"], questions),
         **settings,
     )
     write(
-        *("beams", serving.save_question_answering, built["beams"], questions),
+        *("beams", serving.question_answering, built["beams"], questions),
         **settings | {"threshold": null_threshold},
     )
     (root / "jobs.json").write_text(json.dumps(jobs))
@@ -401,9 +401,9 @@ def test_words_are_served_too(tmp_path, built):
     (tmp_path / "vocab.txt").write_text("\n".join(recorded["vocab"]), encoding="utf-8")
     words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
     context = "The Résumé (of 中文) was the last; and " * 9
-    serving.save_question_answering(
-        built["spans"], words, tmp_path / "out", lengths=LENGTHS, search=SEARCH
-    )
+    serving.question_answering(
+        built["spans"], words, lengths=LENGTHS, search=SEARCH
+    ).save(tmp_path / "out")
     loaded = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
     found = loaded(question=tf.constant(["the last"]), context=tf.constant([context]))
     span = candidates(built["spans"], words, ["the last"], [context])[0].spans[0]
@@ -420,73 +420,73 @@ def test_words_are_served_too(tmp_path, built):
 
 REFUSED = [
     (
-        "save_classifier",
+        "classifier",
         "labels",
         {"labels": ("a", "b"), "max_seq_length": 9},
         "2 labels (a, b); expected 3, one for each output of the model",
     ),
     (
-        "save_classifier",
+        "classifier",
         "labels",
         {"labels": "abc", "max_seq_length": 9, "threshold": 0.5},
         "threshold 0.5 with 3 labels of which a text has one; expected 2 labels",
     ),
     (
-        "save_classifier",
+        "classifier",
         "two",
         {"labels": "ab", "max_seq_length": 9, "threshold": 1.5},
         "threshold 1.5: expected a probability in [0, 1]",
     ),
     (
-        "save_classifier",
+        "classifier",
         "choice",
         {"labels": "a", "max_seq_length": 9},
         "AlbertMultipleChoice: expected an AlbertClassifier",
     ),
     (
-        "save_classifier",
+        "classifier",
         "two",
         {"labels": "ab", "max_seq_length": 97},
         "--max_seq_length=97: expected at most 96, the model's max_position_embeddings",
     ),
     (
-        "save_regressor",
+        "regressor",
         "two",
         {"max_seq_length": 3},
         "a model of 2 outputs; expected 1",
     ),
     (
-        "save_regressor",
+        "regressor",
         "value",
         {"max_seq_length": 3},
         "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
     ),
     (
-        "save_fill_mask",
+        "fill_mask",
         "pretrained",
         {"max_seq_length": 9, "top_k": 1501},
         "top_k 1501: expected 1 to 1500, the pieces of the vocabulary",
     ),
     (
-        "save_multiple_choice",
+        "multiple_choice",
         "choice",
         {"max_seq_length": 9, "max_qa_length": 7},
         "--max_qa_length=7: expected 1 to 6, --max_seq_length less 3",
     ),
     (
-        "save_question_answering",
+        "question_answering",
         "labels",
         {},
         "AlbertClassifier: expected a model of spans",
     ),
     (
-        "save_question_answering",
+        "question_answering",
         "spans",
         {"threshold": 0.5},
         "threshold 0.5: a model of SQuAD 1.1 has no null odds",
     ),
     (
-        "save_question_answering",
+        "question_answering",
         "spans",
         {"lengths": features.Lengths()},
         "--max_seq_length=384: expected at most 96, the model's "
@@ -496,19 +496,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "kind", "options", "message"), REFUSED)
-def test_what_does_not_fit(
-    function, kind, options, message, built, tokenizer, tmp_path
-):
+def test_what_does_not_fit(function, kind, options, message, built, tokenizer):
     with pytest.raises(InputError) as refused:
-        getattr(serving, function)(built[kind], tokenizer, tmp_path / "out", **options)
+        getattr(serving, function)(built[kind], tokenizer, **options)
     assert str(refused.value) == message
-    assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_sentence_head(tokenizer, tmp_path):
+def test_a_model_without_sentence_head(tokenizer):
     model = models.AlbertPretrainer(CONFIG, sentence_head=False)
     with pytest.raises(InputError, match="a model without a sentence head"):
-        serving.save_sentence_order(model, tokenizer, tmp_path, max_seq_length=9)
+        serving.sentence_order(model, tokenizer, max_seq_length=9)
 
 
 def test_names_are_public():

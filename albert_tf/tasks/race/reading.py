@@ -172,12 +172,13 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
     article = get(value, "article", str, place)
     texts = get(value, "questions", list, place)
     options = get(value, "options", list, place)
-    answers = value.get("answers")
-    answers = [None] * len(texts) if answers is None else answers
-    if not isinstance(answers, list) or not len(texts) == len(options) == len(answers):
+    answers: list[Any] = [None] * len(texts)
+    if value.get("answers") is not None:
+        answers = get(value, "answers", list, place)
+    if not len(texts) == len(options) == len(answers):
         raise InputError(
             f"{place}: {len(texts)} questions, {len(options)} lists of options, "
-            f"{_count(answers)} answers; expected as many of each"
+            f"{len(answers)} answers; expected as many of each"
         )
     id = str(value.get("id") or Path(place).name)
     found = []
@@ -204,10 +205,6 @@ def _single(value: Any, place: str) -> Question:
     id = Path(place).name if id is None else str(id)
     answer = _any_answer(value.get("answer"), options, place)
     return Question(id, article, text, options, answer, "", place)
-
-
-def _count(answers: Any) -> str:
-    return str(len(answers)) if isinstance(answers, list) else describe(answers)
 
 
 def _options(value: Any, place: str) -> tuple[str, ...]:

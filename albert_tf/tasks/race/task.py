@@ -21,6 +21,8 @@ from albert_tf.tasks.race.features import Features, Lengths
 from albert_tf.tasks.race.reading import LEVELS, Question
 from albert_tf.tokenization import Tokenizer
 
+KIND = "multiple_choice"
+
 # Version 2, which has seen no dropout, diverges from this learning rate on.
 _RISKY_RATE = 2e-5
 # An accuracy within so many standard deviations of guessing may be guessing.
@@ -147,7 +149,7 @@ class MultipleChoice(base.FineTuningTask):
     def description(self) -> dict[str, Any]:
         """The kind of task, and how inputs are made."""
         return {
-            "kind": "multiple_choice",
+            "kind": KIND,
             "task": self.name,
             "choices": self._choices,
             "max_seq_length": self.lengths.max_seq_length,
@@ -249,7 +251,7 @@ class MultipleChoice(base.FineTuningTask):
         return [
             f"the model's file has no dropout, as those of version 2, which diverge on "
             f"RACE with the settings of version 1: for these --learning_rate=1e-5 and "
-            f"no --albert_dropout_prob (recipes/race_v2), not {learning_rate:g}"
+            f"no --albert_dropout_prob (recipes/race_v2.flags), not {learning_rate:g}"
         ]
 
 

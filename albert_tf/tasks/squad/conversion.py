@@ -134,7 +134,8 @@ class _Progress:
     def add(self, questions: int) -> None:
         """Counts questions that are done."""
         self._done += questions
-        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+        waited = time.monotonic() - self._last
+        if waited >= _SECONDS_BETWEEN_LINES and self._done < self._total:
             self._last = time.monotonic()
             self.finish()
 

@@ -1,0 +1,569 @@
+"""Raw text in, answers out: what `predict.py` does, and for use from Python.
+
+    answer = predict.load("runs/mrpc")
+    for found in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
+        print(found["label"], found["probability"])
+
+Texts go through the very graphs that `serving` saves, so a served model gives the same
+answers. Texts of like length share a batch.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import flags, model_folder, models, serving, tokenization, weights
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.serving.signatures import Service
+from albert_tf.tasks.squad.answers import Search
+from albert_tf.tasks.squad.features import Lengths
+from albert_tf.tokenization import Tokenizer
+
+# Rows that are sorted by length together, and so held in memory.
+_ROWS_TO_SORT = 2048
+# Seconds between two lines of progress.
+_BETWEEN_LINES = 10.0
+_MAX_SEQ_LENGTH = 512
+
+Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to answer; every kind of task reads those that it knows.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    task: str | None = flags.field(
+        "fill_mask, sentence_order or embedding, for any model; by default what the "
+        "folder of --model was fine-tuned for.",
+        None,
+    )
+    max_seq_length: int | None = flags.field(
+        "Most tokens of an input; by default as in training, or as the model can take.",
+        None,
+    )
+    batch_size: int = flags.field("Texts that are answered at once.", 32)
+    top_k: int = flags.field("fill_mask: pieces to list for each gap.", 5)
+    threshold: float | None = flags.field(
+        "classification: probability from which on the second of two labels, or each "
+        "of several, is chosen; question_answering: null odds above which there is no "
+        "answer.",
+        None,
+    )
+    layer: int = flags.field("embedding: layer from 1 on; -1 is the last.", -1)
+    pooling: Literal["mean", "first", "pooled"] = flags.field(
+        "embedding: mean of the tokens, the first token, or the pooler's output.",
+        "mean",
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "top_k"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name}={getattr(self, name)}: expected at least 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """Which model, and where texts come from."""
+
+    model: str = flags.field(
+        "Folder of a fine-tuning run, or weights of any format that "
+        "convert_checkpoint.py reads."
+    )
+    input_file: str | None = flags.field(
+        "Texts, one row a line; columns between tabs, or JSON lines (.jsonl). By "
+        "default the arguments, or else standard input.",
+        None,
+    )
+    input_format: Literal["auto", "text", "json"] = flags.field(
+        "Format of the input; auto goes by the file's name.", "auto"
+    )
+    output_file: str | None = flags.field(
+        "Answers, as JSON lines; by default standard output.", None
+    )
+    albert_config_file: str | None = flags.field(
+        "The model's albert_config.json; by default the one beside the weights.", None
+    )
+    spm_model_file: str | None = flags.field(
+        "SentencePiece vocabulary; by default the one beside the weights.", None
+    )
+    vocab_file: str | None = flags.field("WordPiece vocabulary, likewise.", None)
+    do_lower_case: bool = flags.field(
+        "Lower-case the text; a fine-tuned model says so itself.", True
+    )
+
+
+class Predictor:
+    """Answers rows of text.
+
+    Args:
+        service: what answers them.
+        describe: makes an answer of the service's outputs for one row.
+        batch_size: rows that are answered at once.
+
+    Attributes:
+        fields: the keys that a row must have, in the order of columns.
+        service: as given; `save` exports it.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        describe: Callable[[Mapping[str, Any]], dict[str, Any]],
+        batch_size: int = 32,
+    ):
+        self.service = service
+        self.fields = tuple(service.specs)
+        self._describe = describe
+        self._batch_size = batch_size
+
+    def __call__(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+        """Answers rows in their order, some thousand of them at a time.
+
+        Args:
+            rows: texts by the names of `fields`; options are a list of texts.
+
+        Yields:
+            What was found for each row: plain text, numbers, lists and dicts.
+
+        Raises:
+            InputError: a row lacks a field, or it is of another kind.
+        """
+        numbered = enumerate(rows, 1)
+        while several := list(itertools.islice(numbered, _ROWS_TO_SORT)):
+            checked = [self._checked(number, row) for number, row in several]
+            yield from self._answered(checked)
+
+    def _checked(self, number: int, row: Row) -> dict[str, Any]:
+        found = {}
+        for name, spec in self.service.specs.items():
+            value = row.get(name)
+            is_list = len(spec.shape) == 2
+            fits = isinstance(value, list) and bool(value) if is_list else True
+            texts = value if is_list else [value]
+            if not fits or not all(isinstance(text, str) for text in texts or [None]):
+                kind = "a list of texts" if is_list else "a text"
+                raise InputError(
+                    f"row {number}: {name} is {json.dumps(value)}; expected {kind} "
+                    f"(a row has {', '.join(self.fields)})"
+                )
+            found[name] = value
+        return found
+
+    def _answered(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = [{} for _ in rows]
+        for numbers in self._batches(rows):
+            found = self._batch([rows[i] for i in numbers])
+            for i, answer in zip(numbers, found, strict=True):
+                answers[i] = answer
+        return answers
+
+    def _batches(self, rows: list[dict[str, Any]]) -> Iterator[list[int]]:
+        """Yields the numbers of rows of like length, and as many options."""
+        sizes = [_size(row) for row in rows]
+        batch: list[int] = []
+        for i in sorted(range(len(rows)), key=sizes.__getitem__):
+            full = len(batch) == self._batch_size
+            if batch and (full or sizes[i][0] != sizes[batch[0]][0]):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        texts = {name: tf.constant([row[name] for row in rows]) for name in self.fields}
+        outputs = {k: v.numpy() for k, v in self.service.compiled(**texts).items()}
+        return [
+            self._describe({name: value[i] for name, value in outputs.items()})
+            for i in range(len(rows))
+        ]
+
+
+def run(
+    config: PredictConfig,
+    options: Options,
+    arguments: Sequence[str] = (),
+    log: IO[str] = sys.stderr,
+) -> None:
+    """Answers texts from arguments, a file or standard input, as JSON lines.
+
+    Args:
+        config: the model and the files.
+        options: how to answer.
+        arguments: texts, one row each, where no file is named.
+        log: where progress goes.
+
+    Raises:
+        InputError: see `load`; or a file cannot be read or written, or a row is bad.
+    """
+    if arguments and config.input_file:
+        raise InputError("texts as arguments and --input_file: give one of them")
+    tokenizer = model = None
+    if config.spm_model_file or config.vocab_file:
+        tokenizer = tokenization.load(
+            config.spm_model_file, config.vocab_file, config.do_lower_case
+        )
+    if config.albert_config_file:
+        model = AlbertConfig.from_json_file(config.albert_config_file)
+    predictor = load(config.model, options, config=model, tokenizer=tokenizer)
+    name = config.input_file or "the input"
+    is_json = config.input_format == "json" or (
+        config.input_format == "auto" and name.endswith(".jsonl")
+    )
+    with contextlib.ExitStack() as files:
+        lines: Iterable[str] = arguments or sys.stdin
+        output: IO[str] = sys.stdout
+        try:
+            if config.input_file:
+                lines = files.enter_context(open(name, encoding="utf-8"))
+            if config.output_file:
+                output = files.enter_context(open(config.output_file, "w"))
+        except OSError as error:
+            raise InputError(f"{error.filename}: {error.strerror}") from error
+        rows = _rows(lines, predictor.fields, name, is_json)
+        for answer in _told(predictor(rows), log):
+            output.write(json.dumps(answer, ensure_ascii=False) + "\n")
+
+
+def _rows(
+    lines: Iterable[str], fields: Sequence[str], name: str, is_json: bool
+) -> Iterator[Row]:
+    """Parses lines; the last field takes all further columns if it is a list."""
+    for number, line in enumerate(_decoded(lines, name), 1):
+        text = line.rstrip("\r\n")
+        if is_json:
+            try:
+                row = json.loads(text)
+            except ValueError as error:
+                raise InputError(f"{name}:{number}: not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise InputError(f"{name}:{number}: expected a JSON object")
+            yield row
+            continue
+        columns: list[Any] = text.split("\t")
+        if fields[-1] == "options":
+            columns = [*columns[: len(fields) - 1], columns[len(fields) - 1 :]]
+        if len(columns) != len(fields):
+            raise InputError(
+                f"{name}:{number}: {len(columns)} columns; expected {len(fields)} "
+                f"({', '.join(fields)}), with tabs between them"
+            )
+        yield dict(zip(fields, columns, strict=True))
+
+
+def _decoded(lines: Iterable[str], name: str) -> Iterator[str]:
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not UTF-8 ({error})") from error
+
+
+def _told(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
+    """Passes answers on; says now and then how many there were."""
+    begin = last = time.perf_counter()
+    for number, answer in enumerate(answers, 1):
+        yield answer
+        now = time.perf_counter()
+        if now - last > _BETWEEN_LINES:
+            last = now
+            print(f"{number:,} rows, {number / (now - begin):,.1f} a second", file=log)
+
+
+def _size(row: Row) -> tuple[int, int]:
+    """Returns the number of options of a row, and of all its characters."""
+    options = [value for value in row.values() if isinstance(value, list)]
+    texts = [value for value in row.values() if isinstance(value, str)]
+    return (
+        sum(map(len, options)),
+        sum(map(len, itertools.chain(texts, *options))),
+    )
+
+
+def load(
+    path: str | Path,
+    options: Options = Options(),
+    *,
+    config: AlbertConfig | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Predictor:
+    """Opens a model for raw text.
+
+    Args:
+        path: the folder of a fine-tuning run; or weights of any format that
+            `weights.load` takes, for `options.task`.
+        options: how to answer.
+        config: the model's; by default what stands beside the weights.
+        tokenizer: its vocabulary; by default the one beside the weights.
+
+    Raises:
+        InputError: something is missing or does not fit.
+    """
+    path = Path(path)
+    described = model_folder.task_of(path) or {}
+    kind = options.task or described.get("kind")
+    if kind is None:
+        raise InputError(
+            f"{path}: no task.json says what it was fine-tuned for; expected --task, "
+            f"one of {', '.join(_FOR_ANY_MODEL)}"
+        )
+    allowed = [*_FOR_ANY_MODEL, *([described["kind"]] if described else [])]
+    if kind not in allowed:
+        raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
+    if kind != described.get("kind"):
+        described = {}
+    source = weights.open_source(path)
+    folders = [path if path.is_dir() else path.parent]
+    config = config or model_folder.find_config(folders) or source.config()
+    tokenizer = tokenizer or model_folder.find_tokenizer(folders, None)
+    if tokenizer is None:
+        raise InputError(
+            f"{path}: no vocabulary beside it; expected --spm_model_file or "
+            f"--vocab_file"
+        )
+    described = {**described, "kind": kind}
+    model = _KINDS[kind].model(config, described)
+    parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}
+    only = [part for part in ("encoder", parts.get(kind, "head")) if part]
+    weights.load(model, model_folder.weights_in(path), only=only)
+    return of_model(model, tokenizer, described, options)
+
+
+def of_model(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    task: Mapping[str, Any],
+    options: Options = Options(),
+) -> Predictor:
+    """Makes a predictor of a model that is there already.
+
+    Args:
+        model: of the kind that `task` says.
+        tokenizer: its vocabulary.
+        task: what `task.json` says, see `FineTuningTask.description`.
+        options: how to answer.
+
+    Raises:
+        InputError: the options do not fit the model.
+    """
+    length = options.max_seq_length or task.get("max_seq_length")
+    length = length or min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
+    opened = _Opened(model, tokenizer, task, options, length)
+    service, describe = _KINDS[task["kind"]].service(opened)
+    return Predictor(service, describe, options.batch_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Opened:
+    """What the kinds build their services from."""
+
+    model: Any
+    tokenizer: Tokenizer
+    task: Mapping[str, Any]
+    options: Options
+    max_seq_length: int
+
+
+Described = tuple[Service, Callable[[Mapping[str, Any]], dict[str, Any]]]
+
+
+def _classification(opened: _Opened) -> Described:
+    labels = opened.task["labels"]
+    several = opened.task["kind"] == "multi_label"
+    service = serving.classifier(
+        opened.model,
+        opened.tokenizer,
+        labels=labels,
+        max_seq_length=opened.max_seq_length,
+        pairs=opened.task["texts"] == 2,
+        multi_label=several,
+        threshold=opened.options.threshold,
+    )
+
+    def describe(found):
+        chances = dict(zip(labels, _rounded(found["probabilities"]), strict=True))
+        if several:
+            chosen = [
+                label for label, c in zip(labels, found["chosen"], strict=True) if c
+            ]
+            return {"labels": chosen, "probabilities": chances}
+        return {
+            "label": found["label"].decode(),
+            "probability": _rounded(found["probability"]),
+            "probabilities": chances,
+        }
+
+    return service, describe
+
+
+def _regression(opened: _Opened) -> Described:
+    service = serving.regressor(
+        opened.model,
+        opened.tokenizer,
+        max_seq_length=opened.max_seq_length,
+        pairs=opened.task["texts"] == 2,
+        bounds=opened.task["bounds"],
+    )
+    return service, lambda found: {"value": _rounded(found["value"])}
+
+
+def _multiple_choice(opened: _Opened) -> Described:
+    service = serving.multiple_choice(
+        opened.model,
+        opened.tokenizer,
+        max_seq_length=opened.max_seq_length,
+        max_qa_length=opened.task["max_qa_length"],
+    )
+
+    def describe(found):
+        return {
+            "choice": int(found["choice"]),
+            "answer": found["answer"].decode(),
+            "probabilities": _rounded(found["probabilities"]),
+        }
+
+    return service, describe
+
+
+def _question_answering(opened: _Opened) -> Described:
+    task, threshold = opened.task, opened.options.threshold
+    if task["head"] == "linear" and task["version"] == "2.0":
+        raise InputError(
+            "a model of SQuAD 2.0 with a linear head: its null odds are not served; "
+            "expected a conditional head, or run_squad.py --do_predict"
+        )
+    if threshold is None:
+        threshold = task["null_score_diff_threshold"]
+    service = serving.question_answering(
+        opened.model,
+        opened.tokenizer,
+        lengths=Lengths(
+            opened.max_seq_length, task["doc_stride"], task["max_query_length"]
+        ),
+        search=Search(task["n_best_size"], task["max_answer_length"]),
+        threshold=threshold,
+    )
+
+    def describe(found):
+        answer = {
+            "answer": found["answer"].decode(),
+            "begin": int(found["begin"]),
+            "end": int(found["end"]),
+            "probability": _rounded(found["probability"]),
+        }
+        if "null_odds" in found:
+            answer["null_odds"] = _rounded(found["null_odds"])
+        return answer
+
+    return service, describe
+
+
+def _fill_mask(opened: _Opened) -> Described:
+    service = serving.fill_mask(
+        opened.model,
+        opened.tokenizer,
+        max_seq_length=opened.max_seq_length,
+        top_k=opened.options.top_k,
+    )
+
+    def describe(found):
+        # The gaps of another text in the batch may be more.
+        gaps = [
+            [
+                {"piece": piece.decode(), "probability": chance}
+                for piece, chance in zip(pieces, _rounded(chances), strict=True)
+            ]
+            for pieces, chances in zip(
+                found["pieces"], found["probabilities"], strict=True
+            )
+            if chances[0] > 0
+        ]
+        return {"gaps": gaps}
+
+    return service, describe
+
+
+def _sentence_order(opened: _Opened) -> Described:
+    service = serving.sentence_order(
+        opened.model,
+        opened.tokenizer,
+        max_seq_length=opened.max_seq_length,
+    )
+    return service, lambda found: {"in_order": _rounded(found["in_order"])}
+
+
+def _embedding(opened: _Opened) -> Described:
+    service = serving.embeddings(
+        opened.model, opened.tokenizer, max_seq_length=opened.max_seq_length
+    )
+    config = opened.model.config
+    layers = config.num_hidden_layers * config.inner_group_num
+    layer, pooling = opened.options.layer, opened.options.pooling
+    if not (1 <= layer <= layers or -layers <= layer <= -1):
+        raise InputError(f"--layer={layer}: expected 1 to {layers}, or -1 for the last")
+    place = layer - 1 if layer > 0 else layer
+
+    def describe(found):
+        vector = found["pooled"] if pooling == "pooled" else found[pooling][place]
+        return {"embedding": _rounded(vector)}
+
+    return service, describe
+
+
+def _spans(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
+    if task["head"] == "linear":
+        return models.AlbertSpanLabeler(config)
+    return models.AlbertConditionalSpanLabeler(
+        config, task["start_n_top"], task["end_n_top"]
+    )
+
+
+def _classifier(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
+    return models.AlbertClassifier(config, len(task.get("labels") or [None]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """How to build a model of a kind, and what serves it."""
+
+    model: Callable[[AlbertConfig, Mapping[str, Any]], keras.Model]
+    service: Callable[[_Opened], Described]
+
+
+_KINDS = {
+    "classification": _Kind(_classifier, _classification),
+    "multi_label": _Kind(_classifier, _classification),
+    "regression": _Kind(_classifier, _regression),
+    "multiple_choice": _Kind(
+        lambda config, task: models.AlbertMultipleChoice(config), _multiple_choice
+    ),
+    "question_answering": _Kind(_spans, _question_answering),
+    "fill_mask": _Kind(
+        lambda config, task: models.AlbertPretrainer(config, sentence_head=False),
+        _fill_mask,
+    ),
+    "sentence_order": _Kind(
+        lambda config, task: models.AlbertPretrainer(config), _sentence_order
+    ),
+    "embedding": _Kind(lambda config, task: models.AlbertEncoder(config), _embedding),
+}
+_FOR_ANY_MODEL = ("fill_mask", "sentence_order", "embedding")
+
+
+def _rounded(value: np.ndarray) -> Any:
+    """Returns numbers with the digits that a float32 has, and no more."""
+    return np.asarray(value).astype(str).astype(float).tolist()

@@ -1,0 +1,22 @@
+"""Answers raw texts with a fine-tuned or a pretrained ALBERT, as JSON lines.
+
+    python predict.py --model=runs/sst-2 "A fine film." "Two hours of nothing."
+    python predict.py --model=albert_base --task=fill_mask "The sky is [MASK]."
+    python predict.py --model=runs/squad --input_file=asked.jsonl
+
+docs/predict.md lists the tasks, and what a row and an answer of each look like.
+"""
+
+from albert_tf import flags, predict
+
+for settings in (predict.PredictConfig, predict.Options):
+    flags.define(settings)
+
+
+def main(texts: list[str]) -> None:
+    """Reads the flags and answers."""
+    predict.run(flags.read(predict.PredictConfig), flags.read(predict.Options), texts)
+
+
+if __name__ == "__main__":
+    flags.run(main, takes_arguments=True)

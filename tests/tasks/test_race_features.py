@@ -1,0 +1,92 @@
+import re
+
+import numpy as np
+import pytest
+
+from albert_tf import InputError, tokenization
+from albert_tf.tasks.race import features, reading
+from albert_tf.tasks.race.features import Lengths
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture(scope="module")
+def questions(data):
+    return reading.read_split(data / "race_own", "dev")
+
+
+@pytest.mark.parametrize("name", ["small 64 24", "small 256 128"])
+def test_inputs_are_the_released_ones(name, golden, questions, tokenizer):
+    recorded = golden("race_own.json")[name]
+    lengths = Lengths(recorded["max_seq_length"], recorded["max_qa_length"])
+    found = features.encode(tokenizer, questions, lengths)
+    *examples, padding = recorded["features"]
+    assert not padding["is_real_example"]
+    assert len(found) == len(examples) == 6
+    rows = [3, 0, 5, 1, 4, 2]
+    batch = found.batch(rows, lengths.max_seq_length, lengths, tokenizer)
+    for place, row in enumerate(rows):
+        assert questions[row].answer == examples[row]["label_id"]
+        for choice, wanted in enumerate(examples[row]["choices"]):
+            count, ones = wanted["n"], wanted["seg_ones"]
+            ids = np.zeros(lengths.max_seq_length, int)
+            ids[:count] = wanted["input_ids"]
+            places = np.arange(lengths.max_seq_length)
+            np.testing.assert_array_equal(batch["input_ids"][place, choice], ids)
+            np.testing.assert_array_equal(
+                batch["input_mask"][place, choice], places < count
+            )
+            np.testing.assert_array_equal(
+                batch["segment_ids"][place, choice],
+                (count - ones <= places) & (places < count),
+            )
+    longest = [max(c["n"] for c in example["choices"]) for example in examples]
+    used = np.minimum(found.whole_lengths, lengths.max_seq_length)
+    assert used.tolist() == longest
+
+
+def test_an_article_is_stored_once(questions, tokenizer):
+    found = features.encode(tokenizer, questions, Lengths(64, 24), num_threads=2)
+    assert found.article_of.tolist() == [0, 0, 1, 1, 1, 2]
+    articles = [questions[row].article for row in (0, 2, 5)]
+    pieces = [piece for text in articles for piece in tokenizer.encode(text)]
+    assert found.article_ids.tolist() == pieces
+
+
+def test_what_was_cut_is_told(tokenizer):
+    def question(article, options):
+        return reading.Question("", article, "file", options, 0, "", "")
+
+    pieces = len(tokenizer.encode("list " * 30))
+    asked = len(tokenizer.encode("file list"))
+    assert (pieces, asked) == (30, 2)
+    found = features.encode(
+        tokenizer,
+        [
+            question("list " * 30, ("list", "list list")),  # 30 + 3 + 3 tokens
+            question("list " * 30, ("list", "list")),  # 30 + 2 + 3
+            question("object", ("list", "list " * 9)),  # 1 + 5 of 10 + 3
+        ],
+        Lengths(32, 5),
+    )
+    assert found.whole_lengths.tolist() == [36, 35, 9]
+    assert found.describe(Lengths(32, 5)) == [
+        "24.3 tokens of a choice on average, 32 at most",
+        "1 of 2 articles cut to fit --max_seq_length=32, for 2 questions, by 3.5 "
+        "pieces on average, 4 at most",
+        "1 choices longer than --max_qa_length=5: their last pieces are kept",
+    ]
+    assert found.describe(Lengths(36, 5))[1:] == [
+        "1 choices longer than --max_qa_length=5: their last pieces are kept"
+    ]
+
+
+def test_lengths_leave_room_for_an_article():
+    message = "--max_seq_length=27: expected at least 28, --max_qa_length=24 and 4 more"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        Lengths(27, 24)
+    with pytest.raises(InputError, match=r"^--max_qa_length=0: expected at least 1$"):
+        Lengths(27, 0)

@@ -1,0 +1,222 @@
+import json
+import re
+
+import pytest
+
+from albert_tf import InputError
+from albert_tf.tasks.race import reading
+
+PASSAGE = {
+    "id": "middle7.txt",
+    "article": "Mina baked.",
+    "questions": ["Who baked?", "Mina _ ."],
+    "options": [["Otto", "Mina", "Greta"], ["sang", "baked", "_"]],
+    "answers": ["B", "C"],
+}
+SINGLE = {"article": "", "question": "Is it?", "options": ["yes", "no"], "answer": 1}
+
+
+def write(path, *values):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
+
+
+def refusal(read, *arguments):
+    with pytest.raises(InputError) as caught:
+        read(*arguments)
+    return str(caught.value)
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """The message about a file with some objects, without the file's name."""
+
+    def message(*values):
+        path = write(tmp_path / "own.jsonl", *values)
+        text = refusal(reading.read_file, path)
+        assert text.startswith(f"{path}:")
+        return text.removeprefix(f"{path}:")
+
+    return message
+
+
+def test_a_file_for_each_passage_whatever_it_is_called(tmp_path):
+    dev = tmp_path / "RACE/dev"
+    (dev / "high").mkdir(parents=True)
+    # The data set has one object a file without a line end, some print it over lines.
+    (dev / "high/10.json").write_text(json.dumps({**PASSAGE, "id": "high10"}, indent=1))
+    (dev / "high/9").write_text(json.dumps({**PASSAGE, "id": "high9"}))
+    (dev / "high/.hidden").write_text("no JSON")
+    write(dev / "middle/1.txt", PASSAGE)
+    for root in (tmp_path, tmp_path / "RACE"):
+        found = reading.read_split(root, "dev")
+        assert [(q.id, q.level, q.answer) for q in found] == [
+            ("middle7.txt-1", "middle", 1),
+            ("middle7.txt-2", "middle", 2),
+            ("high10-1", "high", 1),
+            ("high10-2", "high", 2),
+            ("high9-1", "high", 1),
+            ("high9-2", "high", 2),
+        ]
+    assert len(reading.read_split(tmp_path, "dev", ["high"])) == 4
+    assert len(reading.read_split(tmp_path, "dev", ["middle"])) == 2
+
+
+def test_passages_in_one_file_with_and_without_line_ends_between(tmp_path):
+    text = json.dumps(PASSAGE)
+    (tmp_path / "dev/middle").mkdir(parents=True)
+    (tmp_path / "dev/middle/all.txt").write_text(f"{text}{text}\n\n{text}\n")
+    found = reading.read_split(tmp_path, "dev", ["middle"])
+    assert [q.place.rpartition("/")[2] for q in found[::2]] == [
+        "all.txt:1: question 1",
+        "all.txt:1: question 1",
+        "all.txt:3: question 1",
+    ]
+    # The files that it was made from are not read twice.
+    for name in "abc":
+        write(tmp_path / f"dev/middle/{name}.txt", PASSAGE)
+    assert len(reading.read_split(tmp_path, "dev", ["middle"])) == 6
+
+
+def test_an_option_stands_in_the_gap_or_behind():
+    def completed(text):
+        question = reading.Question("", "", text, ("x", "y"), None, "", "")
+        return question.completed(1)
+
+    assert completed("Who?") == "Who? y"
+    assert completed("_ and _.") == "y and y."
+
+
+@pytest.mark.parametrize("answer", ["B", 1, "no"])
+def test_an_answer_is_a_letter_a_number_or_a_text(tmp_path, answer):
+    path = write(tmp_path / "own.jsonl", {**SINGLE, "answer": answer})
+    [question] = reading.read_file(path)
+    assert (question.answer, question.id, question.level) == (1, "own.jsonl:1", "")
+
+
+def test_answers_may_be_unknown(tmp_path):
+    unknown = {key: value for key, value in PASSAGE.items() if key != "answers"}
+    partly = {**PASSAGE, "answers": [None, "A"]}
+    three = {**SINGLE, "options": ["a", "b", "c"], "answer": None, "id": 5}
+    found = reading.read_file(write(tmp_path / "own.jsonl", unknown, partly, three))
+    assert [q.answer for q in found] == [None, None, None, 0, None]
+    assert found[-1].id == "5"
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (
+            {**SINGLE, "answer": "C"},
+            "1: answer 'C'; expected a letter from A to B, a number from 0 to 1, or "
+            "the text of an option",
+        ),
+        (
+            {**SINGLE, "answer": 2},
+            "1: answer 2; expected a letter from A to B, a number from 0 to 1, or the "
+            "text of an option",
+        ),
+        (
+            {**SINGLE, "answer": True},
+            "1: answer True; expected a letter from A to B, a number from 0 to 1, or "
+            "the text of an option",
+        ),
+        (
+            {**SINGLE, "options": ["B", "A"], "answer": "A"},
+            "1: answer 'A' could be each of the options A and B; expected a number "
+            "from 0 to 1",
+        ),
+        ({**SINGLE, "options": ["yes"]}, "1: 1 options; expected 2 to 26"),
+        (
+            {**SINGLE, "options": ["yes", 5]},
+            "1: the options are not a list of texts",
+        ),
+        ({**SINGLE, "article": None}, "1: 'article' is None; expected a text"),
+        (
+            {"article": "", "options": []},
+            "1: the key 'question' is missing",
+        ),
+        (["a"], "1: a list where an object is expected"),
+        (
+            {**PASSAGE, "answers": ["B", "D"]},
+            "1: question 2: answer 'D'; expected a letter from A to C",
+        ),
+        (
+            {**PASSAGE, "answers": ["B", "BC"]},
+            "1: question 2: answer 'BC'; expected a letter from A to C",
+        ),
+        (
+            {**PASSAGE, "answers": ["B"]},
+            "1: 2 questions, 2 lists of options, 1 answers; expected as many of each",
+        ),
+        (
+            {**PASSAGE, "answers": "BC"},
+            "1: 'answers' is a text; expected a list",
+        ),
+        (
+            {**PASSAGE, "questions": ["Who?", 3]},
+            "1: question 2: a number; expected a text",
+        ),
+        (
+            {**PASSAGE, "options": [["a", "b", "c"], "abc"]},
+            "1: question 2: the options are not a list of texts",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_question(refused, value, message):
+    assert refused(value) == message
+
+
+def test_three_options_among_four(refused):
+    four = {**SINGLE, "options": ["a", "b", "c", "d"]}
+    three = {**SINGLE, "options": ["a", "b", "c"]}
+    message = "3 options; expected 4, as most questions here have"
+    assert refused(three, four, four) == f"1: {message}"
+    assert refused(four, four, three, three, four) == f"3: {message}"
+
+
+def test_files_that_are_no_json(tmp_path, refused):
+    path = tmp_path / "own.jsonl"
+    path.write_text("")
+    expected = f"{path}: no question; expected JSON with one or more"
+    assert refusal(reading.read_file, path) == expected
+    path.write_text(json.dumps(SINGLE) + "\n\n{'article': 1}\n")
+    assert refusal(reading.read_file, path) == (
+        f"{path}:3: not JSON: Expecting property name enclosed in double quotes"
+    )
+    path.write_bytes(b'{"article": "\xff"}')
+    assert refusal(reading.read_file, path) == f"{path}: not UTF-8 at byte 13"
+    missing = tmp_path / "none.jsonl"
+    expected = f"{missing}: cannot be read: No such file or directory"
+    assert refusal(reading.read_file, missing) == expected
+
+
+def test_folders_that_are_not_race(tmp_path):
+    assert refusal(reading.read_split, tmp_path, "dev") == (
+        f"--data_dir={tmp_path}: no folder dev; expected the folder RACE of the data "
+        f"set, with train, dev and test in it, or the one above it"
+    )
+    level = tmp_path / "dev/middle"
+    (tmp_path / "dev").mkdir()
+    assert refusal(reading.read_split, tmp_path, "dev") == (
+        f"{level}: no such folder; expected it, or --middle_only or --high_only "
+        f"without it"
+    )
+    level.mkdir()
+    assert refusal(reading.read_split, tmp_path, "dev") == (
+        f"{level}: no file; expected one for each passage, or all.txt"
+    )
+
+
+def test_an_incomplete_all_txt_is_no_data(tmp_path):
+    level = tmp_path / "dev/high"
+    write(level / "all.txt", PASSAGE, PASSAGE)
+    for name in "123":
+        write(level / name, PASSAGE)
+    message = (
+        f"{level}/all.txt: 2 passages, but 3 files beside it; expected all of these in "
+        f"it, or no all.txt"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        reading.read_split(tmp_path, "dev", ["high"])

@@ -1,0 +1,179 @@
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, InputError, tokenization
+from albert_tf.tasks.race import task as race
+from albert_tf.tasks.race.features import Lengths
+from albert_tf.tasks.race.reading import Question
+
+LENGTHS = Lengths(40, 12)
+
+
+def config(**changes):
+    sizes = {
+        "vocab_size": 1500,
+        "embedding_size": 8,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "max_position_embeddings": 48,
+    }
+    return AlbertConfig(**{**sizes, **changes})
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture
+def split(tokenizer, tmp_path):
+    """Makes a split of questions with these answers and levels."""
+
+    def make(answers, levels=("",), options=("list", "file", "string"), name="dev"):
+        questions = [
+            Question(
+                f"q{n}",
+                "object " * (n % 3),
+                "an _",
+                options,
+                answer,
+                levels[n % len(levels)],
+                f"own.jsonl:{n + 1}",
+            )
+            for n, answer in enumerate(answers)
+        ]
+        return race.convert("own", name, questions, tokenizer, LENGTHS, tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def make(tokenizer):
+    def task(choices=3, **options):
+        return race.MultipleChoice(
+            "own", config(), tokenizer, LENGTHS, choices, **options
+        )
+
+    return task
+
+
+def test_logits_loss_and_probabilities_are_the_released_ones(
+    golden, write_checkpoint, arrays, tokenizer
+):
+    recorded = golden("heads_race")
+    small = AlbertConfig(**golden("model_small.config.json"))
+    made = race.MultipleChoice("race", small, tokenizer, Lengths(24, 8), 4)
+    model = made.build_model()
+    made.load(model, write_checkpoint(recorded), complete=True)
+    batch = {
+        name: recorded[f"in/{name}"].reshape(3, 4, 24)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    batch["labels"] = recorded["in/label_ids"]
+    outputs = model(batch)
+    assert np.abs(arrays(outputs["logits"]) - recorded["out/logits"]).max() < 2e-5
+    kept = arrays(made.predictions(outputs, batch)["probabilities"])
+    assert np.abs(kept - recorded["out/probabilities"]).max() < 2e-5
+    sums, weights = made.sums(outputs, batch), made.weights(batch)
+    assert abs(float(made.loss(sums, weights)) - recorded["out/loss"]) < 2e-5
+    batch["example_weight"] = np.array([1, 0, 1], "float32")
+    sums, weights = made.sums(outputs, batch), made.weights(batch)
+    each = recorded["out/per_example_loss"]
+    found = float(made.loss(sums, weights))
+    assert found == pytest.approx((each[0] + each[2]) / 2, rel=1e-5)
+
+
+def test_accuracies_of_all_and_of_each_level():
+    def question(answer, level):
+        return Question("", "", "", ("", ""), answer, level, "")
+
+    probabilities = np.array([[0.6, 0.4]] * 5)
+    questions = [question(0, "middle"), question(1, "middle")]
+    questions += [question(0, "high")] * 3
+    assert race.accuracies(probabilities, questions) == {
+        "eval_accuracy": 0.8,
+        "middle_accuracy": 0.5,
+        "high_accuracy": 1.0,
+    }
+    assert race.accuracies(probabilities, [question(0, "")] * 5) == {
+        "eval_accuracy": 1.0
+    }
+
+
+def test_batches_have_the_answers_of_their_questions(make, split, tokenizer):
+    answers = [2, 0, 1, 1, 0]
+    found = split(answers)
+    batch = make().source(found, labelled=True).make(np.array([4, 2, 0]), 16)
+    assert batch["labels"].tolist() == [0, 1, 2]
+    assert batch["input_ids"].shape == (3, 3, 16)
+    wanted = tokenizer.encode("an string")
+    ids = batch["input_ids"][0, 2].tolist()
+    assert ids[3 : 3 + len(wanted)] == wanted  # after [CLS] object [SEP]
+    assert "labels" not in make().source(found, labelled=False).make([1], 16)
+
+
+def test_pieces_are_kept_and_made_anew_when_texts_change(split, tmp_path, monkeypatch):
+    first = split([0, 1])
+    monkeypatch.setattr(race.features, "encode", None)
+    again = split([1, 1])  # answers are not in the file
+    np.testing.assert_array_equal(again.features.choice_ids, first.features.choice_ids)
+    assert again.answers.tolist() == [1, 1]
+    with pytest.raises(TypeError):
+        split([0, 1], options=("list", "file", "other"))
+    assert (tmp_path / "own_dev.npz").exists()
+
+
+def test_a_question_without_answer_cannot_be_learned(make, split):
+    message = "own.jsonl:2: no answer; expected one to train or evaluate on"
+    for part in ("training", "evaluation"):
+        with pytest.raises(InputError, match=f"^{message}$"):
+            make(**{part: split([0, None])})
+
+
+def test_an_accuracy_that_guessing_gives_is_named(make, split):
+    made = make(evaluation=split([0] * 72))
+    deviation = math.sqrt(1 / 3 * 2 / 3 / 72)  # 1 / 18
+    assert deviation == pytest.approx(0.0556, abs=1e-4)
+    assert made.complaint({"eval_accuracy": 1 / 3 + 2.1 * deviation}) is None
+    assert made.complaint({"eval_accuracy": 0.4}) == (
+        "eval_accuracy 0.400 is what guessing gives (0.333, give or take 0.056): the "
+        "model has learned nothing yet, or has diverged. A lower --learning_rate, a "
+        "larger --train_batch_size or a longer --warmup_step may help"
+    )
+    assert made.complaint({"loss": 1.0}) is None
+    assert made.chance_losses == {"loss": pytest.approx(1.0986, abs=1e-4)}
+
+
+def test_settings_with_which_version_2_diverges_are_named(make):
+    risky = make(pretrained_without_dropout=True)
+    assert risky.hints(2e-5, 32) == [
+        "the model's file has no dropout, as those of version 2, which diverge on RACE "
+        "with the settings of version 1: for these --learning_rate=1e-5 and no "
+        "--albert_dropout_prob (recipes/race_v2.flags), not 2e-05"
+    ]
+    assert risky.hints(1e-5, 32) == make().hints(2e-5, 32) == []
+
+
+def test_memory_is_for_the_choices_that_are_encoded_at_once(make):
+    def tokens(choices_at_once):
+        made = make(choices=5, choices_at_once=choices_at_once)
+        assert made.build_model().choices_at_once == choices_at_once
+        return made.sequence_length, made.tokens_per_example, made.tokens_at_once
+
+    assert tokens(None) == (40, 200, 200)
+    assert tokens(2) == (40, 200, 80)
+    assert tokens(9) == (40, 200, 200)
+
+
+def test_the_folder_of_the_model_says_how_inputs_are_made(make):
+    assert make().description == {
+        "kind": "multiple_choice",
+        "task": "own",
+        "choices": 3,
+        "max_seq_length": 40,
+        "max_qa_length": 12,
+    }

@@ -1,0 +1,290 @@
+import io
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+
+from albert_tf import tokenization
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.tasks.squad import answers, conversion, features, reading
+from albert_tf.tasks.squad.task import (
+    QuestionAnswering,
+    Settings,
+    evaluate,
+    search_threshold,
+)
+
+# The largest difference that counts as the same number in float32.
+BOUND = 2e-5
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "ran", "?", *"abcdefgh"]
+LENGTHS = features.Lengths(max_seq_length=13, doc_stride=3, max_query_length=2)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(PIECES))
+    return tokenization.WordPieceTokenizer(str(path))
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Reads paragraphs of (context, (id, question, answer or None), ...)."""
+
+    def make(*paragraphs, name="f.json", version="2.0"):
+        made = [
+            {
+                "context": context,
+                "qas": [
+                    {
+                        "id": id,
+                        "question": text,
+                        "is_impossible": answer is None,
+                        "answers": []
+                        if answer is None
+                        else [{"text": answer, "answer_start": context.find(answer)}],
+                    }
+                    for id, text, answer in asked
+                ],
+            }
+            for context, *asked in paragraphs
+        ]
+        path = tmp_path / name
+        path.write_text(json.dumps({"data": [{"paragraphs": made}]}))
+        return reading.read(path, version)
+
+    return make
+
+
+def settings(version="2.0", head="conditional", **changes):
+    fields = {"lengths": LENGTHS, "search": answers.Search(), **changes}
+    return Settings(version=version, head=head, **fields)
+
+
+def task_of(config, tokenizer, *args, training=None, evaluation=None, **changes):
+    return QuestionAnswering(
+        config,
+        tokenizer,
+        settings(*args, **changes),
+        training=training,
+        evaluation=evaluation,
+    )
+
+
+def losses(task, model, batch):
+    sums = task.sums(model(batch), batch)
+    return sums, task.loss(sums, task.weights(batch))
+
+
+@pytest.mark.parametrize(
+    ("section", "args", "names"),
+    [
+        ("v1", ("1.1", "linear"), {}),
+        (
+            "v2_train",
+            ("2.0", "conditional"),
+            {
+                "start_loss": "start_loss",
+                "end_loss": "end_loss",
+                "answerable_loss": "regression_loss",
+            },
+        ),
+    ],
+)
+def test_losses_are_the_released_ones(
+    section, args, names, golden, data, tokenizer, write_checkpoint
+):
+    recorded = golden("heads_squad")
+    config = AlbertConfig.from_json_file(data / "model_small.config.json")
+    task = task_of(config, tokenizer, *args)
+    model = task.build_model()
+    task.load(model, write_checkpoint(recorded, f"{section}/"), complete=True)
+    batch = {
+        name.removeprefix("in/"): value
+        for name, value in recorded.items()
+        if name.startswith("in/") and name != "in/unique_ids"
+    }
+    if section == "v1":
+        batch = {n: v for n, v in batch.items() if n not in ("p_mask", "is_impossible")}
+    sums, loss = losses(task, model, batch)
+    total = "loss" if section == "v1" else "total_loss"
+    assert abs(float(loss) - recorded[f"{section}/out/{total}"]) <= BOUND
+    for ours, theirs in names.items():
+        assert float(sums[ours]) / 4 == pytest.approx(
+            recorded[f"{section}/out/{theirs}"], abs=BOUND
+        )
+    # A batch in two uneven pieces: sums of all over weights of all.
+    parts = [{n: v[rows] for n, v in batch.items()} for rows in ([0], [1, 2, 3])]
+    pieces = [task.sums(model(part), part) for part in parts]
+    whole = {name: sum(float(piece[name]) for piece in pieces) for name in sums}
+    assert float(task.loss(whole, dict.fromkeys(whole, 4.0))) == pytest.approx(
+        float(loss), abs=BOUND
+    )
+    kept = task.predictions(
+        model({n: v for n, v in batch.items() if "positions" not in n}), batch
+    )
+    for name, value in kept.items():
+        expected = recorded[f"{'v1' if section == 'v1' else 'v2_predict'}/out/{name}"]
+        assert np.abs(ops.convert_to_numpy(value) - expected).max() <= BOUND, name
+
+
+PARAGRAPHS = (
+    ("a b c d e f g h a c e g", ("one", "who ran?", "d e"), ("two", "who", "g h")),
+    ("b a", ("three", "ran", "a"), ("four", "who ran", None)),
+    ("", ("five", "who", None)),
+)
+
+
+@pytest.mark.parametrize("head", ["linear", "conditional"])
+def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
+    windows = features.windows(dataset(*PARAGRAPHS), tokenizer, LENGTHS)
+    task = task_of(tiny(), tokenizer, "2.0", head)
+    model = task.build_model()
+
+    def found(length):
+        every = []
+        for place, count in enumerate(windows.lengths):
+            batch = task.source(windows).make(np.array([place]), length or int(count))
+            kept = task.predictions(model(batch), batch)
+            every.append({n: ops.convert_to_numpy(v)[0] for n, v in kept.items()})
+        return list(task.candidates(windows, iter(every)))
+
+    short, long = found(0), found(17)
+    assert [id for id, _ in short] == ["one", "two", "three", "four", "five"]
+    for (id, ours), (_, theirs) in zip(short, long, strict=True):
+        assert [span.text for span in ours.spans] == [s.text for s in theirs.spans]
+        scores = [[span.score for span in each.spans] for each in (ours, theirs)]
+        np.testing.assert_allclose(*scores, atol=BOUND, err_msg=id)
+        assert ours.null_odds == pytest.approx(theirs.null_odds, abs=BOUND)
+    assert all(each.spans for id, each in short if id != "five")
+    assert dict(short)["five"].spans == ()
+
+
+def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
+    windows = features.windows(dataset(("", ("q", "", None))), tokenizer, LENGTHS)
+    assert windows.lengths.tolist() == [3]
+    task = task_of(tiny(), tokenizer, start_n_top=6, end_n_top=4)
+    batch = task.source(windows).make(np.array([0]), 3)
+    assert batch["input_ids"].shape == (1, 6)
+    assert task.predictions(task.build_model()(batch), batch)[
+        "end_top_index"
+    ].shape == (1, 24)
+
+
+def logits(*rows):
+    """One window's, of [CLS] who [SEP] and the context."""
+    return {
+        name: np.float32(row)
+        for name, row in zip(("start_logits", "end_logits"), rows, strict=True)
+    }
+
+
+def test_null_odds_of_the_linear_head_worked_by_hand(dataset, tokenizer, tiny):
+    data = dataset(("a b c d e f g h a c e", ("q", "who", "b")))
+    windows = features.windows(data, tokenizer, LENGTHS)
+    assert len(windows) == 2
+    first = logits([2, 9, 9, 3, *[0] * 9, 50], [1, 9, 9, 0, 4, *[0] * 8, 50])
+    second = logits([0.5, *[0] * 12], [1.25, *[0] * 12])
+    task = task_of(tiny(), tokenizer, "2.0", "linear")
+    ((id, found),) = task.candidates(windows, iter([first, second]))
+    # "a b", 3 + 4, against the lesser of 2 + 1 and 0.5 + 1.25.
+    assert (id, found.spans[0].text, found.spans[0].score) == ("q", "a b", 7.0)
+    assert found.null_odds == 1.75 - 7.0
+    task = task_of(tiny(), tokenizer, "1.1", "linear")
+    ((_, found),) = task.candidates(windows, iter([first, second]))
+    assert found.null_odds is None
+
+
+def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, tiny):
+    data = dataset(*PARAGRAPHS)
+    windows = features.windows(data, tokenizer, LENGTHS)
+    task = task_of(tiny(), tokenizer, "2.0", "linear", evaluation=windows)
+    seen = int(windows.bounds[2]) - 1
+    rows = [logits(np.zeros(13), np.zeros(13)) for _ in range(seen)]
+    assert [id for id, _ in task.candidates(windows, iter(rows))] == ["one"]
+    assert task.score(iter(rows), {})["total"] == 1
+    with pytest.raises(InputError, match="no question was read in full; expected a hi"):
+        task.score(iter(rows[:1]), {})
+
+
+def test_the_best_threshold_is_used_where_it_is_asked_for(dataset):
+    data = dataset(("a b", ("one", "who", "a"), ("two", "who", None)))
+    found = answers.Answers({"one": "a", "two": "b"}, {"one": 1.5, "two": 2.5})
+    assert search_threshold(data, found) == 1.5
+    figures = evaluate(data, found, 0.0)
+    assert (figures["f1"], figures["best_f1"]) == (50.0, 100.0)
+    assert figures["null_score_diff_threshold"] == 0.0
+    assert evaluate(data, found, 1.5)["f1"] == 100.0
+
+
+def test_a_model_that_is_silent_has_failed(tokenizer, tiny):
+    two, one = task_of(tiny(), tokenizer), task_of(tiny(), tokenizer, "1.1", "linear")
+    counts = {"total": 4, "NoAns_total": 2}
+    assert "best_f1 50.00 is that of not answering" in two.complaint(
+        {"best_f1": 50.0, **counts}
+    )
+    assert two.complaint({"best_f1": 50.1, **counts}) is None
+    assert "f1 9.99 is below 10" in one.complaint({"f1": 9.99})
+    assert one.complaint({"f1": 10.0}) is None
+
+
+def test_a_target_that_the_head_must_not_choose_is_refused(dataset, tokenizer):
+    data = dataset(*PARAGRAPHS)
+    pieces = features.encode(data, tokenizer, training=True)
+    for bad in ([1, 2], [-2, 0], [1, 0]):
+        pieces.answers[2] = bad
+        with pytest.raises(InputError) as error:
+            features.Windows(data, pieces, tokenizer, LENGTHS)
+        assert str(error.value) == (
+            f"{data.path}: question 'three': its answer is given as the pieces "
+            f"{bad[0]} to {bad[1]} of a context with 2; expected pieces of the context"
+        )
+
+
+def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny):
+    long = features.Lengths(18, 3, 2)
+    with pytest.raises(InputError, match="--max_seq_length=18: the model reads 17 pi"):
+        task_of(tiny(), tokenizer, lengths=long)
+    with pytest.raises(InputError, match="end_n_top 14: expected a number from 1 to m"):
+        settings(end_n_top=14)
+
+
+def equal(ours, theirs):
+    return all(
+        np.array_equal(value, vars(theirs)[n]) for n, value in vars(ours).items()
+    )
+
+
+def test_processes_and_files_change_nothing(dataset, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(conversion, "_CHARACTERS", 30)
+    data = dataset(*PARAGRAPHS, *(("c d", (f"{i}", "ran", "d")) for i in range(9)))
+    whole = features.encode(data, tokenizer, training=True)
+    log = io.StringIO()
+    path = tmp_path / "cache/squad.npz"
+    convert = {"training": True, "num_workers": 2, "log": log}
+    made = conversion.convert(data, tokenizer, path, **convert)
+    assert equal(made, whole)
+    assert equal(conversion.convert(data, tokenizer, path, **convert), whole)
+    *_, last, again = log.getvalue().splitlines()
+    assert last.startswith(f"{data.path}: 14 of 14 questions converted, ")
+    assert again == f"{data.path}: converted before, in {path}"
+
+
+def test_files_that_are_not_ours_are_left_alone(dataset, tokenizer, tmp_path):
+    path = tmp_path / "train.tf_record"
+    path.write_bytes(b"released")
+    with pytest.raises(InputError, match="not a file of converted questions"):
+        conversion.convert(dataset(*PARAGRAPHS), tokenizer, path)
+    assert path.read_bytes() == b"released"
+
+
+def test_a_context_is_held_once_however_many_windows_it_has(dataset, tokenizer):
+    asked = [(f"{i}", "who ran", None) for i in range(5)]
+    data = dataset(("a b c d e f g h " * 4000, *asked))
+    windows = features.windows(data, tokenizer, LENGTHS)
+    assert len(windows) == 5 * 10_665
+    assert windows[0].context is windows[-1 % len(windows)].context
+    with pytest.raises(IndexError):
+        windows[len(windows)]

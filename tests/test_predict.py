@@ -1,0 +1,259 @@
+"""Rows of text to answers, from folders and files, in their order."""
+
+import io
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import (
+    AlbertConfig,
+    InputError,
+    model_folder,
+    models,
+    predict,
+    tokenization,
+    weights,
+)
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=64,
+    initializer_range=0.3,
+)
+SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
+TASKS = {
+    "classification": {"labels": ["no", "yes", "maybe"], "texts": 1},
+    "multi_label": {"labels": ["a", "b"], "texts": 2},
+    "regression": {"bounds": [-1, 1], "texts": 2},
+    "multiple_choice": {"max_qa_length": 20},
+    "question_answering": {
+        "version": "2.0",
+        "head": "conditional",
+        "start_n_top": 2,
+        "end_n_top": 3,
+        "doc_stride": 16,
+        "max_query_length": 12,
+        "n_best_size": 5,
+        "max_answer_length": 9,
+        "null_score_diff_threshold": 100.0,
+    },
+}
+MODELS = {
+    "classification": lambda: models.AlbertClassifier(CONFIG, 3),
+    "multi_label": lambda: models.AlbertClassifier(CONFIG, 2),
+    "regression": lambda: models.AlbertClassifier(CONFIG, 1),
+    "multiple_choice": lambda: models.AlbertMultipleChoice(CONFIG),
+    "question_answering": lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
+    "pretrained": lambda: models.AlbertPretrainer(CONFIG),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer):
+    """Makes the folder of a run of some kind, once."""
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            keras.utils.set_random_seed(3)
+            made[kind] = path = tmp_path_factory.mktemp(kind)
+            if kind in TASKS:
+                task = {"kind": kind, "max_seq_length": 40, **TASKS[kind]}
+                model_folder.write(path, tokenizer, task)
+            else:
+                (path / "spm.model").write_bytes(tokenizer.model)
+            weights.save(MODELS[kind](), path, "tf1")
+        return made[kind]
+
+    return make
+
+
+def answers(path, rows, **options):
+    return list(predict.load(path, predict.Options(**options))(rows))
+
+
+def test_answers_come_in_the_order_of_rows(folder):
+    rows = [{"text": text} for text in (LONG, SHORT, LONG[:40], "", "a list", LONG)]
+    together = answers(folder("classification"), rows, batch_size=2)
+    apart = [answers(folder("classification"), [row])[0] for row in rows]
+    for one, other in zip(together, apart, strict=True):
+        assert one["label"] == other["label"]
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
+    assert together[0] != together[1]
+    found = together[1]
+    assert list(found["probabilities"]) == ["no", "yes", "maybe"]
+    assert sum(found["probabilities"].values()) == pytest.approx(1, abs=1e-6)
+    assert found["probability"] == found["probabilities"][found["label"]]
+    assert found["probability"] == max(found["probabilities"].values())
+
+
+def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
+    monkeypatch.setattr(predict, "_ROWS_TO_SORT", 4)
+    taken = []
+
+    def rows():
+        for number in range(10):
+            taken.append(number)
+            yield {"text": SHORT * (number + 1)}
+
+    found = predict.load(folder("classification"))(rows())
+    next(found)
+    assert len(taken) == 4
+    assert len(list(found)) == 9
+
+
+def test_any_number_of_labels(folder):
+    rows = [{"text_a": SHORT, "text_b": LONG}, {"text_a": LONG, "text_b": SHORT}]
+    for threshold, chosen in ((0.0, ["a", "b"]), (1.0, [])):
+        found = answers(folder("multi_label"), rows, threshold=threshold)
+        assert [row["labels"] for row in found] == [chosen, chosen]
+
+
+def test_numbers_are_within_their_bounds(folder):
+    (found,) = answers(folder("regression"), [{"text_a": SHORT, "text_b": ""}])
+    assert -1 <= found["value"] <= 1
+
+
+def test_rows_may_have_different_numbers_of_options(folder):
+    row = {"article": LONG, "question": "What is _ ?"}
+    rows = [{**row, "options": list("abcde"[:count])} for count in (4, 2, 5, 2)]
+    found = answers(folder("multiple_choice"), rows)
+    assert [len(answer["probabilities"]) for answer in found] == [4, 2, 5, 2]
+    assert found[1] == found[3]
+    for answer, asked in zip(found, rows, strict=True):
+        assert answer["answer"] == asked["options"][answer["choice"]]
+        assert answer["choice"] == np.argmax(answer["probabilities"])
+
+
+def test_answers_stand_in_the_context(folder):
+    rows = [{"question": "Which value?", "context": LONG * 3}]
+    (found,) = answers(folder("question_answering"), rows)
+    assert found["answer"] == (LONG * 3)[found["begin"] : found["end"]] != ""
+    (none,) = answers(folder("question_answering"), rows, threshold=-100.0)
+    assert none["answer"] == "" and none["null_odds"] == found["null_odds"]
+
+
+def test_gaps_are_filled(folder):
+    rows = [
+        {"text": "The [MASK] of a [MASK]."},
+        {"text": "No gap."},
+        {"text": "[MASK]"},
+    ]
+    found = answers(folder("pretrained"), rows, task="fill_mask", top_k=3)
+    assert [len(row["gaps"]) for row in found] == [2, 0, 1]
+    for gap in found[0]["gaps"]:
+        chances = [piece["probability"] for piece in gap]
+        assert len(chances) == 3 and chances == sorted(chances, reverse=True)
+
+
+def test_sentence_order_is_a_probability(folder):
+    row = {"text_a": SHORT, "text_b": LONG}
+    (found,) = answers(folder("pretrained"), [row], task="sentence_order")
+    assert 0 < found["in_order"] < 1
+
+
+def test_embeddings_of_any_layer(folder, tokenizer):
+    path = folder("pretrained")
+    model = models.AlbertEncoder(CONFIG)
+    weights.load(model, path, only="encoder")
+    ids = [tokenizer.cls_id, *tokenizer.encode(SHORT), tokenizer.sep_id]
+    outputs = model({"input_ids": np.array([ids], np.int32)})
+    layers = keras.ops.convert_to_numpy(outputs["encoder_outputs"])[:, 0]  # [L, T, H]
+    for options, expected in (
+        ({}, layers[-1].mean(0)),
+        ({"layer": 1}, layers[0].mean(0)),
+        ({"layer": -3, "pooling": "first"}, layers[0, 0]),
+        ({"pooling": "pooled"}, outputs["pooled_output"][0]),
+    ):
+        (found,) = answers(path, [{"text": SHORT}], task="embedding", **options)
+        np.testing.assert_allclose(found["embedding"], expected, atol=1e-5)
+
+
+def test_a_fine_tuned_model_has_embeddings_too(folder):
+    (found,) = answers(folder("regression"), [{"text": SHORT}], task="embedding")
+    assert len(found["embedding"]) == 12
+
+
+def run(path, arguments=(), **settings):
+    config = predict.PredictConfig(model=str(path), **settings)
+    log = io.StringIO()
+    predict.run(config, predict.Options(), arguments, log)
+    return log.getvalue()
+
+
+def test_texts_come_from_arguments_files_and_standard_input(
+    folder, tmp_path, capsys, monkeypatch
+):
+    path = folder("regression")
+    run(path, [f"{SHORT}\t{LONG}"])
+    first = json.loads(capsys.readouterr().out)
+    lines, table = tmp_path / "rows.jsonl", tmp_path / "rows.tsv"
+    lines.write_text(json.dumps({"text_b": LONG, "text_a": SHORT, "id": 7}) + "\n")
+    table.write_text(f"{SHORT}\t{LONG}\n")
+    for file in (lines, table):
+        output = tmp_path / "answers.jsonl"
+        run(path, input_file=str(file), output_file=str(output))
+        assert json.loads(output.read_text()) == first
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{SHORT}\t{LONG}\r\n"))
+    run(path)
+    assert json.loads(capsys.readouterr().out) == first
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.tsv",
+            "one\n",
+            "a.tsv:1: 1 columns; expected 2 (text_a, text_b)",
+        ),
+        (
+            "a.jsonl",
+            '{"text_a": "x"}\n',
+            "row 1: text_b is null; expected a text (",
+        ),
+        ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "row 1: text_a is 3; expected a"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: expected a JSON object"),
+        ("a.jsonl", "{\n", "a.jsonl:1: not JSON: "),
+    ],
+)
+def test_bad_rows_are_named(folder, tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError) as mistake:
+        run(folder("regression"), input_file=str(tmp_path / name))
+    assert message in str(mistake.value)
+
+
+def test_mistakes_are_named(folder, tmp_path):
+    rows = [{"article": "", "question": "", "options": "abc"}]
+    with pytest.raises(InputError, match=r'options is "abc"; expected a list of texts'):
+        answers(folder("multiple_choice"), rows)
+    with pytest.raises(InputError, match=r"no task.json says what it was fine-tuned"):
+        predict.load(folder("pretrained"))
+    message = (
+        "--task=regression: expected one of fill_mask, sentence_order, embedding, "
+        "classification"
+    )
+    with pytest.raises(InputError) as mistake:
+        predict.load(folder("classification"), predict.Options(task="regression"))
+    assert str(mistake.value) == message
+    with pytest.raises(InputError, match=r"^--layer=4: expected 1 to 3, or -1 for"):
+        answers(folder("pretrained"), [], task="embedding", layer=4)
+    with pytest.raises(InputError, match=r"^--top_k=0: expected at least 1$"):
+        predict.Options(top_k=0)
+    with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
+        run(tmp_path, ["x"], input_file="y")
+    with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
+        run(folder("regression"), input_file=str(tmp_path / "absent.tsv"))
