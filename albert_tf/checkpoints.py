@@ -154,13 +154,17 @@ class Checkpoints:
         except (OSError, ValueError):
             return {}
 
-    def restore_best(self) -> bool:
-        """Sets weights and step to the best checkpoint's, if there is one."""
+    def restore_best(self, *, with_step: bool = False) -> bool:
+        """Sets the weights to the best checkpoint's, if there is one; perhaps the step.
+
+        Nothing else of the optimizer is set.
+        """
         prefix = self._folder / _BEST
         if not prefix.with_name(f"{_BEST}.index").exists():
             return False
         weights.load(self._model, prefix)
-        self._optimizer.iterations.assign(self.best.get("step", 0))
+        if with_step:
+            self._optimizer.iterations.assign(self.best.get("step", 0))
         return True
 
     def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:

@@ -349,7 +349,8 @@ class _Run:
 
 def _start(task, config, strategy, model, checkpoints, reporter) -> int:
     """Restores or starts the model; returns the examples seen. Says which it did."""
-    if config.evaluates_best and not config.do_train and checkpoints.restore_best():
+    uses_best = config.evaluates_best and not config.do_train
+    if uses_best and checkpoints.restore_best(with_step=True):
         reporter.say(f"Using the best checkpoint of {config.output_dir}")
         return 0
     newest = checkpoints.newest()

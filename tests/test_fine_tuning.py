@@ -73,7 +73,7 @@ class Numbers(classification.Classification):
             classification.Example(str(n), "", None, str(label))
             for n, label in enumerate(self.labels)
         ]
-        self._evaluated = [classification.Split("dev", examples, None)]
+        self.evaluated = [classification.Split("dev", examples, None)]
 
 
 @pytest.fixture(scope="module")

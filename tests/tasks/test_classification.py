@@ -116,6 +116,23 @@ def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
     )
 
 
+def test_columns_in_another_order_are_not_taken_from_the_cache(tokenizer, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("no\tyes\nyes\tno\n")
+
+    def lengths(*columns, most=9):
+        declared = declare(headers={"train": columns}, labels=("no", "yes"))
+        table = declared.read("train", tmp_path)
+        split = classification.convert(
+            declared, "train", path, table, tokenizer, most, tmp_path
+        )
+        return split.inputs.lengths.tolist()
+
+    one, other = lengths("text", "label"), lengths("label", "text")
+    assert one == other[::-1] != other
+    assert max(one) > 4 == max(lengths("text", "label", most=4))
+
+
 GOLDEN = {"mnli": glue.MNLI, "cola": glue.COLA, "sts-b": glue.STSB}
 
 
