@@ -84,7 +84,6 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         if self._iterator is None:
             self._iterator = iter(self._training())
-            self._compiled_step = _for_any_length(self._step, self._iterator)
         count = int(num_steps)
         begin = time.perf_counter()
         if isinstance(self._strategy, tf.distribute.TPUStrategy):
@@ -171,7 +170,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         losses = {name: means[name] for name in self._losses["eval"]}
         if not losses:
             return {}
-        return {"loss": float(self.task.loss(losses, dict.fromkeys(losses, 1.0)))}
+        return {"loss": float(self.task.total(losses))}
 
     def _training(self) -> tf.distribute.DistributedDataset:
         return self._read(
@@ -196,6 +195,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
         """Makes updates, each called from here; returns the seconds of waiting, too."""
         results, waited = [], 0.0
+        if self._compiled_step is None:
+            self._compiled_step = _for_any_length(self._step, self._iterator)
         for _ in range(count):
             begin = time.perf_counter()
             batch = next(self._iterator)

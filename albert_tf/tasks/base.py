@@ -85,13 +85,17 @@ class Task(abc.ABC):
         """
 
     def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns the loss to minimise: the sum of the losses.
+        """Returns the loss to minimise.
 
         Args:
             sums: what `sums` returned, of a piece.
             weights: what `weights` returned, added up over all pieces.
         """
-        return sum(sums[name] / weights[name] for name in sums)
+        return self.total({name: sums[name] / weights[name] for name in sums})
+
+    def total(self, losses: Mapping[str, Any]) -> Any:
+        """Returns the loss of a whole batch from the means of its losses: their sum."""
+        return sum(losses.values())
 
     @abc.abstractmethod
     def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, tuple[Any, Any]]:

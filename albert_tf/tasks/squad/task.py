@@ -193,9 +193,9 @@ class QuestionAnswering(base.FineTuningTask):
         count = ops.sum(base.example_weights(batch))
         return {name: mean * count for name, mean in found.items()}
 
-    def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    def total(self, losses: Mapping[str, Any]) -> Any:
         """Returns half of each loss: the mean of start and end, as released."""
-        return 0.5 * super().loss(sums, weights)
+        return 0.5 * super().total(losses)
 
     def metrics(
         self, outputs: base.Outputs, batch: base.Batch
