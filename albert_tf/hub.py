@@ -16,6 +16,7 @@ from albert_tf import (
     flags,
     graph_inputs,
     heads,
+    model_folder,
     models,
     saved_models,
     tokenization,
@@ -48,7 +49,10 @@ class HubSettings:
         "are there.",
         None,
     )
-    do_lower_case: bool = flags.field("Lower-case text.", True)
+    do_lower_case: bool | None = flags.field(
+        "Lower-case text; by default as a fine-tuned model's folder says, or true.",
+        None,
+    )
     use_einsum: bool = flags.field(
         "Accepted for the commands of the released code, and without effect: no "
         "Einsum operation is ever exported.",
@@ -75,7 +79,9 @@ def export(settings: HubSettings) -> None:
     """
     folder = Path(settings.albert_directory)
     tokenizer = _tokenizer(folder, settings)
-    path = folder / (settings.checkpoint_name or "")
+    path = model_folder.weights_in(folder)
+    if settings.checkpoint_name:
+        path = folder / settings.checkpoint_name
     source = weights.open_source(path)
     config = source.config()
     model = weights.model_for(source, config)
@@ -84,11 +90,17 @@ def export(settings: HubSettings) -> None:
     only = "encoder" if isinstance(model, models.AlbertEncoder) else None
     weights.load(model, path, only=only)
     target = settings.export_path.rstrip("/")
+    preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
+    places = {Path(place).resolve() for place in (folder, target, preprocessing)}
+    if len(places) < 3:
+        raise InputError(
+            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
+            f"expected two folders, and neither of them {folder}"
+        )
     export_encoder(model, tokenizer, target)
     print(
         f"written  {target}: {_described(model)}, {model.count_params():,} parameters"
     )
-    preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
     export_preprocessing(tokenizer, preprocessing)
     print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
 
@@ -286,7 +298,10 @@ def _tokenizer(folder: Path, settings: HubSettings) -> tokenization.Tokenizer:
                 f"{folder}: expected one .model file or vocab.txt, found {listed}; "
                 f"name the vocabulary with --spm_model_file or --vocab_file"
             )
-    return tokenization.load(spm, words, settings.do_lower_case)
+    casing = settings.do_lower_case
+    if casing is None:
+        casing = (model_folder.task_of(folder) or {}).get("do_lower_case", True)
+    return tokenization.load(spm, words, casing)
 
 
 def _described(model: keras.Model) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import flags, model_folder, models, serving, tokenization, weights
+from albert_tf import (
+    flags,
+    model_folder,
+    models,
+    records,
+    serving,
+    tokenization,
+    weights,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.serving.signatures import Service
@@ -35,6 +44,8 @@ _ROWS_TO_SORT = 2048
 # Seconds between two lines of progress.
 _BETWEEN_LINES = 10.0
 _MAX_SEQ_LENGTH = 512
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Row = Mapping[str, Any]
 
@@ -102,8 +113,9 @@ class PredictConfig:
         "SentencePiece vocabulary; by default the one beside the weights.", None
     )
     vocab_file: str | None = flags.field("WordPiece vocabulary, likewise.", None)
-    do_lower_case: bool = flags.field(
-        "Lower-case the text; a fine-tuned model says so itself.", True
+    do_lower_case: bool | None = flags.field(
+        "Lower-case the text; by default as the model's folder says, or else true.",
+        None,
     )
 
 
@@ -153,15 +165,20 @@ class Predictor:
         for name, spec in self.service.specs.items():
             value = row.get(name)
             is_list = len(spec.shape) == 2
-            fits = isinstance(value, list) and bool(value) if is_list else True
-            texts = value if is_list else [value]
-            if not fits or not all(isinstance(text, str) for text in texts or [None]):
+            texts = value if is_list and isinstance(value, list) else [value]
+            if (
+                not texts
+                or not all(isinstance(text, str) for text in texts)
+                or (is_list and not isinstance(value, list))
+            ):
                 kind = "a list of texts" if is_list else "a text"
                 raise InputError(
                     f"row {number}: {name} is {json.dumps(value)}; expected {kind} "
                     f"(a row has {', '.join(self.fields)})"
                 )
-            found[name] = value
+            # Half of a surrogate pair is no text, and TensorFlow refuses it.
+            texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
+            found[name] = texts if is_list else texts[0]
         return found
 
     def _answered(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -213,31 +230,47 @@ def run(
     """
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    tokenizer = model = None
-    if config.spm_model_file or config.vocab_file:
-        tokenizer = tokenization.load(
-            config.spm_model_file, config.vocab_file, config.do_lower_case
-        )
-    if config.albert_config_file:
-        model = AlbertConfig.from_json_file(config.albert_config_file)
-    predictor = load(config.model, options, config=model, tokenizer=tokenizer)
     name = config.input_file or "the input"
+    predictor = _load(config, options)
     is_json = config.input_format == "json" or (
         config.input_format == "auto" and name.endswith(".jsonl")
     )
     with contextlib.ExitStack() as files:
         lines: Iterable[str] = arguments or sys.stdin
-        output: IO[str] = sys.stdout
+        write: Callable[[bytes], Any] = _to_standard_output
         try:
             if config.input_file:
-                lines = files.enter_context(open(name, encoding="utf-8"))
-            if config.output_file:
-                output = files.enter_context(open(config.output_file, "w"))
+                lines = files.enter_context(open(name, encoding="utf-8-sig"))
         except OSError as error:
-            raise InputError(f"{error.filename}: {error.strerror}") from error
+            raise InputError(f"{name}: {error.strerror}") from error
+        if config.output_file:
+            write = files.enter_context(records.atomic(config.output_file)).write
         rows = _rows(lines, predictor.fields, name, is_json)
         for answer in _told(predictor(rows), log):
-            output.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+
+
+def _load(config: PredictConfig, options: Options) -> Predictor:
+    path, casing = Path(config.model), config.do_lower_case
+    if casing is None:
+        known = model_folder.task_of(path if path.is_dir() else path.parent) or {}
+        casing = known.get("do_lower_case")
+    tokenizer = model = None
+    if config.spm_model_file or config.vocab_file:
+        tokenizer = tokenization.load(
+            config.spm_model_file, config.vocab_file, casing is not False
+        )
+    if config.albert_config_file:
+        model = AlbertConfig.from_json_file(config.albert_config_file)
+    return load(path, options, config=model, tokenizer=tokenizer, do_lower_case=casing)
+
+
+def _to_standard_output(line: bytes) -> None:
+    try:
+        sys.stdout.write(line.decode())
+        sys.stdout.flush()
+    except (BrokenPipeError, UnicodeEncodeError) as error:
+        raise InputError(f"standard output: {error}") from error
 
 
 def _rows(
@@ -247,6 +280,8 @@ def _rows(
     for number, line in enumerate(_decoded(lines, name), 1):
         text = line.rstrip("\r\n")
         if is_json:
+            if not text.strip():
+                continue
             try:
                 row = json.loads(text)
             except ValueError as error:
@@ -300,6 +335,7 @@ def load(
     *,
     config: AlbertConfig | None = None,
     tokenizer: Tokenizer | None = None,
+    do_lower_case: bool | None = None,
 ) -> Predictor:
     """Opens a model for raw text.
 
@@ -309,6 +345,7 @@ def load(
         options: how to answer.
         config: the model's; by default what stands beside the weights.
         tokenizer: its vocabulary; by default the one beside the weights.
+        do_lower_case: casing of that one; by default as the folder says, or true.
 
     Raises:
         InputError: something is missing or does not fit.
@@ -326,10 +363,11 @@ def load(
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
     if kind != described.get("kind"):
         described = {}
-    source = weights.open_source(path)
+    source = weights.open_source(model_folder.weights_in(path))
     folders = [path if path.is_dir() else path.parent]
     config = config or model_folder.find_config(folders) or source.config()
-    tokenizer = tokenizer or model_folder.find_tokenizer(folders, None)
+    if tokenizer is None:
+        tokenizer = model_folder.find_tokenizer(folders, do_lower_case)
     if tokenizer is None:
         raise InputError(
             f"{path}: no vocabulary beside it; expected --spm_model_file or "
@@ -360,8 +398,10 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
-    length = options.max_seq_length or task.get("max_seq_length")
-    length = length or min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
+    longest = min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
+    length = options.max_seq_length
+    if length is None:
+        length = task.get("max_seq_length", longest)
     opened = _Opened(model, tokenizer, task, options, length)
     service, describe = _KINDS[task["kind"]].service(opened)
     return Predictor(service, describe, options.batch_size)

@@ -100,10 +100,20 @@ class SquadConfig(FineTuningConfig):
     max_query_length: int | None = flags.field(
         "Pieces of a question; by default as the model's folder says, or 64.", None
     )
-    n_best_size: int = flags.field("Answers of a question to keep.", 20)
-    max_answer_length: int = flags.field("Pieces of an answer at most.", 30)
-    start_n_top: int = flags.field("Starts that the conditional head tries.", 5)
-    end_n_top: int = flags.field("Ends that it tries for each start.", 5)
+    n_best_size: int | None = flags.field(
+        "Answers of a question to keep; by default as the model's folder says, or 20.",
+        None,
+    )
+    max_answer_length: int | None = flags.field(
+        "Pieces of an answer at most; by default as the model's folder says, or 30.",
+        None,
+    )
+    start_n_top: int | None = flags.field(
+        "Starts that the conditional head tries; by default likewise, or 5.", None
+    )
+    end_n_top: int | None = flags.field(
+        "Ends that it tries for each start; by default likewise, or 5.", None
+    )
     null_score_diff_threshold: float | None = flags.field(
         "Null odds above it mean no answer (2.0). By default what the other flags "
         "say, or what is stored with the model, unless that was found on "
@@ -297,13 +307,17 @@ def _settings(
     head = config.head or described.get("head")
     if head is None or (config.do_train and config.head is None):
         head = "linear" if version == "1.1" else "conditional"
+    known = {**dataclasses.asdict(Search()), "start_n_top": 5, "end_n_top": 5}
+    for name in known:
+        given = getattr(config, name)
+        known[name] = described.get(name, known[name]) if given is None else given
     return Settings(
         version=version,
         head=head,
         lengths=_lengths(config, described, albert),
-        search=Search(config.n_best_size, config.max_answer_length),
-        start_n_top=config.start_n_top,
-        end_n_top=config.end_n_top,
+        search=Search(known["n_best_size"], known["max_answer_length"]),
+        start_n_top=known["start_n_top"],
+        end_n_top=known["end_n_top"],
         null_score_diff_threshold=_threshold(config, files, described, version),
     )
 
@@ -443,10 +457,10 @@ def _finish(
         if config.fit_threshold:
             threshold = search_threshold(dataset, found)
             stored = threshold, _digest(dataset)
-        _report(config, dataset, found, threshold, outcome, log)
         if config.do_predict and writes:
             found.write(folder, threshold)
             print(f"Written: {folder}/predictions.json", file=log)
+        _report(config, dataset, found, threshold, outcome, log)
     if config.null_score_diff_threshold is not None:
         stored = config.null_score_diff_threshold, None
     if writes and stored[0] is not None:

@@ -257,3 +257,27 @@ def test_mistakes_are_named(folder, tmp_path):
         run(tmp_path, ["x"], input_file="y")
     with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
         run(folder("regression"), input_file=str(tmp_path / "absent.tsv"))
+
+
+def test_an_output_is_whole_or_as_before(folder, tmp_path):
+    rows, output = tmp_path / "rows.tsv", tmp_path / "out.jsonl"
+    rows.write_text("\ufeffone\ttwo\nbroken\n", encoding="utf-8")
+    output.write_text("before\n")
+    with pytest.raises(InputError, match=r"rows.tsv:2: 1 columns"):
+        run(folder("regression"), input_file=str(rows), output_file=str(output))
+    assert output.read_text() == "before\n"
+
+
+def test_half_a_surrogate_pair_is_taken(folder):
+    rows = [{"text": "a \ud800 file"}, {"text": "a \ufffd file"}]
+    first, second = answers(folder("classification"), rows)
+    assert first == second
+
+
+def test_the_casing_can_be_said(folder, tmp_path, capsys):
+    path = folder("pretrained")
+    config = predict.PredictConfig(model=str(path), do_lower_case=False)
+    predict.run(config, predict.Options(task="embedding"), ["A File"], io.StringIO())
+    cased = json.loads(capsys.readouterr().out)
+    (lower,) = answers(path, [{"text": "A File"}], task="embedding")
+    assert cased != lower

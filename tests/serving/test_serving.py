@@ -340,7 +340,7 @@ def candidates(model, tokenizer, questions, contexts):
 @pytest.mark.parametrize("kind", ["spans", "beams"])
 def test_questions(kind, served, built, tokenizer, asked, null_threshold):
     expected = candidates(built[kind], tokenizer, *asked)
-    best = list(answers.n_best(dict(enumerate(expected))).values())
+    best = [answers.n_best(candidate) for candidate in expected]
     found = outputs_of(served, kind)
     chances = found["n_best_probabilities"]
     texts = found["n_best_answers"]

@@ -20,6 +20,7 @@ absent or null where they are not needed.
 import collections
 import dataclasses
 import json
+import re
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -143,6 +144,10 @@ def _read(path: Path, level: str) -> list[Question]:
     return questions
 
 
+def _after_space(text: str, position: int) -> int:
+    return re.compile(r"\s*").match(text, position).end()  # type: ignore[union-attr]
+
+
 def _objects(path: Path) -> Iterator[tuple[str, Any]]:
     """Yields the JSON values of a file, and where each stands.
 
@@ -155,8 +160,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
     decoder, line, position = json.JSONDecoder(), 1, 0
-    while remaining := text[position:].lstrip():
-        begin = len(text) - len(remaining)
+    while (begin := _after_space(text, position)) < len(text):
         line += text.count("\n", position, begin)
         try:
             value, end = decoder.raw_decode(text, begin)
