@@ -1,8 +1,9 @@
 """Arrays that are made once and kept in a file, with what they were made from."""
 
+import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def load_or_make(
         contents: dict[str, Any] = {**arrays, _MADE_FROM: np.array(wanted)}
         np.savez(output, **contents)
     return arrays, False
+
+
+def digest(texts: Iterable[str]) -> str:
+    """Returns what tells texts in an order from others, hexadecimal SHA-256."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return found.hexdigest()
 
 
 def fingerprint(path: str | Path) -> list[Any]:

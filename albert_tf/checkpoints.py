@@ -140,7 +140,9 @@ class Checkpoints:
             extra=extra,
         )
         if self._keep:
-            for old in self.steps[: -self._keep]:
+            # A later one is damaged, or this one would not be the newest.
+            known = [other for other in self.steps if other <= step]
+            for old in known[: -self._keep]:
                 # Without its index a checkpoint counts as none: so that goes first.
                 for suffix in reversed(_SUFFIXES):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)

@@ -213,7 +213,9 @@ class ModelConfig:
         """
         spm = None if self.spm_model_file == _FROM_HUB else self.spm_model_file
         if spm or self.vocab_file:
-            lower = self.do_lower_case is not False
+            lower = self.do_lower_case
+            if lower is None:
+                lower = known_task(config).get("do_lower_case", True)
             return tokenization.load(spm, self.vocab_file, lower)
         found = model_folder.find_tokenizer(_folders(config), self.do_lower_case)
         if found is None:
@@ -301,7 +303,9 @@ def run(
             init_checkpoint=str(model_folder.weights_in(Path(config.start))),
             albert_hub_module_handle=None,
         )
-    outcomes: list[Outcome] = []
+    key = task.key_metric
+    best: Outcome | None = None
+    figures: list[Mapping[str, float]] = []
     for number in range(config.num_runs):
         one = config
         if config.num_runs > 1:
@@ -312,19 +316,24 @@ def run(
             print(f"Run {number + 1} of {config.num_runs}: {folder}", file=log)
         if config.do_train and distribution.is_chief(strategy):
             model_folder.write(Path(one.output_dir), task.tokenizer, task.description)
-        outcomes.append(training.run(task, one, strategy, log))
-    figures = [outcome.best or outcome.figures for outcome in outcomes]
-    key = task.key_metric
-    best = max(range(len(outcomes)), key=lambda n: figures[n].get(key, 0.0))
-    if config.num_runs > 1 and key in figures[best]:
+        outcome = training.run(task, one, strategy, log)
+        figures.append(outcome.best or outcome.figures)
+        # The models of other runs are not kept: they would fill a device.
+        if best is None or figures[-1].get(key, 0.0) > max(
+            found.get(key, 0.0) for found in figures[:-1]
+        ):
+            best = outcome
+        del outcome
+    assert best is not None
+    if config.num_runs > 1 and key in figures[-1]:
         summary = summarize(task, figures)
         print(summary.pop("text"), file=log)
         if distribution.is_chief(strategy):
             whole = Path(config.output_dir)
-            model_folder.copy(whole / f"run-{best + 1}", whole)
+            model_folder.copy(whole / f"run-{summary['best']}", whole)
             _write(whole / _RUNS, {**summary, "runs": figures})
-    outcomes[best].use_best()
-    return outcomes[best]
+    best.use_best()
+    return best
 
 
 def _check(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> None:
@@ -334,7 +343,14 @@ def _check(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> None:
             f"--predict_batch_size={config.predict_batch_size}: expected a multiple of "
             f"{devices}, the number of devices"
         )
-    holds_several = (Path(config.output_dir) / _RUNS).exists()
+    folder = Path(config.output_dir)
+    holds_several = (folder / _RUNS).exists()
+    holds_one = not holds_several and any(folder.glob("model.ckpt-*.index"))
+    if config.num_runs > 1 and holds_one:
+        raise InputError(
+            f"--output_dir={config.output_dir}: holds a single run; expected another "
+            f"folder for --num_runs={config.num_runs}"
+        )
     if config.do_train and config.num_runs == 1 and holds_several:
         raise InputError(
             f"--output_dir={config.output_dir}: holds several runs; expected "

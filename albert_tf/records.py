@@ -19,6 +19,7 @@ import functools
 import gzip
 import os
 import struct
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
@@ -163,7 +164,8 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
     Raises:
         InputError: the file cannot be written (permissions, no space left, ...).
     """
-    temporary = f"{path}.tmp-{os.getpid()}"
+    # Workers in containers may share both a disk and a process number.
+    temporary = f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         with open(temporary, "wb") as file:
             yield file

@@ -154,7 +154,8 @@ class Reporter:
             better: whether it marks a new best checkpoint.
             best: the best key metric so far, of this evaluation or an earlier one.
         """
-        self._record("eval", step, figures)
+        if self._config.do_train:
+            self._record("eval", step, figures)
         mark = f"  best {self._task.key_metric} so far" if better else ""
         self.say(f"eval at step {step:,}  {self._shown(figures)}{mark}")
         if complaint := self._complaint(step, figures):

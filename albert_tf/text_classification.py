@@ -288,7 +288,6 @@ def _split(
     split = classification.convert(
         declared,
         name,
-        path,
         table,
         tokenizer,
         length,

@@ -155,20 +155,17 @@ class Outcome:
 
     Attributes:
         figures: of the last evaluation; of the last steps if there was none.
+        best: the step and the figures of the best checkpoint; empty if there is none.
         trainer: with the last weights.
         checkpoints: of the run's folder.
         strategy: the devices.
     """
 
     figures: Mapping[str, float]
+    best: Mapping[str, float]
     trainer: Trainer
     checkpoints: Checkpoints
     strategy: tf.distribute.Strategy
-
-    @property
-    def best(self) -> Mapping[str, float]:
-        """The step and the figures of the best checkpoint; empty if there is none."""
-        return self.checkpoints.best
 
     def use_best(self) -> None:
         """Puts the best checkpoint's weights in place, if there is one."""
@@ -214,11 +211,13 @@ def run(
     _check_batches(task, config, strategy)
     if config.do_train and task.training is None:
         raise InputError("--do_train: the task has no examples to train on")
-    if config.eval_every_steps and task.evaluation is None:
-        raise InputError(
-            f"--eval_every_steps={config.eval_every_steps}: nothing to evaluate on; "
-            f"expected --do_eval or files for it"
-        )
+    for name in ("eval_every_steps", "early_stopping"):
+        value = getattr(config, name)
+        if config.do_train and value and task.evaluation is None:
+            raise InputError(
+                f"--{name}={value}: nothing to evaluate on; expected --do_eval or "
+                f"files for it"
+            )
     with strategy.scope():
         model = task.build_model()
         optimizer = _optimizer(config)
@@ -239,8 +238,9 @@ def run(
         task, config, strategy, model, optimizer, examples_seen, reporter.say
     )
     reporter.started(model, strategy, steps_made(optimizer))
-    figures = _Run(config, strategy, trainer, checkpoints, reporter).run()
-    return Outcome(figures, trainer, checkpoints, strategy)
+    work = _Run(config, strategy, trainer, checkpoints, reporter)
+    figures = work.run()
+    return Outcome(figures, work.best, trainer, checkpoints, strategy)
 
 
 class _Run:
@@ -254,6 +254,8 @@ class _Run:
         self._writes = distribution.is_chief(strategy)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
+        # Every worker has it, though one alone writes it down.
+        self.best: Mapping[str, float] = checkpoints.best
         self._controller = orbit.Controller(
             global_step=trainer.optimizer.iterations.value,
             trainer=trainer,
@@ -287,7 +289,7 @@ class _Run:
 
     def _stale(self) -> bool:
         """Whether the best evaluation is long enough ago to stop."""
-        config, best = self._config, self._checkpoints.best
+        config, best = self._config, self.best
         wanted = config.early_stopping * config.steps_between_evaluations
         if not wanted or not best or self._step - best["step"] < wanted:
             return False
@@ -339,11 +341,14 @@ class _Run:
     def _evaluate(self) -> dict[str, float]:
         figures = self._controller.evaluate()
         key = self._trainer.task.key_metric
-        best = self._checkpoints.best.get(key, -np.inf)
+        best = self.best.get(key, -np.inf)
         better = self._config.do_train and figures[key] > best
+        if better:
+            self.best = {"step": self._step, **figures}
+            if self._writes:
+                self._checkpoints.mark_best(self._save(), self.best)
+        # Last: a run that is killed before it evaluates again.
         self._reporter.evaluated(self._step, figures, better, max(best, figures[key]))
-        if better and self._writes:
-            self._checkpoints.mark_best(self._save(), {"step": self._step, **figures})
         return figures
 
 
@@ -352,6 +357,8 @@ def _start(task, config, strategy, model, checkpoints, reporter) -> int:
     uses_best = config.evaluates_best and not config.do_train
     if uses_best and checkpoints.restore_best(with_step=True):
         reporter.say(f"Using the best checkpoint of {config.output_dir}")
+        if config.init_checkpoint:
+            reporter.say(f"--init_checkpoint={config.init_checkpoint} is not used")
         return 0
     newest = checkpoints.newest()
     if newest is not None:

@@ -88,7 +88,6 @@ def sample(args):
         split = classification.convert(
             declared,
             "train",
-            declared.path("train", args.data_dir),
             table,
             tokenizer,
             args.max_seq_length,

@@ -325,3 +325,19 @@ def test_nothing_to_train_on_is_said(task, config):
     empty.training = None
     with pytest.raises(InputError, match=r"^--do_train: the task has no examples"):
         fine_tuning.run(empty, config(), one_device(), log=io.StringIO())
+
+
+def test_early_stopping_needs_something_to_evaluate_on(task, config):
+    blind = Numbers(task.tokenizer)
+    blind.evaluation = None
+    with pytest.raises(InputError, match=r"^--early_stopping=2: nothing to evaluate"):
+        fine_tuning.run(
+            blind, config(early_stopping=2), one_device(), log=io.StringIO()
+        )
+
+
+def test_several_runs_do_not_overwrite_a_single_one(task, config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.ckpt-3.index").write_text("")
+    with pytest.raises(InputError, match=r"holds a single run; expected another"):
+        fine_tuning.run(task, config(num_runs=2), one_device(), log=io.StringIO())

@@ -39,7 +39,6 @@ class Split:
 def convert(
     declared: TextTask,
     name: str,
-    path: Path,
     table: Table[Example],
     tokenizer: Tokenizer,
     max_seq_length: int,
@@ -51,7 +50,6 @@ def convert(
     Args:
         declared: the task.
         name: of the split.
-        path: its file.
         table: its examples.
         tokenizer: cuts texts into pieces.
         max_seq_length: most tokens of an input.
@@ -64,10 +62,10 @@ def convert(
     examples = table.rows
     made_from = {
         "task": declared.name,
-        "file": cache.fingerprint(path),
-        "columns": [str(column) for column in declared.text],
-        "header": declared.headers.get(name),
-        "rows": len(examples),
+        # Not the file's: which of its rows are there depends on several flags.
+        "texts": cache.digest(
+            text for e in examples for text in (e.text_a, e.text_b or "")
+        ),
         "vocabulary": tokenizer.fingerprint,
         "max_seq_length": max_seq_length,
     }

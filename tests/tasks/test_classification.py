@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, fine_tuning, metrics, tokenization
+from albert_tf import AlbertConfig, fine_tuning, metrics, tables, tokenization
 from albert_tf.tasks import classification, glue
 from albert_tf.tasks.text_task import Example, TextTask
 
@@ -54,11 +54,24 @@ def split(tmp_path, tokenizer):
         path = tmp_path / declared.files[name]
         path.write_text("\n".join(lines) + "\n")
         table = declared.read(name, tmp_path)
-        return classification.convert(
-            declared, name, path, table, tokenizer, 24, tmp_path
-        )
+        return classification.convert(declared, name, table, tokenizer, 24, tmp_path)
 
     return make
+
+
+def test_inputs_of_other_rows_are_not_taken_from_the_cache(tmp_path, tokenizer):
+    declared = declare()
+
+    def lengths(*texts):
+        examples = [Example(str(n), text, None, "no") for n, text in enumerate(texts)]
+        table = tables.Table(examples, [])
+        split = classification.convert(
+            declared, "train", table, tokenizer, 24, tmp_path
+        )
+        return split.inputs.lengths.tolist()
+
+    kept = lengths("a file", "a list of strings")
+    assert lengths("a list of strings", "a file") == kept[::-1] != kept
 
 
 def run(task, folder, **settings):
@@ -124,7 +137,7 @@ def test_columns_in_another_order_are_not_taken_from_the_cache(tokenizer, tmp_pa
         declared = declare(headers={"train": columns}, labels=("no", "yes"))
         table = declared.read("train", tmp_path)
         split = classification.convert(
-            declared, "train", path, table, tokenizer, most, tmp_path
+            declared, "train", table, tokenizer, most, tmp_path
         )
         return split.inputs.lengths.tolist()
 
