@@ -351,11 +351,13 @@ def _threshold(
 ) -> float | None:
     """Returns the threshold to begin with; what is judged had no part in it."""
     if version == "1.1":
-        if config.null_score_diff_threshold is not None:
-            raise InputError(
-                f"--null_score_diff_threshold={config.null_score_diff_threshold}: in "
-                f"SQuAD 1.1 every question has an answer; expected none"
-            )
+        for name in ("null_score_diff_threshold", "threshold_file", "fit_threshold"):
+            value = getattr(config, name)
+            if value is not None and value is not False:
+                raise InputError(
+                    f"--{name}={value}: in SQuAD 1.1 every question has an answer; "
+                    f"expected no threshold"
+                )
         return None
     if config.null_score_diff_threshold is not None:
         return config.null_score_diff_threshold

@@ -385,3 +385,23 @@ def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatc
         capsys.readouterr().err
         == f"error: {path}: cannot be read: No such file or directory\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("null_score_diff_threshold", 0.5),
+        ("threshold_file", "dev.json"),
+        ("fit_threshold", True),
+    ],
+)
+def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
+    config = question_answering.SquadConfig(
+        output_dir="run", do_predict=True, predict_file="dev.json", **{name: value}
+    )
+    with pytest.raises(InputError) as mistake:
+        question_answering._threshold(config, {}, {}, "1.1")
+    assert str(mistake.value) == (
+        f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
+        f"threshold"
+    )
