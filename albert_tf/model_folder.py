@@ -87,9 +87,9 @@ def read(folder: str | Path) -> ModelFolder:
 
 
 def weights_in(path: Path) -> Path:
-    """Returns the best checkpoint of a fine-tuned model's folder; else the path."""
-    is_ours = (path / _TASK).is_file() and (path / f"{_BEST}.index").exists()
-    return path / _BEST if is_ours else path
+    """Returns the best checkpoint of a run's folder; else the path."""
+    is_run = (path / _TASK).is_file() or (path / f"{_BEST}.json").is_file()
+    return path / _BEST if is_run and (path / f"{_BEST}.index").exists() else path
 
 
 def task_of(folder: Path) -> Mapping[str, Any] | None:
