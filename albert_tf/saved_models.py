@@ -65,7 +65,7 @@ def save(
     if model is not None:
         # A shared variable has several names, and is stored once.
         root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
-        root.model = {type(model).__name__: tf.train.Checkpoint()}
+        root.model = {type(model).__name__: _options(model)}
         files["albert_config.json"] = model.config.to_json_string().encode()
     with tempfile.TemporaryDirectory() as assets_folder:
         root.assets = []
@@ -75,6 +75,14 @@ def save(
             root.assets.append(tf.saved_model.Asset(str(path)))
         with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
             tf.saved_model.save(root, str(new), signatures=signatures)
+
+
+def _options(model: keras.Model) -> dict[str, tf.Variable]:
+    """Returns what makes such a model beside its configuration: numbers by name."""
+    given = {**model.get_config()}
+    for name in ("name", "dtype", "config"):
+        del given[name]
+    return {name: tf.Variable(int(n)) for name, n in given.items() if n is not None}
 
 
 def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:

@@ -191,27 +191,35 @@ def _variable_keys(graph) -> dict[str, str]:
     }
 
 
-def _own_model(graph) -> tuple[str, dict[str, str]] | None:
-    """Returns what `saved_models.save` noted: the model's class, and key by name."""
+def _own_model(graph) -> tuple[str, dict[str, str], dict[str, str]] | None:
+    """Returns what `saved_models.save` noted, None if another program saved.
+
+    That is the model's class, and the keys of its options and its weights by name.
+    """
 
     def children(node):
         return {child.local_name: graph.nodes[child.node_id] for child in node.children}
 
+    def keys(node):
+        variables = children(node).items()
+        return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
+
     root = children(graph.nodes[0])
     if "model" not in root or "weights" not in root:
         return None
-    kinds = [kind for kind in children(root["model"]) if kind in HEADS]
-    variables = children(root["weights"]).items()
-    keys = {n: item.checkpoint_key for n, node in variables for item in node.attributes}
-    return (kinds[0], keys) if kinds else None
+    for kind, options in children(root["model"]).items():
+        if kind in HEADS:
+            return kind, keys(options), keys(root["weights"])
+    return None
 
 
 def _open_saved_model(prefix, own, shapes, read, config) -> Source:
     """Opens a SavedModel of this package, whose names are those of `.keras` files."""
-    kind, keys = own
+    kind, options, keys = own
 
     def fresh_model():
-        return _model_of_kind(kind, config(), source.shapes)
+        given = {name: int(read(key)) for name, key in options.items()}
+        return getattr(models, kind)(config(), **given)
 
     source = _source(
         "keras",
@@ -221,16 +229,6 @@ def _open_saved_model(prefix, own, shapes, read, config) -> Source:
         config,
     )
     return dataclasses.replace(source, fresh_model=fresh_model)
-
-
-def _model_of_kind(kind: str, config: AlbertConfig, shapes) -> keras.Model:
-    """Creates a model of a class, with the head that the shapes have by our names."""
-    if kind == "AlbertPretrainer":
-        sentence_head = "sentence.output_dense.kernel" in shapes
-        return models.AlbertPretrainer(config, sentence_head=sentence_head)
-    if kind == "AlbertClassifier":
-        return models.AlbertClassifier(config, shapes["head.output_dense.kernel"][1])
-    return getattr(models, kind)(config)
 
 
 def _open_safetensors(path: Path) -> Source:
