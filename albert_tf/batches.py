@@ -10,6 +10,7 @@ B is the batch of all devices together.
 
 import abc
 import dataclasses
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ _ROWS_TO_PREPARE = 512
 # and from so many examples in evaluation, whose outputs wait to be put in order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
+# So many tell a source from others.
+_EXAMPLES_TO_KNOW = 64
 
 
 class Source(abc.ABC):
@@ -40,6 +43,11 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def __len__(self) -> int:
         """Returns the number of examples."""
+
+    @property
+    def fingerprint(self) -> int | None:
+        """A number that most likely tells these examples from others; None: unknown."""
+        return None
 
     @abc.abstractmethod
     def training(
@@ -160,6 +168,15 @@ class ByLength(Source):
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @property
+    def fingerprint(self) -> int:
+        """See `Source`; made of all lengths and of some contents."""
+        found = zlib.crc32(np.asarray(self.lengths, np.int64).tobytes())
+        rows = np.arange(min(len(self), _EXAMPLES_TO_KNOW))
+        for _, value in sorted(self.make(rows, int(self.lengths[rows].max())).items()):
+            found = zlib.crc32(np.ascontiguousarray(value).tobytes(), found)
+        return found
 
     def training(self, share, *, seed, start=0):
         """See `Source`."""

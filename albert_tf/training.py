@@ -23,6 +23,8 @@ from albert_tf.trainer import Trainer
 # orbit prints every loop; `Reporter` says the same, and more, in one line.
 orbit.controller._log = logging.getLogger(__name__).debug
 
+# What notes, with the best checkpoint's figures, which examples they are of.
+_JUDGED_ON = "evaluation_fingerprint"
 _POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -255,7 +257,7 @@ class _Run:
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
         # Every worker has it, though one alone writes it down.
-        self.best: Mapping[str, float] = checkpoints.best
+        self.best: Mapping[str, float] = self._comparable(checkpoints.best)
         self._controller = orbit.Controller(
             global_step=trainer.optimizer.iterations.value,
             trainer=trainer,
@@ -286,6 +288,19 @@ class _Run:
         if evaluates and not figures:
             figures = self._evaluate()
         return figures or self._reporter.last
+
+    def _comparable(self, best: Mapping[str, float]) -> Mapping[str, float]:
+        """Returns what is known of the best checkpoint, if it was judged as now."""
+        source = self._trainer.task.evaluation
+        judged_on = best.get(_JUDGED_ON)
+        if source is None or judged_on in (None, source.fingerprint):
+            return best
+        if self._config.do_train:
+            self._reporter.say(
+                f"The best checkpoint so far, of step {best['step']:,}, was judged on "
+                f"other examples and is not compared with"
+            )
+        return {}
 
     def _stale(self) -> bool:
         """Whether the best evaluation is long enough ago to stop."""
@@ -345,6 +360,9 @@ class _Run:
         better = self._config.do_train and figures[key] > best
         if better:
             self.best = {"step": self._step, **figures}
+            fingerprint = self._trainer.task.evaluation.fingerprint
+            if fingerprint is not None:
+                self.best = {**self.best, _JUDGED_ON: fingerprint}
             if self._writes:
                 self._checkpoints.mark_best(self._save(), self.best)
         # Last: a run that is killed before it evaluates again.
