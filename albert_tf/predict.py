@@ -494,11 +494,6 @@ def _multiple_choice(opened: _Opened) -> Described:
 
 def _question_answering(opened: _Opened) -> Described:
     task, threshold = opened.task, opened.options.threshold
-    if task["head"] == "linear" and task["version"] == "2.0":
-        raise InputError(
-            "a model of SQuAD 2.0 with a linear head: its null odds are not served; "
-            "expected a conditional head, or run_squad.py --do_predict"
-        )
     if threshold is None:
         threshold = task["null_score_diff_threshold"]
     service = serving.question_answering(
@@ -508,6 +503,7 @@ def _question_answering(opened: _Opened) -> Described:
             opened.max_seq_length, task["doc_stride"], task["max_query_length"]
         ),
         search=Search(task["n_best_size"], task["max_answer_length"]),
+        version=task["version"],
         threshold=threshold,
     )
 

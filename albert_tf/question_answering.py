@@ -163,6 +163,8 @@ class SquadConfig(FineTuningConfig):
         given += ["fit_threshold"] * self.fit_threshold
         if len(given) > 1:
             raise InputError(f"--{' and --'.join(given)}: give one of them")
+        if self.fit_threshold and not (self.do_eval or self.do_predict):
+            raise InputError("--fit_threshold: expected --do_eval or --do_predict")
 
     def as_released(self) -> "SquadConfig":
         """Fills in the released number of steps where none is given."""
@@ -246,13 +248,19 @@ def _check_answers(config: SquadConfig, files: Mapping[str, Dataset]) -> None:
         ("fit_threshold", predict if config.fit_threshold else None),
         ("threshold_file", threshold),
     ):
-        if dataset is not None and not dataset.has_answers:
-            raise InputError(f"{dataset.path}: no answers; expected some for --{flag}")
-    if threshold and predict and _digest(threshold) == _digest(predict):
-        raise InputError(
-            f"--threshold_file={threshold.path}: the questions of --predict_file; "
-            f"expected others, or --fit_threshold"
-        )
+        if dataset is not None and dataset.unanswered is not None:
+            raise InputError(
+                f"{dataset.path}: question {dataset.unanswered!r} has no answer; "
+                f"expected one for --{flag}"
+            )
+    if threshold and predict:
+        judged = {question.id for question in predict.questions}
+        for question in threshold.questions:
+            if question.id in judged:
+                raise InputError(
+                    f"--threshold_file={threshold.path}: question {question.id!r} is "
+                    f"in --predict_file too; expected others, or --fit_threshold"
+                )
 
 
 def _digest(dataset: Dataset) -> str:
@@ -280,8 +288,9 @@ def _prepare(
         for use, dataset in files.items()
     }
     predict = files.get("predict")
-    judges = config.do_train and predict is not None and predict.has_answers
-    judges = judges and (config.do_eval or config.do_predict)
+    judges = config.do_train and (config.do_eval or config.do_predict)
+    if predict is None or predict.unanswered is not None:
+        judges = False
     task = QuestionAnswering(
         albert,
         tokenizer,
@@ -292,7 +301,6 @@ def _prepare(
         multiple=config.multiple(strategy),
     )
     _check_head(task, described)
-    _check_export(config, settings)
     _check_eval_batch(config, strategy)
     return task, windows
 
@@ -415,14 +423,6 @@ def _check_head(task: QuestionAnswering, described: Mapping[str, Any]) -> None:
             )
 
 
-def _check_export(config: SquadConfig, settings: Settings) -> None:
-    if config.export_dir and (settings.head, settings.version) == ("linear", "2.0"):
-        raise InputError(
-            f"--export_dir={config.export_dir}: the linear head of SQuAD 2.0 cannot be "
-            f"exported; expected --head=conditional, or --do_predict"
-        )
-
-
 def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> None:
     devices = strategy.num_replicas_in_sync
     if config.do_eval and config.eval_batch_size % devices:
@@ -488,6 +488,7 @@ def _export(
         task.tokenizer,
         lengths=settings.lengths,
         search=settings.search,
+        version=settings.version,
         threshold=threshold,
     ).save(folder)
     runtimes.save(model, Path(folder) / "albert_model.tflite", "litert")
@@ -525,8 +526,12 @@ def _report(
     log: IO[str],
 ) -> None:
     """Says how good the answers are, where that is known, and notes it."""
-    if not dataset.has_answers:
-        print(f"{dataset.path}: no answers to compare with", file=log)
+    if dataset.unanswered is not None:
+        print(
+            f"{dataset.path}: not scored, question {dataset.unanswered!r} has no "
+            f"answer to compare with",
+            file=log,
+        )
         return
     figures = evaluate(dataset, found, threshold)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())

@@ -210,14 +210,15 @@ def test_thresholds_come_from_where_they_should(two, run, files):
     assert read(folder / "task.json")["null_score_diff_threshold"] == 1e9
 
 
-def test_the_export_answers_as_the_run_does(two, run, files, tmp_path):
+@pytest.mark.parametrize("head", ["conditional", "linear"])
+def test_the_export_answers_as_the_run_does(head, request, run, files, tmp_path):
     import tensorflow as tf
 
-    folder, _ = two
+    folder, _ = request.getfixturevalue({"conditional": "two"}.get(head, head))
     export = tmp_path / "export"
     path = files / "other-2.0.json"
     run(
-        "two",
+        folder.name,
         do_predict=True,
         predict_file=str(path),
         export_dir=str(export),
@@ -253,24 +254,69 @@ def test_questions_without_answers_are_answered(two, run, files):
     _, text = run("two", do_predict=True, predict_file=str(test))
     # The file alone looks like SQuAD 1.1.
     assert f"{test}: SQuAD 2.0" in text
-    assert f"{test}: no answers to compare with" in text
+    assert f"{test}: not scored, question '3-0-0' has no answer to compare" in text
     assert len(read(folder / "null_odds.json")) == len(
         read(folder / "nbest_predictions.json")
     )
     assert (folder / "eval_results.txt").read_bytes() == before
-    with pytest.raises(InputError, match=r"no answers; expected some for --do_eval"):
+    with pytest.raises(InputError, match=r"'3-0-0' has no answer; expected one for --"):
         run("two", do_eval=True, predict_file=str(test))
 
 
-def test_the_linear_head_answers_version_2(run, files):
-    folder, _ = train(run, files, "2.0", "linear", head="linear")
-    assert float(blocks(folder)[-1]["best_f1"]) > 95
+def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files):
+    contents = read(files / "other-1.1.json")
+    contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []
+    partly = files / "partly-1.1.json"
+    partly.write_text(json.dumps(contents))
+    folder, _ = one
+    before = (folder / "eval_results.txt").read_bytes()
+    _, text = run("one", do_predict=True, predict_file=str(partly))
+    assert f"{partly}: not scored, question '2-1-2' has no answer to compare" in text
+    assert len(read(folder / "predictions.json")) == 24
+    assert (folder / "eval_results.txt").read_bytes() == before
+    with pytest.raises(InputError, match=r"question '2-1-2' has no answer; expected o"):
+        run(
+            "new",
+            do_train=True,
+            do_eval=True,
+            train_file=str(files / "train-1.1.json"),
+            predict_file=str(partly),
+        )
+
+
+def test_the_best_is_compared_on_the_same_questions_alone(run, files):
+    def go_on(steps, predict):
+        fields = {"num_train_steps": steps, "num_warmup_steps": 0, "do_predict": False}
+        fields |= {"save_checkpoints_steps": steps, "do_eval": True}
+        return train(run, files, "2.0", "judged", predict_file=str(predict), **fields)
+
+    folder, _ = go_on(1, files / "other-2.0.json")
+    best = folder / "model.ckpt-best.json"
+    before = read(best)
+    # Better than anything that can be reached, on these questions.
+    best.write_text(json.dumps({**before, "best_f1": 1000.0}))
+    _, text = go_on(2, files / "other-2.0.json")
+    assert "other examples" not in text
+    assert read(best)["step"] == 1
+    _, text = go_on(3, files / "train-2.0.json")
+    assert "of step 1, was judged on other examples and is not compared with" in text
+    after = read(best)
+    assert after["step"] == 3
+    assert after["evaluation_fingerprint"] != before["evaluation_fingerprint"]
+
+
+@pytest.fixture(scope="module")
+def linear(run, files):
+    return train(run, files, "2.0", "linear", head="linear")
+
+
+def test_the_linear_head_answers_version_2(linear, run, files):
+    folder, _ = linear
+    assert read(folder / "model.ckpt-best.json")["best_f1"] > 95
     assert set(read(folder / "null_odds.json")) == set(
         read(folder / "predictions.json")
     )
     predict = {"do_predict": True, "predict_file": str(files / "train-2.0.json")}
-    with pytest.raises(InputError, match="the linear head of SQuAD"):
-        run("linear", **predict, export_dir="export")
     with pytest.raises(InputError, match="a model with head 'linear', but 'conditiona"):
         run("linear", **predict, head="conditional")
     with pytest.raises(InputError, match=r"with version '2\.0', but '1\.1' is asked"):
@@ -317,6 +363,10 @@ def test_seeds_steps_and_windows(run, files):
             },
             "--null_score_diff_threshold and --fit_threshold: give one of them",
         ),
+        (
+            {"export_dir": "x", "fit_threshold": True},
+            "--fit_threshold: expected --do_eval or --do_predict",
+        ),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(changes, message):
@@ -327,12 +377,14 @@ def test_flags_that_do_not_fit_are_refused(changes, message):
 
 def test_files_that_do_not_fit_are_refused(run, files, two):
     predict = {"do_predict": True, "predict_file": str(files / "other-2.0.json")}
-    copy = files / "copy.json"
-    copy.write_bytes((files / "other-2.0.json").read_bytes())
+    contents = read(files / "train-2.0.json")
+    asked = contents["data"][0]["paragraphs"][3]["qas"]
+    asked[1]["id"] = "2-5-0"
+    (files / "alike.json").write_text(json.dumps(contents))
     with pytest.raises(
-        InputError, match=r"copy\.json: the questions of --predict_file"
+        InputError, match=r"alike\.json: question '2-5-0' is in --predict_file too"
     ):
-        run("two", **predict, threshold_file=str(copy))
+        run("two", **predict, threshold_file=str(files / "alike.json"))
     with pytest.raises(
         InputError, match=r"--null_score_diff_threshold=1\.0: in SQuAD 1\.1"
     ):

@@ -6,7 +6,7 @@ batch at once. Letters: B questions, W windows of all questions, T pieces of a w
 M spans.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -21,6 +21,8 @@ from albert_tf.tasks.squad.features import Lengths
 from albert_tf.tokenization import Tokenizer
 
 _FAR = np.iinfo(np.int32).max
+# The memory that an answer needs grows with the windows that a model reads at once.
+_WINDOWS_AT_ONCE = 32
 
 
 def question_answering(
@@ -29,6 +31,7 @@ def question_answering(
     *,
     lengths: Lengths | None = None,
     search: Search | None = None,
+    version: str | None = None,
     threshold: float | None = None,
 ) -> Service:
     """Returns a model that answers questions from a passage of any length.
@@ -38,8 +41,9 @@ def question_answering(
     there; `score`, float32 [B], what spans are ordered by; `probability`, float32 [B],
     of the span among those of the n-best list, which `n_best_answers` and
     `n_best_probabilities` [B, n] hold, "" and 0 behind their ends. A model of SQuAD 2.0
-    also gives `null_odds`, float32 [B], the logit of "no answer"; above `threshold` the
-    answer is "", and begin and end are -1, while the other outputs stay.
+    also gives `null_odds`, float32 [B], the logit of "no answer" (of a linear head the
+    null score less the best span's); above `threshold` the answer is "", and begin and
+    end are -1, while the other outputs stay.
 
     Padding takes no part: the spans are those that `answers` finds in the scores of the
     window's own positions.
@@ -49,6 +53,8 @@ def question_answering(
         tokenizer: the vocabulary.
         lengths: of windows; None takes the released ones.
         search: what counts as an answer; None takes the released settings.
+        version: "1.1", or "2.0" where a question may have no answer; None: as
+            released, 2.0 with the conditional head alone.
         threshold: for 2.0; None answers every question.
 
     Raises:
@@ -57,23 +63,30 @@ def question_answering(
     kinds = (models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
     if not isinstance(model, kinds):
         raise InputError(f"{type(model).__name__}: expected a model of spans")
-    if threshold is not None and not isinstance(model, kinds[1]):
+    if version is None:
+        version = "2.0" if _is_conditional(model) else "1.1"
+    if threshold is not None and version == "1.1":
         raise InputError(
             f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"
         )
     lengths, search = lengths or Lengths(), search or Search()
     saved_models.check_vocabulary(model, tokenizer)
     check_length(model, lengths.max_seq_length)
-    graph = _Questions(model, tokenizer, lengths, search, threshold)
+    graph = _Questions(model, tokenizer, lengths, search, version == "2.0", threshold)
     return Service(model, graph, graph.answer, {"question": TEXTS, "context": TEXTS})
 
 
 class _Questions(tf.Module):
-    def __init__(self, model, tokenizer: Tokenizer, lengths, search, threshold):
+    def __init__(
+        self, model, tokenizer: Tokenizer, lengths, search, optional, threshold
+    ):
         super().__init__()
         score = _beams if _is_conditional(model) else _pairs
         # Not the model itself: an attribute would be saved as a Keras model too.
         self._score = lambda inputs: score(model, inputs, search)
+        self._optional = optional
+        # A linear head has no odds, but a score of no answer to compare with others.
+        self._compares = not _is_conditional(model)
         self._tokenize = OffsetTokenizer(tokenizer)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
         self._lengths, self._search, self._threshold = lengths, search, threshold
@@ -87,15 +100,18 @@ class _Questions(tf.Module):
         ids, begins, ends = self._tokenize.encode_with_offsets(context)
         kept = tf.minimum(query.row_lengths(), self._lengths.max_query_length)
         windows = _Windows(ids, kept, self._lengths)
-        scored = self._score(windows.inputs(query, ids, self._special, self._shortest))
+        inputs = windows.inputs(query, ids, self._special, self._shortest)
+        scored = _in_turn(self._score, inputs, _WINDOWS_AT_ONCE)
         found = windows.valid(scored, self._search.max_answer_length)
         spans = _texts(found, context, begins.values, ends.values)
         best = _n_best(spans, tf.size(question), self._search.n_best_size)
-        outputs = _listed(best, self._search.n_best_size, "null_odds" in scored)
-        if "null_odds" in scored:
+        outputs = _listed(best, self._search.n_best_size, self._optional)
+        if self._optional:
             odds = tf.math.unsorted_segment_min(
-                scored["null_odds"], windows.row, tf.size(question)
+                scored["null"], windows.row, tf.size(question)
             )
+            if self._compares:
+                odds -= outputs["score"]
             outputs["null_odds"] = odds
             if self._threshold is not None:
                 outputs = _withheld(outputs, odds > self._threshold)
@@ -227,8 +243,48 @@ def _candidates(model: keras.Model) -> int:
     return 1
 
 
+def _in_turn(
+    score: Callable, inputs: Mapping[str, tf.Tensor], most: int
+) -> dict[str, tf.Tensor]:
+    """Scores windows in several parts of like size.
+
+    Args:
+        score: what to do with each part.
+        inputs: [W, T] each, with the names that `_Windows.inputs` gives.
+        most: windows of a part at most.
+    """
+    count = tf.shape(inputs["input_ids"])[0]
+    parts = tf.maximum((count + most - 1) // most, 1)
+    size = (count + parts - 1) // parts
+    split = {
+        name: tf.reshape(
+            tf.pad(x, [[0, parts * size - count], [0, 0]]),
+            [parts, size, tf.shape(x)[1]],
+        )
+        for name, x in inputs.items()
+    }
+    found = tf.map_fn(
+        score,
+        split,
+        fn_output_signature={
+            "first": tf.TensorSpec([None, None], tf.int32),
+            "last": tf.TensorSpec([None, None], tf.int32),
+            "score": tf.TensorSpec([None, None], tf.float64),
+            "null": tf.TensorSpec([None], tf.float32),
+        },
+        parallel_iterations=1,
+    )
+    return {
+        name: tf.reshape(x, tf.concat([[parts * size], tf.shape(x)[2:]], 0))[:count]
+        for name, x in found.items()
+    }
+
+
 def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:
-    """Combines the best starts and ends of SQuAD 1.1; see `answers.spans_of_logits`."""
+    """Combines the best starts and ends; see `answers.spans_of_logits`.
+
+    `null` is the score of no answer: that of the first piece alone.
+    """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], search.n_best_size)
     tops = [
@@ -242,11 +298,12 @@ def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:
         "first": tf.repeat(first, count, axis=1),
         "last": tf.tile(last, [1, count]),
         "score": tf.reshape(score, shape),
+        "null": outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0],
     }
 
 
 def _beams(model, inputs, search) -> dict[str, tf.Tensor]:
-    """Lists the spans that a model of SQuAD 2.0 found; see `answers.spans_of_beams`."""
+    """Lists the spans that a conditional head found; see `answers.spans_of_beams`."""
     outputs = model(inputs)
     each = model.head.end_n_top
     start = tf.repeat(outputs["start_top_log_probs"], each, axis=1)
@@ -255,7 +312,7 @@ def _beams(model, inputs, search) -> dict[str, tf.Tensor]:
         "first": tf.repeat(outputs["start_top_index"], each, axis=1),
         "last": outputs["end_top_index"],
         "score": tf.cast(start, tf.float64) + tf.cast(end, tf.float64),
-        "null_odds": outputs["cls_logits"],
+        "null": outputs["cls_logits"],
     }
 
 
@@ -308,7 +365,7 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     }
 
 
-def _listed(best, size: int, conditional: bool) -> dict[str, tf.Tensor]:
+def _listed(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
     """Makes the outputs of n-best lists; see `answers.Candidates.listed`."""
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     none = best["score"].row_lengths() == 0
@@ -316,8 +373,8 @@ def _listed(best, size: int, conditional: bool) -> dict[str, tf.Tensor]:
     chances = tf.nn.softmax(tf.where(none[:, None], lone, scores))
     texts = best["text"].to_tensor("", shape=[None, size])
     # What the release writes where there is no span at all.
-    text = "" if conditional else NO_SPAN_TEXT
-    score = tf.constant(2 * NO_SPAN_SCORE if conditional else 0, tf.float64)
+    text = "" if optional else NO_SPAN_TEXT
+    score = tf.constant(2 * NO_SPAN_SCORE if optional else 0, tf.float64)
     texts = tf.where(none[:, None] & (tf.range(size) == 0), text, texts)
     chances = tf.cast(chances, tf.float32)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _ENDS)

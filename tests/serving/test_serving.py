@@ -1,5 +1,6 @@
 """Served models, loaded where this package is not, answer as Python does."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -109,16 +110,19 @@ def asked():
 
 
 @pytest.fixture(scope="module")
-def null_threshold(built, tokenizer, asked):
-    """A threshold in the middle of all null odds, with room on both sides."""
-    found = candidates(built["beams"], tokenizer, *asked)
-    odds = sorted(candidate.null_odds for candidate in found)
-    middle = max(range(8, 24), key=lambda i: odds[i + 1] - odds[i])
-    return (odds[middle] + odds[middle + 1]) / 2
+def null_thresholds(built, tokenizer, asked):
+    """Thresholds in the middle of all null odds, with room on both sides."""
+    thresholds = {}
+    for kind, model in (("beams", built["beams"]), ("linear", built["spans"])):
+        found = candidates(model, tokenizer, *asked, optional=kind == "linear")
+        odds = sorted(candidate.null_odds for candidate in found)
+        middle = max(range(8, 24), key=lambda i: odds[i + 1] - odds[i])
+        thresholds[kind] = (odds[middle] + odds[middle + 1]) / 2
+    return thresholds
 
 
 @pytest.fixture(scope="module")
-def served(built, tokenizer, asked, null_threshold, tmp_path_factory, without_package):
+def served(built, tokenizer, asked, null_thresholds, tmp_path_factory, without_package):
     """What every kind answers, by kind and output."""
     root = tmp_path_factory.mktemp("served")
     lengths = {"max_seq_length": LENGTH}
@@ -165,7 +169,11 @@ def served(built, tokenizer, asked, null_threshold, tmp_path_factory, without_pa
     )
     write(
         *("beams", serving.question_answering, built["beams"], questions),
-        **settings | {"threshold": null_threshold},
+        **settings | {"threshold": null_thresholds["beams"]},
+    )
+    write(
+        *("linear", serving.question_answering, built["spans"], questions),
+        **settings | {"version": "2.0", "threshold": null_thresholds["linear"]},
     )
     (root / "jobs.json").write_text(json.dumps(jobs))
     without_package(LOAD, root / "jobs.json", root / "out.json")
@@ -312,20 +320,25 @@ def test_choices(served, built, tokenizer):
     ]
 
 
-def candidates(model, tokenizer, questions, contexts):
-    """What `tasks.squad` finds."""
+def windows(tokenizer, questions, contexts):
+    """What `tasks.squad` reads."""
     paragraphs = tuple(
         reading.Paragraph(context, (reading.Question(str(n), question, (), False),))
         for n, (question, context) in enumerate(zip(questions, contexts, strict=True))
     )
     dataset = reading.Dataset("", "2.0", "", paragraphs)
+    return list(features.windows(dataset, tokenizer, LENGTHS))
+
+
+def candidates(model, tokenizer, questions, contexts, optional=False):
+    """What `tasks.squad` finds; with the null odds of a linear head if `optional`."""
     collector = answers.Collector(SEARCH)
-    windows = list(features.windows(dataset, tokenizer, LENGTHS))
-    rows = [window.features(LENGTHS.max_seq_length) for window in windows]
+    read = windows(tokenizer, questions, contexts)
+    rows = [window.features(LENGTHS.max_seq_length) for window in read]
     outputs = {**model({name: np.stack([r[name] for r in rows]) for name in rows[0]})}
     del outputs["encoder_outputs"]
     found = {name: keras.ops.convert_to_numpy(value) for name, value in outputs.items()}
-    for n, window in enumerate(windows):
+    for n, window in enumerate(read):
         one = {name: value[n] for name, value in found.items()}
         if "cls_logits" in one:
             spans = answers.spans_of_beams(window, one, SEARCH)
@@ -333,18 +346,29 @@ def candidates(model, tokenizer, questions, contexts):
             own = slice(len(window.ids))
             start, end = one["start_logits"][own], one["end_logits"][own]
             spans = answers.spans_of_logits(window, start, end, SEARCH)
+            if optional:
+                one["cls_logits"] = float(start[0]) + float(end[0])
         collector.add(window, spans, one.get("cls_logits"))
-    return list(collector.candidates().values())
+    found = list(collector.candidates().values())
+    if optional:
+        return [
+            dataclasses.replace(one, null_odds=one.null_odds - one.listed()[0].score)
+            for one in found
+        ]
+    return found
 
 
-@pytest.mark.parametrize("kind", ["spans", "beams"])
-def test_questions(kind, served, built, tokenizer, asked, null_threshold):
-    expected = candidates(built[kind], tokenizer, *asked)
+@pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
+def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
+    # Parts are put together.
+    assert len(windows(tokenizer, *asked)) > serving.questions._WINDOWS_AT_ONCE
+    model = built["spans" if kind == "linear" else kind]
+    expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
     best = [answers.n_best(candidate) for candidate in expected]
     found = outputs_of(served, kind)
     chances = found["n_best_probabilities"]
     texts = found["n_best_answers"]
-    threshold = null_threshold if kind == "beams" else None
+    threshold = null_thresholds.get(kind)
     withheld = 0
     for row, candidate in enumerate(expected):
         span = candidate.listed()[0]
@@ -358,7 +382,9 @@ def test_questions(kind, served, built, tokenizer, asked, null_threshold):
         assert np.abs(found["probability"][row] - wanted[0]) < 1e-6
         text, begin, end = span.text, span.begin, span.end
         if threshold is not None:
-            assert abs(found["null_odds"][row] - candidate.null_odds) < 1e-5
+            assert np.isclose(
+                found["null_odds"][row], candidate.null_odds, rtol=1e-5, atol=1e-5
+            )
             if candidate.null_odds > threshold:
                 text, begin, end = "", -1, -1
                 withheld += 1
@@ -367,7 +393,7 @@ def test_questions(kind, served, built, tokenizer, asked, null_threshold):
         if begin >= 0:
             assert asked[1][row][begin:end] == found["answer"][row]
     assert kind == "spans" or 0 < withheld < len(expected)
-    assert {"spans": "empty", "beams": ""}[kind] in found["answer"][-4:]
+    assert ("empty" if kind == "spans" else "") in found["answer"][-4:]
 
 
 def test_one_text_is_answered_as_in_a_batch(served):
@@ -390,6 +416,8 @@ def test_served_models_load_as_weights_again(served, built):
         assert source.config() == CONFIG
         copy = weights.model_for(source, source.config())
         assert type(copy) is type(built[kind])
+        made, original = copy.get_config(), built[kind].get_config()
+        assert {**made, "name": ""} == {**original, "name": ""}
         weights.load(copy, folder / name)
         for ours, theirs in zip(copy.weights, built[kind].weights, strict=True):
             if ours.trainable:

@@ -70,11 +70,20 @@ class Dataset:
             yield from paragraph.questions
 
     @property
-    def has_answers(self) -> bool:
-        """Whether somebody has answered it: there is something to compare with."""
-        return any(
-            question.answers or question.is_impossible for question in self.questions
-        )
+    def unanswered(self) -> str | None:
+        """The id of a question for lack of whose answer nothing can be scored.
+
+        In SQuAD 1.1 that is any question without an answer. In 2.0 such a question
+        counts as impossible, unless there is no answer in the whole file.
+        """
+        first = None
+        for question in self.questions:
+            if question.answers or question.is_impossible:
+                if self.version == "2.0":
+                    return None
+            elif first is None:
+                first = question.id
+        return first
 
     def warnings(self) -> dict[str, int]:
         """Counts what is odd but can be used, by what it is."""
