@@ -46,6 +46,15 @@ _ROWS_TO_SORT = 2048
 _BETWEEN_LINES = 10.0
 _MAX_SEQ_LENGTH = 512
 
+# The options that not every kind of task has.
+_KINDS_OF_OPTION = {
+    "top_k": ("fill_mask",),
+    "threshold": ("classification", "multi_label", "question_answering"),
+    "layer": ("embedding",),
+    "pooling": ("embedding",),
+}
+_TOP_K = 5
+
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Row = Mapping[str, Any]
@@ -53,7 +62,7 @@ Row = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to answer; every kind of task reads those that it knows.
+    """How to answer; None stands for what the kind of task takes by default.
 
     Raises:
         InputError: a value is out of range.
@@ -69,23 +78,48 @@ class Options:
         None,
     )
     batch_size: int = flags.field("Texts that are answered at once.", 32)
-    top_k: int = flags.field("fill_mask: pieces to list for each gap.", 5)
+    top_k: int | None = flags.field(
+        "fill_mask: pieces to list for each gap, by default 5.", None
+    )
     threshold: float | None = flags.field(
         "classification: probability from which on the second of two labels, or each "
         "of several, is chosen; question_answering: null odds above which there is no "
         "answer.",
         None,
     )
-    layer: int = flags.field("embedding: layer from 1 on; -1 is the last.", -1)
-    pooling: Literal["mean", "first", "pooled"] = flags.field(
-        "embedding: mean of the tokens, the first token, or the pooler's output.",
-        "mean",
+    layer: int | None = flags.field(
+        "embedding: layer from 1 on, by default -1, the last; pooled is of the last.",
+        None,
+    )
+    pooling: Literal["mean", "first", "pooled"] | None = flags.field(
+        "embedding: mean of the tokens (the default), the first token, or the pooler's "
+        "output.",
+        None,
     )
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "top_k"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name}={getattr(self, name)}: expected at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name}={value}: expected at least 1")
+        if self.pooling == "pooled" and self.layer is not None:
+            raise InputError(
+                f"--layer={self.layer}: expected --pooling=mean or first with it; the "
+                f"pooler's output is of the last layer"
+            )
+
+    def check_for(self, kind: str) -> None:
+        """Refuses what a kind of task does not know.
+
+        Raises:
+            InputError: an option of another kind is given.
+        """
+        for name, kinds in _KINDS_OF_OPTION.items():
+            value = getattr(self, name)
+            if value is not None and kind not in kinds:
+                raise InputError(
+                    f"--{name}={value}: only for {', '.join(kinds)}; the task is {kind}"
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -362,6 +396,7 @@ def load(
     allowed = [*_FOR_ANY_MODEL, *([described["kind"]] if described else [])]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
+    options.check_for(kind)
     if kind != described.get("kind"):
         described = {}
     source = weights.open_source(model_folder.weights_in(path))
@@ -411,6 +446,7 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
+    options.check_for(task["kind"])
     longest = min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
     length = options.max_seq_length
     if length is None:
@@ -530,7 +566,7 @@ def _fill_mask(opened: _Opened) -> Described:
         opened.model,
         opened.tokenizer,
         max_seq_length=opened.max_seq_length,
-        top_k=opened.options.top_k,
+        top_k=opened.options.top_k or _TOP_K,
     )
 
     def describe(found):
@@ -565,7 +601,8 @@ def _embedding(opened: _Opened) -> Described:
     )
     config = opened.model.config
     layers = config.num_hidden_layers * config.inner_group_num
-    layer, pooling = opened.options.layer, opened.options.pooling
+    layer, pooling = opened.options.layer, opened.options.pooling or "mean"
+    layer = -1 if layer is None else layer
     if not (1 <= layer <= layers or -layers <= layer <= -1):
         raise InputError(f"--layer={layer}: expected 1 to {layers}, or -1 for the last")
     place = layer - 1 if layer > 0 else layer

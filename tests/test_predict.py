@@ -254,10 +254,38 @@ def test_mistakes_are_named(folder, tmp_path):
         answers(folder("pretrained"), [], task="embedding", layer=4)
     with pytest.raises(InputError, match=r"^--top_k=0: expected at least 1$"):
         predict.Options(top_k=0)
+    with pytest.raises(InputError, match=r"^--layer=2: expected --pooling=mean or"):
+        predict.Options(pooling="pooled", layer=2)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
         run(tmp_path, ["x"], input_file="y")
     with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
         run(folder("regression"), input_file=str(tmp_path / "absent.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("classification", {"top_k": 5}, "--top_k=5: only for fill_mask"),
+        (
+            "regression",
+            {"threshold": 0.0},
+            "--threshold=0.0: only for classification, multi_label, question_answering",
+        ),
+        ("multiple_choice", {"layer": -1}, "--layer=-1: only for embedding"),
+        ("question_answering", {"pooling": "mean"}, "--pooling=mean: only for embeddi"),
+        ("embedding", {"threshold": 0.5}, "--threshold=0.5: only for classification"),
+        ("fill_mask", {"pooling": "first"}, "--pooling=first: only for embedding"),
+        ("sentence_order", {"top_k": 1}, "--top_k=1: only for fill_mask"),
+    ],
+)
+def test_an_option_of_another_task_is_refused(folder, kind, options, message):
+    path, task = folder("pretrained"), kind
+    if kind in TASKS:
+        path, task = folder(kind), None
+    with pytest.raises(InputError) as mistake:
+        predict.load(path, predict.Options(task=task, **options))
+    assert str(mistake.value).startswith(message)
+    assert str(mistake.value).endswith(f"; the task is {kind}")
 
 
 def test_an_output_is_whole_or_as_before(folder, tmp_path):
