@@ -168,6 +168,7 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
     # A TF2 checkpoint has its tensors under attribute paths; the graph that it carries
     # says what each variable is called.
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(read(graph_key))
+    _check_is_no_preprocessing(prefix, graph)
     own = _own_model(graph)
     if own is not None:
         return _open_saved_model(prefix, own, shapes, read, config)
@@ -191,17 +192,31 @@ def _variable_keys(graph) -> dict[str, str]:
     }
 
 
+def _check_is_no_preprocessing(prefix: str, graph) -> None:
+    """Refuses the module beside an encoder that turns text into its inputs."""
+    if not {"tokenize", "bert_pack_inputs"} <= _children(graph, graph.nodes[0]).keys():
+        return
+    folder = Path(prefix).parents[1]
+    encoder = "that of the encoder"
+    if folder.name.endswith("_preprocess"):
+        encoder += f", such as {str(folder).removesuffix('_preprocess')}"
+    raise InputError(
+        f"{folder}: a TF-Hub module of preprocessing, which has no weights; expected "
+        f"{encoder}"
+    )
+
+
+def _children(graph, node) -> dict[str, Any]:
+    return {child.local_name: graph.nodes[child.node_id] for child in node.children}
+
+
 def _own_model(graph) -> tuple[str, dict[str, str]] | None:
     """Returns what `saved_models.save` noted: the model's class, and key by name."""
-
-    def children(node):
-        return {child.local_name: graph.nodes[child.node_id] for child in node.children}
-
-    root = children(graph.nodes[0])
+    root = _children(graph, graph.nodes[0])
     if "model" not in root or "weights" not in root:
         return None
-    kinds = [kind for kind in children(root["model"]) if kind in HEADS]
-    variables = children(root["weights"]).items()
+    kinds = [kind for kind in _children(graph, root["model"]) if kind in HEADS]
+    variables = _children(graph, root["weights"]).items()
     keys = {n: item.checkpoint_key for n, node in variables for item in node.attributes}
     return (kinds[0], keys) if kinds else None
 
