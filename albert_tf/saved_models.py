@@ -91,9 +91,31 @@ def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:
         )
 
 
+def check_writable(folder: str | Path) -> None:
+    """Refuses a folder that `save` would refuse, before the work of making a model.
+
+    Raises:
+        InputError: it cannot be written, or holds something else.
+    """
+    with _beside(Path(folder)):
+        pass
+
+
 @contextlib.contextmanager
 def _replaced(folder: Path) -> Iterator[Path]:
     """Yields an empty folder that takes the place of another when all went well."""
+    with _beside(folder) as work:
+        new, old = work / "new", work / "old"
+        yield new
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder in the parent of one that can be written."""
     if folder.exists() and not _may_be_replaced(folder):
         raise InputError(
             f"{folder}: exists and is no SavedModel; expected a new folder"
@@ -101,12 +123,7 @@ def _replaced(folder: Path) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".writing-") as work:
-            new, old = Path(work, "new"), Path(work, "old")
-            yield new
-            if folder.exists():
-                folder.rename(old)
-            new.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
+            yield Path(work)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
 

@@ -330,6 +330,12 @@ def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
 
 def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
     weights.save(model, tmp_path, "tf1")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError) as refused:
+        hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/file"))
+    assert str(refused.value) == (
+        f"{tmp_path}/file: exists and is no SavedModel; expected a new folder"
+    )
     with pytest.raises(InputError) as refused:
         hub.export(settings(tmp_path))
     assert str(refused.value) == (
