@@ -51,10 +51,15 @@ def save(
 ) -> None:
     """Writes a SavedModel; all of it or nothing.
 
+    A signature takes its tensors by name. So that `keras.layers.TFSMLayer`, which hands
+    on a single argument, can call it too, the object has a function of the same name,
+    of the tensor or of a dict of several.
+
     Args:
         root: what is saved: a trackable object.
         folder: is made; an older SavedModel there is replaced.
-        signatures: functions for programs that do not know the object, by name.
+        signatures: concrete functions of tensors by name, for programs that do not
+            know the object, by name.
         model: whose weights are stored by name, and its configuration.
         assets: contents of files to put beside the variables, by name.
 
@@ -62,6 +67,8 @@ def save(
         InputError: the folder cannot be written, or holds something else.
     """
     files = dict(assets or {})
+    for name, signature in (signatures or {}).items():
+        setattr(root, name, _callable_by_keras(signature))
     if model is not None:
         # A shared variable has several names, and is stored once.
         root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
@@ -126,6 +133,19 @@ def _beside(folder: Path) -> Iterator[Path]:
             yield Path(work)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _callable_by_keras(signature: Callable) -> Callable:
+    """Returns a function of a signature's one tensor, or of a dict of its tensors."""
+    _, specs = signature.structured_input_signature  # type: ignore[attr-defined]
+    names = sorted(specs)
+
+    def call(inputs):
+        given = {names[0]: inputs} if len(names) == 1 else inputs
+        return signature(**given)
+
+    of_one = specs[names[0]] if len(names) == 1 else dict(specs)
+    return tf.function(call, input_signature=[of_one], autograph=False)
 
 
 @contextlib.contextmanager
