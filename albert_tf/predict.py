@@ -160,6 +160,7 @@ class Predictor:
     Args:
         service: what answers them.
         describe: makes an answer of the service's outputs for one row.
+        tokenizer: counts the pieces of a text, to find rows of like length.
         batch_size: rows that are answered at once.
 
     Attributes:
@@ -171,11 +172,13 @@ class Predictor:
         self,
         service: Service,
         describe: Callable[[Mapping[str, Any]], dict[str, Any]],
+        tokenizer: Tokenizer,
         batch_size: int = 32,
     ):
         self.service = service
         self.fields = tuple(service.specs)
         self._describe = describe
+        self._tokenizer = tokenizer
         self._batch_size = batch_size
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
@@ -226,7 +229,7 @@ class Predictor:
 
     def _batches(self, rows: list[dict[str, Any]]) -> Iterator[list[int]]:
         """Yields the numbers of rows of like length, and as many options."""
-        sizes = [_size(row) for row in rows]
+        sizes = self._sizes(rows)
         batch: list[int] = []
         for i in sorted(range(len(rows)), key=sizes.__getitem__):
             full = len(batch) == self._batch_size
@@ -236,6 +239,20 @@ class Predictor:
             batch.append(i)
         if batch:
             yield batch
+
+    def _sizes(self, rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+        """Returns the number of options of each row, and of all its pieces.
+
+        Of two texts with as many characters, one may have twice as many pieces: by
+        characters, a third of a batch was padding.
+        """
+        texts = [_texts(row) for row in rows]
+        flat = list(itertools.chain.from_iterable(texts))
+        lengths = map(len, self._tokenizer.encode_batch(flat))
+        return [
+            (_options(row), sum(itertools.islice(lengths, len(of_row))))
+            for row, of_row in zip(rows, texts, strict=True)
+        ]
 
     def _batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         texts = {name: tf.constant([row[name] for row in rows]) for name in self.fields}
@@ -354,14 +371,14 @@ def _told(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
             print(f"{number:,} rows, {number / (now - begin):,.1f} a second", file=log)
 
 
-def _size(row: Row) -> tuple[int, int]:
-    """Returns the number of options of a row, and of all its characters."""
-    options = [value for value in row.values() if isinstance(value, list)]
-    texts = [value for value in row.values() if isinstance(value, str)]
-    return (
-        sum(map(len, options)),
-        sum(map(len, itertools.chain(texts, *options))),
-    )
+def _texts(row: Row) -> list[str]:
+    """Returns the texts of a row, each option's too."""
+    lists = [v if isinstance(v, list) else [v] for v in row.values()]
+    return list(itertools.chain.from_iterable(lists))
+
+
+def _options(row: Row) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, list))
 
 
 def load(
@@ -453,7 +470,7 @@ def of_model(
         length = task.get("max_seq_length", longest)
     opened = _Opened(model, tokenizer, task, options, length)
     service, describe = _KINDS[task["kind"]].service(opened)
-    return Predictor(service, describe, options.batch_size)
+    return Predictor(service, describe, tokenizer, options.batch_size)
 
 
 @dataclasses.dataclass(frozen=True)

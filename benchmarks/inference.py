@@ -126,7 +126,9 @@ class Texts:
             return [self._encoded([" ".join(words) for words in chosen])]
         texts = self.sentences[: self.settings.sentences]
         if case == "sorted":
-            texts = sorted(texts, key=len)
+            lengths = map(len, self.tokenizer.encode_batch(texts))
+            paired = sorted(zip(lengths, texts, strict=True), key=lambda pair: pair[0])
+            texts = [text for _, text in paired]
         size = self.settings.batch_size
         return [
             self._encoded(texts[begin : begin + size])

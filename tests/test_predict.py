@@ -99,6 +99,20 @@ def test_answers_come_in_the_order_of_rows(folder):
     assert found["probability"] == max(found["probabilities"].values())
 
 
+def test_rows_of_like_length_share_a_batch(folder, monkeypatch, tokenizer):
+    predictor = predict.load(folder("classification"), predict.Options(batch_size=2))
+    # As many characters, and many more pieces; and the other way round.
+    rows = [{"text": text} for text in ("zqxjzqxjzq", "the a list", "zqxj" * 3, "list")]
+    pieces = [len(tokenizer.encode(row["text"])) for row in rows]
+    assert sorted(range(4), key=pieces.__getitem__) == [3, 1, 0, 2]
+    batches, answer = [], predictor._batch
+    monkeypatch.setattr(
+        predictor, "_batch", lambda rows: batches.append(rows) or answer(rows)
+    )
+    assert len(list(predictor(rows))) == 4
+    assert batches == [[rows[3], rows[1]], [rows[0], rows[2]]]
+
+
 def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
     monkeypatch.setattr(predict, "_ROWS_TO_SORT", 4)
     taken = []
