@@ -15,6 +15,7 @@ from albert_tf import (
     flags,
     model_folder,
     records,
+    saved_models,
     tokenization,
     training,
     weights,
@@ -267,6 +268,30 @@ def prepare(
             f"vocab_size is {model.vocab_size}"
         )
     return model, tokenizer
+
+
+def check_export(export_dir: str | None, output_dir: str) -> None:
+    """Refuses a folder at the start that a model could not be exported to at the end.
+
+    Args:
+        export_dir: where a SavedModel is going to be written, if any is.
+        output_dir: of the run, which is no SavedModel once it holds checkpoints.
+
+    Raises:
+        InputError: it cannot be written, or holds something else, or is going to.
+    """
+    if export_dir is None:
+        return
+    run = Path(output_dir).resolve()
+    if Path(export_dir).resolve() in (run, *run.parents):
+        raise InputError(
+            f"--export_dir={export_dir}: holds --output_dir={output_dir}; expected a "
+            f"folder of its own"
+        )
+    try:
+        saved_models.check_writable(export_dir)
+    except InputError as mistake:
+        raise InputError(f"--export_dir={mistake}") from None
 
 
 def run(

@@ -78,6 +78,16 @@ def export(settings: HubSettings) -> None:
         InputError: no weights, configuration or vocabulary, or no place to write to.
     """
     folder = Path(settings.albert_directory)
+    target = settings.export_path.rstrip("/")
+    preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
+    places = {Path(place).resolve() for place in (folder, target, preprocessing)}
+    if len(places) < 3:
+        raise InputError(
+            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
+            f"expected two folders, and neither of them {folder}"
+        )
+    for place in (target, preprocessing):
+        saved_models.check_writable(place)
     tokenizer = _tokenizer(folder, settings)
     path = model_folder.weights_in(folder)
     if settings.checkpoint_name:
@@ -89,14 +99,6 @@ def export(settings: HubSettings) -> None:
         model = models.AlbertEncoder(config)
     only = "encoder" if isinstance(model, models.AlbertEncoder) else None
     weights.load(model, path, only=only)
-    target = settings.export_path.rstrip("/")
-    preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
-    places = {Path(place).resolve() for place in (folder, target, preprocessing)}
-    if len(places) < 3:
-        raise InputError(
-            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
-            f"expected two folders, and neither of them {folder}"
-        )
     export_encoder(model, tokenizer, target)
     print(
         f"written  {target}: {_described(model)}, {model.count_params():,} parameters"

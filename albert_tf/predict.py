@@ -46,6 +46,15 @@ _ROWS_TO_SORT = 2048
 _BETWEEN_LINES = 10.0
 _MAX_SEQ_LENGTH = 512
 
+# The options that not every kind of task has.
+_KINDS_OF_OPTION = {
+    "top_k": ("fill_mask",),
+    "threshold": ("classification", "multi_label", "question_answering"),
+    "layer": ("embedding",),
+    "pooling": ("embedding",),
+}
+_TOP_K = 5
+
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Row = Mapping[str, Any]
@@ -53,7 +62,7 @@ Row = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to answer; every kind of task reads those that it knows.
+    """How to answer; None stands for what the kind of task takes by default.
 
     Raises:
         InputError: a value is out of range.
@@ -69,23 +78,48 @@ class Options:
         None,
     )
     batch_size: int = flags.field("Texts that are answered at once.", 32)
-    top_k: int = flags.field("fill_mask: pieces to list for each gap.", 5)
+    top_k: int | None = flags.field(
+        "fill_mask: pieces to list for each gap, by default 5.", None
+    )
     threshold: float | None = flags.field(
         "classification: probability from which on the second of two labels, or each "
         "of several, is chosen; question_answering: null odds above which there is no "
         "answer.",
         None,
     )
-    layer: int = flags.field("embedding: layer from 1 on; -1 is the last.", -1)
-    pooling: Literal["mean", "first", "pooled"] = flags.field(
-        "embedding: mean of the tokens, the first token, or the pooler's output.",
-        "mean",
+    layer: int | None = flags.field(
+        "embedding: layer from 1 on, by default -1, the last; pooled is of the last.",
+        None,
+    )
+    pooling: Literal["mean", "first", "pooled"] | None = flags.field(
+        "embedding: mean of the tokens (the default), the first token, or the pooler's "
+        "output.",
+        None,
     )
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "top_k"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name}={getattr(self, name)}: expected at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name}={value}: expected at least 1")
+        if self.pooling == "pooled" and self.layer is not None:
+            raise InputError(
+                f"--layer={self.layer}: expected --pooling=mean or first with it; the "
+                f"pooler's output is of the last layer"
+            )
+
+    def check_for(self, kind: str) -> None:
+        """Refuses what a kind of task does not know.
+
+        Raises:
+            InputError: an option of another kind is given.
+        """
+        for name, kinds in _KINDS_OF_OPTION.items():
+            value = getattr(self, name)
+            if value is not None and kind not in kinds:
+                raise InputError(
+                    f"--{name}={value}: only for {', '.join(kinds)}; the task is {kind}"
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,6 +160,7 @@ class Predictor:
     Args:
         service: what answers them.
         describe: makes an answer of the service's outputs for one row.
+        tokenizer: counts the pieces of a text, to find rows of like length.
         batch_size: rows that are answered at once.
 
     Attributes:
@@ -137,11 +172,13 @@ class Predictor:
         self,
         service: Service,
         describe: Callable[[Mapping[str, Any]], dict[str, Any]],
+        tokenizer: Tokenizer,
         batch_size: int = 32,
     ):
         self.service = service
         self.fields = tuple(service.specs)
         self._describe = describe
+        self._tokenizer = tokenizer
         self._batch_size = batch_size
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
@@ -192,7 +229,7 @@ class Predictor:
 
     def _batches(self, rows: list[dict[str, Any]]) -> Iterator[list[int]]:
         """Yields the numbers of rows of like length, and as many options."""
-        sizes = [_size(row) for row in rows]
+        sizes = self._sizes(rows)
         batch: list[int] = []
         for i in sorted(range(len(rows)), key=sizes.__getitem__):
             full = len(batch) == self._batch_size
@@ -202,6 +239,20 @@ class Predictor:
             batch.append(i)
         if batch:
             yield batch
+
+    def _sizes(self, rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+        """Returns the number of options of each row, and of all its pieces.
+
+        Of two texts with as many characters, one may have twice as many pieces: by
+        characters, a third of a batch was padding.
+        """
+        texts = [_texts(row) for row in rows]
+        flat = list(itertools.chain.from_iterable(texts))
+        lengths = map(len, self._tokenizer.encode_batch(flat))
+        return [
+            (_options(row), sum(itertools.islice(lengths, len(of_row))))
+            for row, of_row in zip(rows, texts, strict=True)
+        ]
 
     def _batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         texts = {name: tf.constant([row[name] for row in rows]) for name in self.fields}
@@ -320,14 +371,14 @@ def _told(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
             print(f"{number:,} rows, {number / (now - begin):,.1f} a second", file=log)
 
 
-def _size(row: Row) -> tuple[int, int]:
-    """Returns the number of options of a row, and of all its characters."""
-    options = [value for value in row.values() if isinstance(value, list)]
-    texts = [value for value in row.values() if isinstance(value, str)]
-    return (
-        sum(map(len, options)),
-        sum(map(len, itertools.chain(texts, *options))),
-    )
+def _texts(row: Row) -> list[str]:
+    """Returns the texts of a row, each option's too."""
+    lists = [v if isinstance(v, list) else [v] for v in row.values()]
+    return list(itertools.chain.from_iterable(lists))
+
+
+def _options(row: Row) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, list))
 
 
 def load(
@@ -362,6 +413,7 @@ def load(
     allowed = [*_FOR_ANY_MODEL, *([described["kind"]] if described else [])]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
+    options.check_for(kind)
     if kind != described.get("kind"):
         described = {}
     source = weights.open_source(model_folder.weights_in(path))
@@ -411,13 +463,14 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
+    options.check_for(task["kind"])
     longest = min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
     length = options.max_seq_length
     if length is None:
         length = task.get("max_seq_length", longest)
     opened = _Opened(model, tokenizer, task, options, length)
     service, describe = _KINDS[task["kind"]].service(opened)
-    return Predictor(service, describe, options.batch_size)
+    return Predictor(service, describe, tokenizer, options.batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -526,7 +579,7 @@ def _fill_mask(opened: _Opened) -> Described:
         opened.model,
         opened.tokenizer,
         max_seq_length=opened.max_seq_length,
-        top_k=opened.options.top_k,
+        top_k=opened.options.top_k or _TOP_K,
     )
 
     def describe(found):
@@ -561,7 +614,8 @@ def _embedding(opened: _Opened) -> Described:
     )
     config = opened.model.config
     layers = config.num_hidden_layers * config.inner_group_num
-    layer, pooling = opened.options.layer, opened.options.pooling
+    layer, pooling = opened.options.layer, opened.options.pooling or "mean"
+    layer = -1 if layer is None else layer
     if not (1 <= layer <= layers or -layers <= layer <= -1):
         raise InputError(f"--layer={layer}: expected 1 to {layers}, or -1 for the last")
     place = layer - 1 if layer > 0 else layer

@@ -200,6 +200,7 @@ def run(
         InputError: see the flags; files are broken, or do not fit the model.
     """
     config = config.as_released()
+    fine_tuning.check_export(config.export_dir, config.output_dir)
     described = fine_tuning.known_task(config)
     files = _read(config, described)
     strategy = training.prepare(config, devices)

@@ -51,10 +51,15 @@ def save(
 ) -> None:
     """Writes a SavedModel; all of it or nothing.
 
+    A signature takes its tensors by name. So that `keras.layers.TFSMLayer`, which hands
+    on a single argument, can call it too, the object has a function of the same name,
+    of the tensor or of a dict of several.
+
     Args:
         root: what is saved: a trackable object.
         folder: is made; an older SavedModel there is replaced.
-        signatures: functions for programs that do not know the object, by name.
+        signatures: concrete functions of tensors by name, for programs that do not
+            know the object, by name.
         model: whose weights are stored by name, and its configuration.
         assets: contents of files to put beside the variables, by name.
 
@@ -62,6 +67,8 @@ def save(
         InputError: the folder cannot be written, or holds something else.
     """
     files = dict(assets or {})
+    for name, signature in (signatures or {}).items():
+        setattr(root, name, _callable_by_keras(signature))
     if model is not None:
         # A shared variable has several names, and is stored once.
         root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
@@ -99,9 +106,31 @@ def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:
         )
 
 
+def check_writable(folder: str | Path) -> None:
+    """Refuses a folder that `save` would refuse, before the work of making a model.
+
+    Raises:
+        InputError: it cannot be written, or holds something else.
+    """
+    with _beside(Path(folder)):
+        pass
+
+
 @contextlib.contextmanager
 def _replaced(folder: Path) -> Iterator[Path]:
     """Yields an empty folder that takes the place of another when all went well."""
+    with _beside(folder) as work:
+        new, old = work / "new", work / "old"
+        yield new
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder in the parent of one that can be written."""
     if folder.exists() and not _may_be_replaced(folder):
         raise InputError(
             f"{folder}: exists and is no SavedModel; expected a new folder"
@@ -109,14 +138,22 @@ def _replaced(folder: Path) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".writing-") as work:
-            new, old = Path(work, "new"), Path(work, "old")
-            yield new
-            if folder.exists():
-                folder.rename(old)
-            new.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
+            yield Path(work)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _callable_by_keras(signature: Callable) -> Callable:
+    """Returns a function of a signature's one tensor, or of a dict of its tensors."""
+    _, specs = signature.structured_input_signature  # type: ignore[attr-defined]
+    names = sorted(specs)
+
+    def call(inputs):
+        given = {names[0]: inputs} if len(names) == 1 else inputs
+        return signature(**given)
+
+    of_one = specs[names[0]] if len(names) == 1 else dict(specs)
+    return tf.function(call, input_signature=[of_one], autograph=False)
 
 
 @contextlib.contextmanager

@@ -133,6 +133,7 @@ def run(
         InputError: see the flags; tables are broken, or do not fit the model.
     """
     writes = True
+    fine_tuning.check_export(config.export_dir, config.output_dir)
     if config.needs_model:
         strategy = training.prepare(config, devices)
         writes = distribution.is_chief(strategy)

@@ -1,8 +1,11 @@
 """Lets programs take turns, each in a process of its own, on the same machine."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
+
+_NUMBERS = re.compile(r"[0-9][0-9. ]*")
 
 
 def take_turns(
@@ -15,6 +18,18 @@ def take_turns(
 
     Returns:
         The numbers of each program.
+    """
+    turns = take_long_turns(commands, rounds)
+    return {name: [number for (number,) in of_one] for name, of_one in turns.items()}
+
+
+def take_long_turns(
+    commands: Mapping[str, Sequence[str]], rounds: int
+) -> dict[str, list[list[float]]]:
+    """Does the same for programs that print several numbers in a line.
+
+    Returns:
+        The numbers of each turn of each program.
     """
     workers = {}
     for name, command in commands.items():
@@ -30,11 +45,11 @@ def take_turns(
             workers[name] = worker
         else:
             print(f"  {name}: could not run here")
-    numbers: dict[str, list[float]] = {name: [] for name in workers}
+    numbers: dict[str, list[list[float]]] = {name: [] for name in workers}
     for _ in range(rounds):
         for name, worker in workers.items():
             print("go", file=worker.stdin, flush=True)
-            numbers[name].append(float(_answer(worker)))
+            numbers[name].append([float(word) for word in _answer(worker).split()])
     for worker in workers.values():
         worker.communicate()
     return numbers
@@ -43,6 +58,6 @@ def take_turns(
 def _answer(worker):
     """Returns the worker's next own line: libraries may print others."""
     for line in worker.stdout:
-        if line.strip() == "ready" or line.replace(".", "").strip().isdigit():
+        if line.strip() == "ready" or _NUMBERS.fullmatch(line.strip()):
             return line.strip()
     return None

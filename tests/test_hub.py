@@ -58,6 +58,10 @@ keep("signature", encoder.signatures["serving_default"](**tokens))
 keep("dropped", encoder(tokens, training=True))
 keep("dropped_again", encoder(tokens, training=True))
 keep("tfsm", keras.layers.TFSMLayer(encoder_path)(tokens))
+by_name = keras.layers.TFSMLayer(encoder_path, call_endpoint="serving_default")
+keep("tfsm_signature", by_name(tokens))
+symbols = {n: keras.Input((None,), dtype="int32", name=n) for n in tokens}
+keep("tfsm_model", keras.Model(symbols, by_name(symbols))(tokens))
 trained = keras.layers.TFSMLayer(encoder_path, call_training_endpoint="serve_training")
 keep("tfsm_dropped", trained(tokens, training=True))
 results["tfsm_weights"] = len(trained.trainable_weights)
@@ -161,7 +165,10 @@ def largest(found, expected):
     return np.abs(found - np.asarray(expected)).max()
 
 
-@pytest.mark.parametrize("way", ["load", "mlm", "sop", "signature", "tfsm"])
+SIGNATURES = ["signature", "tfsm_signature", "tfsm_model"]
+
+
+@pytest.mark.parametrize("way", ["load", "mlm", "sop", "tfsm", *SIGNATURES])
 def test_outputs_are_those_of_the_source(way, model, loaded):
     ours = {OURS[name]: value for name, value in TOKENS.items()}
     expected = model({**ours, "masked_lm_positions": POSITIONS})
@@ -172,7 +179,7 @@ def test_outputs_are_those_of_the_source(way, model, loaded):
         names[f"{way}_logits/0"] = f"{way}_logits"
     for key, name in names.items():
         assert largest(found.pop(key), expected[name]) < 1e-6, key
-    layers = 0 if way == "signature" else 3
+    layers = 0 if way in SIGNATURES else 3
     for i in range(layers):
         layer = found.pop(f"encoder_outputs/{i}")
         assert largest(layer, expected["encoder_outputs"][i]) < 1e-6
@@ -257,6 +264,20 @@ def test_our_modules_load_as_weights_again(model, folder):
         weights.load(classifier, folder / "module")
 
 
+def test_preprocessing_is_no_weights(folder, tmp_path):
+    said = "a TF-Hub module of preprocessing, which has no weights; expected"
+    module = folder / "module_preprocess"
+    renamed = tmp_path / "texts"
+    renamed.symlink_to(module)
+    for path, encoder in (
+        (module, f"that of the encoder, such as {folder}/module"),
+        (renamed, "that of the encoder"),
+    ):
+        with pytest.raises(InputError) as refused:
+            weights.load(models.AlbertEncoder(CONFIG), path)
+        assert str(refused.value) == f"{path}: {said} {encoder}"
+
+
 def test_the_weights_are_stored_once(tmp_path, tokenizer):
     config = AlbertConfig(
         vocab_size=40000,
@@ -316,6 +337,12 @@ def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
 
 def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
     weights.save(model, tmp_path, "tf1")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError) as refused:
+        hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/file"))
+    assert str(refused.value) == (
+        f"{tmp_path}/file: exists and is no SavedModel; expected a new folder"
+    )
     with pytest.raises(InputError) as refused:
         hub.export(settings(tmp_path))
     assert str(refused.value) == (

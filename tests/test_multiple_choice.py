@@ -204,6 +204,11 @@ def test_a_model_of_another_kind_is_not_asked(run, own, tmp_path):
             "--middle_only: expected --data_dir with it",
         ),
         ({"choices_at_once": 0}, "--choices_at_once=0: expected at least 1"),
+        (
+            {"train_file": "absent", "export_dir": __file__},
+            f"--export_dir={__file__}: exists and is no SavedModel; expected a new "
+            f"folder",
+        ),
         ({"do_train": False}, "--do_eval: expected --data_dir or --eval_file with it"),
         (
             ALONE,

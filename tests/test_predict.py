@@ -99,6 +99,20 @@ def test_answers_come_in_the_order_of_rows(folder):
     assert found["probability"] == max(found["probabilities"].values())
 
 
+def test_rows_of_like_length_share_a_batch(folder, monkeypatch, tokenizer):
+    predictor = predict.load(folder("classification"), predict.Options(batch_size=2))
+    # As many characters, and many more pieces; and the other way round.
+    rows = [{"text": text} for text in ("zqxjzqxjzq", "the a list", "zqxj" * 3, "list")]
+    pieces = [len(tokenizer.encode(row["text"])) for row in rows]
+    assert sorted(range(4), key=pieces.__getitem__) == [3, 1, 0, 2]
+    batches, answer = [], predictor._batch
+    monkeypatch.setattr(
+        predictor, "_batch", lambda rows: batches.append(rows) or answer(rows)
+    )
+    assert len(list(predictor(rows))) == 4
+    assert batches == [[rows[3], rows[1]], [rows[0], rows[2]]]
+
+
 def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
     monkeypatch.setattr(predict, "_ROWS_TO_SORT", 4)
     taken = []
@@ -254,10 +268,38 @@ def test_mistakes_are_named(folder, tmp_path):
         answers(folder("pretrained"), [], task="embedding", layer=4)
     with pytest.raises(InputError, match=r"^--top_k=0: expected at least 1$"):
         predict.Options(top_k=0)
+    with pytest.raises(InputError, match=r"^--layer=2: expected --pooling=mean or"):
+        predict.Options(pooling="pooled", layer=2)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
         run(tmp_path, ["x"], input_file="y")
     with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
         run(folder("regression"), input_file=str(tmp_path / "absent.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("classification", {"top_k": 5}, "--top_k=5: only for fill_mask"),
+        (
+            "regression",
+            {"threshold": 0.0},
+            "--threshold=0.0: only for classification, multi_label, question_answering",
+        ),
+        ("multiple_choice", {"layer": -1}, "--layer=-1: only for embedding"),
+        ("question_answering", {"pooling": "mean"}, "--pooling=mean: only for embeddi"),
+        ("embedding", {"threshold": 0.5}, "--threshold=0.5: only for classification"),
+        ("fill_mask", {"pooling": "first"}, "--pooling=first: only for embedding"),
+        ("sentence_order", {"top_k": 1}, "--top_k=1: only for fill_mask"),
+    ],
+)
+def test_an_option_of_another_task_is_refused(folder, kind, options, message):
+    path, task = folder("pretrained"), kind
+    if kind in TASKS:
+        path, task = folder(kind), None
+    with pytest.raises(InputError) as mistake:
+        predict.load(path, predict.Options(task=task, **options))
+    assert str(mistake.value).startswith(message)
+    assert str(mistake.value).endswith(f"; the task is {kind}")
 
 
 def test_an_output_is_whole_or_as_before(folder, tmp_path):

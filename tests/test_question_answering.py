@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -321,6 +322,12 @@ def test_the_linear_head_answers_version_2(linear, run, files):
         run("linear", **predict, head="conditional")
     with pytest.raises(InputError, match=r"with version '2\.0', but '1\.1' is asked"):
         run("linear", **predict, version_2_with_negative=False)
+
+
+def test_a_place_to_export_to_is_checked_before_anything_else(run):
+    message = f"--export_dir={__file__}: exists and is no SavedModel; expected a new"
+    with pytest.raises(InputError, match=f"^{re.escape(message)} folder$"):
+        run("new", do_predict=True, predict_file="absent", export_dir=__file__)
 
 
 def test_seeds_steps_and_windows(run, files):

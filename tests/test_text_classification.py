@@ -377,6 +377,10 @@ MISTAKES = {
         "--threshold_to_export=0.3: task sts-b has no labels; expected two, or several "
         "per example",
     ),
+    "no place to export to": (
+        {"data_dir": "absent", "export_dir": __file__},
+        f"--export_dir={__file__}: exists and is no SavedModel; expected a new folder",
+    ),
     "no predictions": (
         {"do_eval": False, "glue_submission": "x.zip"},
         "{folder}/run: no predictions to submit; expected files such as AX.tsv, which "

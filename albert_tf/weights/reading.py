@@ -168,6 +168,7 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
     # A TF2 checkpoint has its tensors under attribute paths; the graph that it carries
     # says what each variable is called.
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(read(graph_key))
+    _check_is_no_preprocessing(prefix, graph)
     own = _own_model(graph)
     if own is not None:
         return _open_saved_model(prefix, own, shapes, read, config)
@@ -191,25 +192,40 @@ def _variable_keys(graph) -> dict[str, str]:
     }
 
 
+def _check_is_no_preprocessing(prefix: str, graph) -> None:
+    """Refuses the module beside an encoder that turns text into its inputs."""
+    if not {"tokenize", "bert_pack_inputs"} <= _children(graph, graph.nodes[0]).keys():
+        return
+    folder = Path(prefix).parents[1]
+    encoder = "that of the encoder"
+    if folder.name.endswith("_preprocess"):
+        encoder += f", such as {str(folder).removesuffix('_preprocess')}"
+    raise InputError(
+        f"{folder}: a TF-Hub module of preprocessing, which has no weights; expected "
+        f"{encoder}"
+    )
+
+
+def _children(graph, node) -> dict[str, Any]:
+    return {child.local_name: graph.nodes[child.node_id] for child in node.children}
+
+
+def _keys(graph, node) -> dict[str, str]:
+    variables = _children(graph, node).items()
+    return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
+
+
 def _own_model(graph) -> tuple[str, dict[str, str], dict[str, str]] | None:
     """Returns what `saved_models.save` noted, None if another program saved.
 
     That is the model's class, and the keys of its options and its weights by name.
     """
-
-    def children(node):
-        return {child.local_name: graph.nodes[child.node_id] for child in node.children}
-
-    def keys(node):
-        variables = children(node).items()
-        return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
-
-    root = children(graph.nodes[0])
+    root = _children(graph, graph.nodes[0])
     if "model" not in root or "weights" not in root:
         return None
-    for kind, options in children(root["model"]).items():
+    for kind, options in _children(graph, root["model"]).items():
         if kind in HEADS:
-            return kind, keys(options), keys(root["weights"])
+            return kind, _keys(graph, options), _keys(graph, root["weights"])
     return None
 
 

@@ -424,6 +424,20 @@ def test_served_models_load_as_weights_again(served, built):
                 np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("value", tf.constant(TEXTS)),
+        ("order", {"text_a": tf.constant(TEXTS), "text_b": tf.constant(SECOND)}),
+    ],
+)
+def test_keras_calls_what_is_served(name, given, served):
+    results, root = served
+    layer = keras.layers.TFSMLayer(root / name, call_endpoint="serving_default")
+    for output, found in layer(given).items():
+        close(np.asarray(found), results[f"{name}/{output}"])
+
+
 def test_words_are_served_too(tmp_path, built):
     recorded = json.loads((DATA / "tokenizer_wordpiece.json").read_text())
     (tmp_path / "vocab.txt").write_text("\n".join(recorded["vocab"]), encoding="utf-8")
