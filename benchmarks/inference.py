@@ -15,8 +15,8 @@ sorts it and makes its answers; all others get finished arrays of ids, sorted an
 beforehand. Our ONNX file computes the last layer for the first token alone, so that few
 layers (--num_layers) flatter it. On a machine with other work, compare with
 --num_threads=1: several threads that have to wait for a core slow the programs down by
-very different factors. ONNX files of Hugging Face's model come from `torch.onnx.export` (the
-TorchScript exporter, which needs no further package).
+very different factors. ONNX files of Hugging Face's model come from
+`torch.onnx.export` (the TorchScript exporter, which needs no further package).
 """
 
 import dataclasses
@@ -304,7 +304,7 @@ def take_part(settings: Settings) -> None:
             every = [text for _, texts_of_batch in batches for text in texts_of_batch]
             measured[case] = functools.partial(run, every)
         else:
-            measured[case] = lambda batches=batches: [run(batch) for batch in batches]
+            measured[case] = functools.partial(_run_each, run, batches)
         measured[case]()
     print("ready", flush=True)
     for _, case in zip(sys.stdin, itertools.cycle(measured), strict=False):
@@ -312,6 +312,11 @@ def take_part(settings: Settings) -> None:
             measured[case]()  # others have had the caches
         times = _times(measured[case], 0 if case in MIXED else settings.seconds)
         print(*(f"{seconds:.6f}" for seconds in times), flush=True)
+
+
+def _run_each(run: Run, batches: list[Batch]) -> None:
+    for batch in batches:
+        run(batch)
 
 
 def _check(settings: Settings, run: Callable, texts: Texts, logits: np.ndarray) -> None:
