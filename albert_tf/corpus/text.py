@@ -56,6 +56,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         InputError: a pattern matches no file, or two match the same one.
     """
     found: dict[str, int] = {}
+    names: dict[str, str] = {}
     for pattern in patterns:
         matches = files.glob(pattern)
         if os.path.isdir(pattern):
@@ -66,8 +67,11 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         if not matches:
             raise InputError(f"--input_file={pattern}: no such file")
         for path, size in sorted(matches.items()):
-            if path in found:
-                raise InputError(f"--input_file: {path} is named twice")
+            file = path if files.is_remote(path) else os.path.realpath(path)
+            if file in names:
+                other = "" if path == names[file] else f", as {names[file]} too"
+                raise InputError(f"--input_file: {path} is named twice{other}")
+            names[file] = path
             found[path] = size
     return found
 

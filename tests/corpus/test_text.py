@@ -169,3 +169,8 @@ def test_patterns_that_name_nothing_or_a_file_twice_are_refused(tmp_path):
     with pytest.raises(InputError) as error:
         text.find_files([f"{tmp_path}/a", f"{tmp_path}/*"])
     assert str(error.value) == f"--input_file: {tmp_path}/a is named twice"
+    with pytest.raises(InputError) as error:
+        text.find_files([f"{tmp_path}/a", f"{tmp_path}/./a"])
+    assert str(error.value) == (
+        f"--input_file: {tmp_path}/./a is named twice, as {tmp_path}/a too"
+    )
