@@ -33,8 +33,6 @@ _ROWS_TO_PREPARE = 512
 # and from so many examples in evaluation, whose outputs wait to be put in order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
-# So many tell a source from others.
-_EXAMPLES_TO_KNOW = 64
 
 
 class Source(abc.ABC):
@@ -171,11 +169,13 @@ class ByLength(Source):
 
     @property
     def fingerprint(self) -> int:
-        """See `Source`; made of all lengths and of some contents."""
-        found = zlib.crc32(np.asarray(self.lengths, np.int64).tobytes())
-        rows = np.arange(min(len(self), _EXAMPLES_TO_KNOW))
-        for _, value in sorted(self.make(rows, int(self.lengths[rows].max())).items()):
-            found = zlib.crc32(np.ascontiguousarray(value).tobytes(), found)
+        """See `Source`; made of all that a model reads and learns of the examples."""
+        found = 0
+        for begin in range(0, len(self), _ROWS_TO_PREPARE):
+            rows = np.arange(begin, min(begin + _ROWS_TO_PREPARE, len(self)))
+            made = self.make(rows, int(self.lengths[rows].max()))
+            for _, value in sorted(made.items()):
+                found = zlib.crc32(np.ascontiguousarray(value).tobytes(), found)
         return found
 
     def training(self, share, *, seed, start=0):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -270,23 +271,29 @@ def prepare(
     return model, tokenizer
 
 
-def check_export(export_dir: str | None, output_dir: str) -> None:
+def check_export(
+    export_dir: str | None, output_dir: str, strategy: tf.distribute.Strategy
+) -> None:
     """Refuses a folder at the start that a model could not be exported to at the end.
 
     Args:
         export_dir: where a SavedModel is going to be written, if any is.
-        output_dir: of the run, which is no SavedModel once it holds checkpoints.
+        output_dir: of the run, which fills it, `run-1` and so on, and `summaries`.
+        strategy: whose first worker exports.
 
     Raises:
         InputError: it cannot be written, or holds something else, or is going to.
     """
-    if export_dir is None:
+    if export_dir is None or not distribution.is_chief(strategy):
         return
-    run = Path(output_dir).resolve()
-    if Path(export_dir).resolve() in (run, *run.parents):
+    run, export = Path(output_dir).resolve(), Path(export_dir).resolve()
+    inside = export.relative_to(run).parts if export.is_relative_to(run) else ()
+    if export in (run, *run.parents) or (
+        inside and re.fullmatch(r"run-\d+|summaries", inside[0])
+    ):
         raise InputError(
-            f"--export_dir={export_dir}: holds --output_dir={output_dir}; expected a "
-            f"folder of its own"
+            f"--export_dir={export_dir}: the run writes its own files there "
+            f"(--output_dir={output_dir}); expected a folder of its own"
         )
     try:
         saved_models.check_writable(export_dir)

@@ -80,14 +80,7 @@ def export(settings: HubSettings) -> None:
     folder = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
-    places = {Path(place).resolve() for place in (folder, target, preprocessing)}
-    if len(places) < 3:
-        raise InputError(
-            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
-            f"expected two folders, and neither of them {folder}"
-        )
-    for place in (target, preprocessing):
-        saved_models.check_writable(place)
+    _check_places(folder, Path(target), Path(preprocessing))
     tokenizer = _tokenizer(folder, settings)
     path = model_folder.weights_in(folder)
     if settings.checkpoint_name:
@@ -105,6 +98,19 @@ def export(settings: HubSettings) -> None:
     )
     export_preprocessing(tokenizer, preprocessing)
     print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
+
+
+def _check_places(source: Path, target: Path, preprocessing: Path) -> None:
+    """Refuses folders of which one holds another, or that cannot be written."""
+    one, other = target.resolve(), preprocessing.resolve()
+    holds = one in (other, *other.parents) or other in one.parents
+    if holds or source.resolve() in (one, other):
+        raise InputError(
+            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
+            f"expected two folders side by side, and neither of them {source}"
+        )
+    for place in (target, preprocessing):
+        saved_models.check_writable(place)
 
 
 def export_encoder(

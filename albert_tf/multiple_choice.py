@@ -132,8 +132,8 @@ def run(
     Raises:
         InputError: see the flags; questions are broken, or do not fit the model.
     """
-    fine_tuning.check_export(config.export_dir, config.output_dir)
     strategy = training.prepare(config, devices)
+    fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
     writes = distribution.is_chief(strategy)
 
     def say(text: str) -> None:

@@ -200,10 +200,10 @@ def run(
         InputError: see the flags; files are broken, or do not fit the model.
     """
     config = config.as_released()
-    fine_tuning.check_export(config.export_dir, config.output_dir)
     described = fine_tuning.known_task(config)
     files = _read(config, described)
     strategy = training.prepare(config, devices)
+    fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
     with contextlib.ExitStack() as stack:
         own = log
         if not distribution.is_chief(strategy):
@@ -255,9 +255,9 @@ def _check_answers(config: SquadConfig, files: Mapping[str, Dataset]) -> None:
                 f"expected one for --{flag}"
             )
     if threshold and predict:
-        judged = {question.id for question in predict.questions}
+        judged = {(question.id, question.text) for question in predict.questions}
         for question in threshold.questions:
-            if question.id in judged:
+            if (question.id, question.text) in judged:
                 raise InputError(
                     f"--threshold_file={threshold.path}: question {question.id!r} is "
                     f"in --predict_file too; expected others, or --fit_threshold"

@@ -133,9 +133,9 @@ def run(
         InputError: see the flags; tables are broken, or do not fit the model.
     """
     writes = True
-    fine_tuning.check_export(config.export_dir, config.output_dir)
     if config.needs_model:
         strategy = training.prepare(config, devices)
+        fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
         writes = distribution.is_chief(strategy)
         say = _printer(log if writes else None)
         task, tests = _prepare(config, model, table, strategy, say)

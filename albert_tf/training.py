@@ -257,6 +257,7 @@ class _Run:
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
         # Every worker has it, though one alone writes it down.
+        self._judged_on = self._evaluated_examples()
         self.best: Mapping[str, float] = self._comparable(checkpoints.best)
         self._controller = orbit.Controller(
             global_step=trainer.optimizer.iterations.value,
@@ -289,11 +290,18 @@ class _Run:
             figures = self._evaluate()
         return figures or self._reporter.last
 
+    def _evaluated_examples(self) -> int | None:
+        """Returns a number that tells what is evaluated; None where that is unknown."""
+        source, config = self._trainer.task.evaluation, self._config
+        fingerprint = None if source is None else source.fingerprint
+        if source is None or fingerprint is None:
+            return None
+        most = config.max_eval_steps * config.eval_batch_size or len(source)
+        return fingerprint + min(most, len(source))
+
     def _comparable(self, best: Mapping[str, float]) -> Mapping[str, float]:
         """Returns what is known of the best checkpoint, if it was judged as now."""
-        source = self._trainer.task.evaluation
-        judged_on = best.get(_JUDGED_ON)
-        if source is None or judged_on in (None, source.fingerprint):
+        if self._judged_on is None or best.get(_JUDGED_ON) in (None, self._judged_on):
             return best
         if self._config.do_train:
             self._reporter.say(
@@ -360,9 +368,8 @@ class _Run:
         better = self._config.do_train and figures[key] > best
         if better:
             self.best = {"step": self._step, **figures}
-            fingerprint = self._trainer.task.evaluation.fingerprint
-            if fingerprint is not None:
-                self.best = {**self.best, _JUDGED_ON: fingerprint}
+            if self._judged_on is not None:
+                self.best = {**self.best, _JUDGED_ON: self._judged_on}
             if self._writes:
                 self._checkpoints.mark_best(self._save(), self.best)
         # Last: a run that is killed before it evaluates again.

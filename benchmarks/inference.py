@@ -96,7 +96,8 @@ Batch = tuple[dict[str, np.ndarray], list[str]]
 
 def cases(settings: Settings) -> list[str]:
     """Lists what every program measures."""
-    return [*settings.shapes, *(MIXED if settings.sentences else ())]
+    shapes = dict.fromkeys(settings.shapes)
+    return [*shapes, *(MIXED if settings.sentences else ())]
 
 
 class Texts:
@@ -111,6 +112,11 @@ class Texts:
         self.sentences = list(
             itertools.islice(filter(None, found), max(settings.sentences, 2000))
         )
+        if len(self.sentences) < settings.sentences:
+            raise InputError(
+                f"{settings.input_file}: {len(self.sentences)} sentences; expected "
+                f"--sentences={settings.sentences}"
+            )
         words = dict.fromkeys(w for line in self.sentences for w in line.split())
         pieces = self.tokenizer.encode_batch(list(words))
         self.words = [w for w, p in zip(words, pieces, strict=True) if len(p) == 1]

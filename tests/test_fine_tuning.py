@@ -1,6 +1,7 @@
 """What all fine-tuning scripts share, tried on a classification of random words."""
 
 import dataclasses
+import functools
 import io
 import json
 
@@ -344,25 +345,30 @@ def test_several_runs_do_not_overwrite_a_single_one(task, config, tmp_path):
 
 
 def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
-    check = fine_tuning.check_export
+    check = functools.partial(fine_tuning.check_export, strategy=one_device())
     check(None, "run")
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").touch()
     run = tmp_path / "runs/one"
-    own = f"holds --output_dir={run}; expected a folder of its own"
+    own = (
+        f"the run writes its own files there (--output_dir={run}); expected a folder "
+        f"of its own"
+    )
     for folder, message in (
         (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
         (tmp_path / "full", "exists and is no SavedModel; expected a new folder"),
         (tmp_path / "file/in/it", "cannot be written: Not a directory"),
         (run, own),
         (run.parent, own),
+        (run / "run-12", own),
+        (run / "summaries/export", own),
     ):
         with pytest.raises(InputError) as refused:
             check(str(folder), str(run))
         assert str(refused.value) == f"--export_dir={folder}: {message}"
     (tmp_path / "served").mkdir()
     (tmp_path / "served/saved_model.pb").touch()
-    for folder in ("served", "new", "runs/one/export"):
+    for folder in ("served", "new", "runs/one/export", "runs/run-1"):
         check(str(tmp_path / folder), str(run))
     assert not list(tmp_path.rglob(".writing*")) and not (tmp_path / "new").exists()

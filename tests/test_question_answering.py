@@ -324,10 +324,11 @@ def test_the_linear_head_answers_version_2(linear, run, files):
         run("linear", **predict, version_2_with_negative=False)
 
 
-def test_a_place_to_export_to_is_checked_before_anything_else(run):
+def test_a_place_to_export_to_is_checked_at_the_start(run, files):
     message = f"--export_dir={__file__}: exists and is no SavedModel; expected a new"
     with pytest.raises(InputError, match=f"^{re.escape(message)} folder$"):
-        run("new", do_predict=True, predict_file="absent", export_dir=__file__)
+        predict = str(files / "other-2.0.json")
+        run("new", do_predict=True, predict_file=predict, export_dir=__file__)
 
 
 def test_seeds_steps_and_windows(run, files):
@@ -386,10 +387,10 @@ def test_files_that_do_not_fit_are_refused(run, files, two):
     predict = {"do_predict": True, "predict_file": str(files / "other-2.0.json")}
     contents = read(files / "train-2.0.json")
     asked = contents["data"][0]["paragraphs"][3]["qas"]
-    asked[1]["id"] = "2-5-0"
+    asked[1]["id"] = "2-5-1"
     (files / "alike.json").write_text(json.dumps(contents))
     with pytest.raises(
-        InputError, match=r"alike\.json: question '2-5-0' is in --predict_file too"
+        InputError, match=r"alike\.json: question '2-5-1' is in --predict_file too"
     ):
         run("two", **predict, threshold_file=str(files / "alike.json"))
     with pytest.raises(

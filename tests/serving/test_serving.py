@@ -434,8 +434,19 @@ def test_served_models_load_as_weights_again(served, built):
 def test_keras_calls_what_is_served(name, given, served):
     results, root = served
     layer = keras.layers.TFSMLayer(root / name, call_endpoint="serving_default")
-    for output, found in layer(given).items():
+    outputs = layer(given)
+    assert {f"{name}/{output}" for output in outputs} <= results.keys() and outputs
+    for output, found in outputs.items():
         close(np.asarray(found), results[f"{name}/{output}"])
+
+
+@pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
+def test_no_questions_have_no_answers(kind, served):
+    loaded = tf.saved_model.load(str(served[1] / kind)).signatures["serving_default"]
+    none = tf.constant([], tf.string)
+    found = loaded(question=none, context=none)
+    assert found["answer"].shape == (0,)
+    assert found["n_best_answers"].shape == (0, SEARCH.n_best_size)
 
 
 def test_words_are_served_too(tmp_path, built):
