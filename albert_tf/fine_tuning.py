@@ -284,7 +284,7 @@ def check_export(
     Raises:
         InputError: it cannot be written, or holds something else, or is going to.
     """
-    if export_dir is None or not distribution.is_chief(strategy):
+    if not export_dir or not distribution.is_chief(strategy):
         return
     run, export = Path(output_dir).resolve(), Path(export_dir).resolve()
     inside = export.relative_to(run).parts if export.is_relative_to(run) else ()

@@ -347,6 +347,7 @@ def test_several_runs_do_not_overwrite_a_single_one(task, config, tmp_path):
 def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
     check = functools.partial(fine_tuning.check_export, strategy=one_device())
     check(None, "run")
+    check("", "run")
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").touch()

@@ -22,6 +22,8 @@ from albert_tf.runtimes.signatures import Signature
 # The first that has Gelu; and the file format of its time.
 _OPSET = 20
 _IR_VERSION = 9
+# What stands for 0 where a matrix is stored in 8 bits.
+_ZERO = 128
 
 _ACTIVATIONS = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
@@ -97,7 +99,8 @@ class _Graph:
                 "Cast", self.add("Gather", short, ids), to=TensorProto.FLOAT
             )
         rounded, scales = self._rounded(table.path, table, axis=1)
-        rows = self.add("Cast", self.add("Gather", rounded, ids), to=TensorProto.FLOAT)
+        rows = self._to_float32(self.add("Gather", rounded, ids))
+        rows = self.add("Sub", rows, self.number(_ZERO))
         return self.add("Mul", rows, self.add("Gather", scales, ids))
 
     def matmul(self, x: str, name: str, matrix, transposed: bool = False) -> str:
@@ -118,7 +121,8 @@ class _Graph:
             parts = self.add_several(3, "DynamicQuantizeLinear", x)
             self._once[x] = " ".join(parts)
         rounded, scale, zero = self._once[x].split()
-        product = self.add("MatMulInteger", rounded, kernel, zero)
+        own_zero = self.store("zero point", np.uint8(_ZERO))
+        product = self.add("MatMulInteger", rounded, kernel, zero, own_zero)
         return self.add(
             "Mul",
             self._to_float32(product),
@@ -129,12 +133,16 @@ class _Graph:
         return self.add("Cast", x, to=TensorProto.FLOAT)
 
     def _rounded(self, name: str, matrix, axis: int) -> tuple[str, str]:
-        """Stores a matrix as int8 and float32 scales, one for all along `axis`."""
+        """Stores a matrix as uint8 and float32 scales, one for all along `axis`.
+
+        Not as int8: CPUs without VNNI add pairs of products of unsigned and signed
+        bytes in 16 bits, which overflow.
+        """
         if name not in self.initializers:
             matrix = np.asarray(matrix)
             scales = np.abs(matrix).max(axis, keepdims=True) / 127
             scales[scales == 0] = 1
-            self.store(name, np.rint(matrix / scales).astype(np.int8))
+            self.store(name, (np.rint(matrix / scales) + _ZERO).astype(np.uint8))
             self.store(f"{name} scales", scales)
         return name, f"{name} scales"
 
