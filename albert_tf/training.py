@@ -256,8 +256,8 @@ class _Run:
         self._writes = distribution.is_chief(strategy)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
-        # Every worker has it, though one alone writes it down.
         self._judged_on = self._evaluated_examples()
+        # Every worker has it, though one alone writes it down.
         self.best: Mapping[str, float] = self._comparable(checkpoints.best)
         self._controller = orbit.Controller(
             global_step=trainer.optimizer.iterations.value,
@@ -297,7 +297,7 @@ class _Run:
         if source is None or fingerprint is None:
             return None
         most = config.max_eval_steps * config.eval_batch_size or len(source)
-        return fingerprint + min(most, len(source))
+        return zlib.crc32(str(min(most, len(source))).encode(), fingerprint)
 
     def _comparable(self, best: Mapping[str, float]) -> Mapping[str, float]:
         """Returns what is known of the best checkpoint, if it was judged as now."""
@@ -306,7 +306,7 @@ class _Run:
         if self._config.do_train:
             self._reporter.say(
                 f"The best checkpoint so far, of step {best['step']:,}, was judged on "
-                f"other examples and is not compared with"
+                f"other examples; the best is sought anew"
             )
         return {}
 

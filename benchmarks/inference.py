@@ -132,7 +132,7 @@ class Texts:
             rows, length = map(int, case.split("x"))
             random = np.random.default_rng(length)
             chosen = random.choice(self.words, (rows, length - 2))
-            return [self._encoded([" ".join(words) for words in chosen])]
+            return [self.encoded([" ".join(words) for words in chosen])]
         texts = self.sentences[: self.settings.sentences]
         if case == "sorted":
             lengths = map(len, self.tokenizer.encode_batch(texts))
@@ -140,11 +140,12 @@ class Texts:
             texts = [text for _, text in paired]
         size = self.settings.batch_size
         return [
-            self._encoded(texts[begin : begin + size])
+            self.encoded(texts[begin : begin + size])
             for begin in range(0, len(texts), size)
         ]
 
-    def _encoded(self, texts: list[str]) -> Batch:
+    def encoded(self, texts: list[str]) -> Batch:
+        """Returns texts as one batch, as long as the longest of them."""
         made = inputs.encode(self.tokenizer, texts, None, self.longest)
         every, length = range(len(made)), int(made.lengths.max())
         return inputs.pad(made, every, length, self.tokenizer.pad_id), texts
@@ -177,7 +178,7 @@ def prepare(settings: Settings, folder: Path) -> None:
 
 def _probe(texts: Texts) -> Batch:
     """Returns three sentences of different length."""
-    return texts._encoded(texts.sentences[:3])
+    return texts.encoded(texts.sentences[:3])
 
 
 Run = Callable[[Batch], np.ndarray]

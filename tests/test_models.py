@@ -2,7 +2,6 @@ import functools
 import inspect
 import itertools
 import math
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,7 +17,6 @@ from albert_tf.layers import Attention, FeedForward
 BOUND = 2e-5
 
 BACKEND = keras.backend.backend()
-CPU = Path("/proc/cpuinfo")
 tensorflow_only = pytest.mark.skipif(
     BACKEND != "tensorflow", reason="tf.function and its XLA exist on TensorFlow alone"
 )
@@ -332,11 +330,16 @@ def twin(model, **changes):
     return other
 
 
-def computes_in(dtype):
-    """Whether the processor has instructions for it: without them more is rounded."""
-    if dtype != "bfloat16" or not CPU.exists():
-        return True
-    return any(name in CPU.read_text() for name in ("avx512_bf16", "amx_bf16"))
+def cuts_off(dtype):
+    """Whether products are cut off to their last bit, not rounded to the nearest.
+
+    TensorFlow does so in bfloat16 on a CPU without instructions for it. That is twice
+    the error of rounding, and always towards 0.
+    """
+    above_half = 0.75 * 2.0**-7  # of the last bit of 1 in bfloat16
+    row = ops.cast([[1.0, above_half]], dtype)
+    product = ops.matmul(row, ops.ones((2, 1), dtype))
+    return float(ops.cast(product, "float32")[0, 0]) == 1.0
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -352,7 +355,7 @@ def test_mixed_precision_stays_near_float32(
     for key in ("mlm_logits", "sop_logits"):
         assert keras.backend.standardize_dtype(mixed[key].dtype) == "float32"
     near = keras.tree.map_structure(lambda x: ops.cast(x, "float32"), mixed)
-    bound = 3e-2 if computes_in(compute_dtype) else 0.1
+    bound = 6e-2 if cuts_off(compute_dtype) else 3e-2
     keras.tree.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=bound, atol=bound),
         arrays(near),
