@@ -29,6 +29,7 @@ from albert_tf import (
     model_folder,
     models,
     records,
+    runtimes,
     serving,
     tokenization,
     weights,
@@ -52,6 +53,11 @@ _KINDS_OF_OPTION = {
     "threshold": ("classification", "multi_label", "question_answering"),
     "layer": ("embedding",),
     "pooling": ("embedding",),
+    # Other runtimes have no output for every layer.
+    "runtime": (
+        *("classification", "multi_label", "regression", "multiple_choice"),
+        *("question_answering", "fill_mask", "sentence_order"),
+    ),
 }
 _TOP_K = 5
 
@@ -78,6 +84,12 @@ class Options:
         None,
     )
     batch_size: int = flags.field("Texts that are answered at once.", 32)
+    runtime: Literal["onnx", "litert"] | None = flags.field(
+        "Compute the model in ONNX Runtime or LiteRT, on the CPU and in float32, where "
+        "ONNX Runtime is most often faster; by default in TensorFlow. Not for "
+        "embedding.",
+        None,
+    )
     top_k: int | None = flags.field(
         "fill_mask: pieces to list for each gap, by default 5.", None
     )
@@ -463,13 +475,16 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
+    kind = _KINDS[task["kind"]]
     options.check_for(task["kind"])
+    if options.runtime is not None:
+        model = runtimes.computed_by(model, options.runtime, kind.outputs)
     longest = min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
     length = options.max_seq_length
     if length is None:
         length = task.get("max_seq_length", longest)
     opened = _Opened(model, tokenizer, task, options, length)
-    service, describe = _KINDS[task["kind"]].service(opened)
+    service, describe = kind.service(opened)
     return Predictor(service, describe, tokenizer, options.batch_size)
 
 
@@ -641,10 +656,17 @@ def _classifier(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """How to build a model of a kind, and what serves it."""
+    """How to build a model of a kind, and what serves it.
+
+    Attributes:
+        model: makes one.
+        service: answers by it.
+        outputs: what that needs of the model; nothing stands for all of its head.
+    """
 
     model: Callable[[AlbertConfig, Mapping[str, Any]], keras.Model]
     service: Callable[[_Opened], Described]
+    outputs: tuple[str, ...] = ()
 
 
 _KINDS = {
@@ -658,9 +680,12 @@ _KINDS = {
     "fill_mask": _Kind(
         lambda config, task: models.AlbertPretrainer(config, sentence_head=False),
         _fill_mask,
+        ("mlm_logits",),
     ),
     "sentence_order": _Kind(
-        lambda config, task: models.AlbertPretrainer(config), _sentence_order
+        lambda config, task: models.AlbertPretrainer(config),
+        _sentence_order,
+        ("sop_logits",),
     ),
     "embedding": _Kind(lambda config, task: models.AlbertEncoder(config), _embedding),
 }

@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import turns
@@ -47,12 +47,16 @@ _WORDS = 200
 PROGRAMS = {
     "savedmodel": "ours, SavedModel from text",
     "predict": "ours, predict from text",
+    "predict_onnx": "ours, predict --runtime=onnx",
     "litert": "ours, LiteRT",
     "onnx": "ours, ONNX Runtime",
     "hf": "Hugging Face",
     "hf_compiled": "Hugging Face, torch.compile",
     "hf_onnx": "Hugging Face, ONNX Runtime",
 }
+# They order the texts themselves; these and one more read text, with TensorFlow.
+_PREDICT = ("predict", "predict_onnx")
+_FROM_TEXT = (*_PREDICT, "savedmodel")
 # As they come, and by length.
 MIXED = ("given", "sorted")
 
@@ -193,7 +197,11 @@ def savedmodel(settings: Settings, folder: Path) -> Run:
     return lambda batch: serve(text=tf.constant(batch[1]))["probabilities"].numpy()
 
 
-def predict(settings: Settings, folder: Path) -> Callable[[list[str]], Any]:
+def predict(
+    settings: Settings,
+    folder: Path,
+    runtime: Literal["onnx"] | None = None,
+) -> Callable[[list[str]], Any]:
     """What `predict.py` does with all of the texts."""
     import keras
 
@@ -202,9 +210,14 @@ def predict(settings: Settings, folder: Path) -> Callable[[list[str]], Any]:
     model = keras.models.load_model(folder / "ours.keras")
     task = {"kind": "classification", "labels": _LABELS, "texts": 1}
     tokenizer = tokenization.SentencePieceTokenizer(settings.spm_model_file)
-    options = predict.Options(batch_size=settings.batch_size)
+    options = predict.Options(batch_size=settings.batch_size, runtime=runtime)
     answer = predict.of_model(model, tokenizer, task, options)
     return lambda texts: list(answer({"text": text} for text in texts))
+
+
+def predict_onnx(settings: Settings, folder: Path) -> Callable[[list[str]], Any]:
+    """The same, computed by ONNX Runtime."""
+    return predict(settings, folder, "onnx")
 
 
 def litert(settings: Settings, folder: Path) -> Run:
@@ -295,7 +308,7 @@ def hf_onnx(settings: Settings, folder: Path) -> Run:
 
 def take_part(settings: Settings) -> None:
     """Warms up, and measures one case after the other, over and over."""
-    if settings.program in ("savedmodel", "predict"):
+    if settings.program in _FROM_TEXT:
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(settings.num_threads)
@@ -307,7 +320,7 @@ def take_part(settings: Settings) -> None:
     measured: dict[str, Callable[[], Any]] = {}
     for case in cases(settings):
         batches = texts.of(case)
-        if settings.program == "predict":
+        if settings.program in _PREDICT:
             every = [text for _, texts_of_batch in batches for text in texts_of_batch]
             measured[case] = functools.partial(run, every)
         else:
@@ -329,12 +342,12 @@ def _run_each(run: Run, batches: list[Batch]) -> None:
 def _check(settings: Settings, run: Callable, texts: Texts, logits: np.ndarray) -> None:
     """Ends a program whose answers are other ones."""
     given = _probe(texts)
-    if settings.program == "predict":
+    if settings.program in _PREDICT:
         rows = [found["probabilities"] for found in run(given[1])]
         found = np.array([[row[label] for label in _LABELS] for row in rows])
     else:
         found = run(given)
-    if settings.program in ("predict", "savedmodel"):
+    if settings.program in _FROM_TEXT:
         found = np.log(found)
         logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     np.testing.assert_allclose(found, logits, rtol=0, atol=_BOUND)

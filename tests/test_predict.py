@@ -290,6 +290,7 @@ def test_mistakes_are_named(folder, tmp_path):
         ("embedding", {"threshold": 0.5}, "--threshold=0.5: only for classification"),
         ("fill_mask", {"pooling": "first"}, "--pooling=first: only for embedding"),
         ("sentence_order", {"top_k": 1}, "--top_k=1: only for fill_mask"),
+        ("embedding", {"runtime": "onnx"}, "--runtime=onnx: only for classification"),
     ],
 )
 def test_an_option_of_another_task_is_refused(folder, kind, options, message):
@@ -300,6 +301,48 @@ def test_an_option_of_another_task_is_refused(folder, kind, options, message):
         predict.load(path, predict.Options(task=task, **options))
     assert str(mistake.value).startswith(message)
     assert str(mistake.value).endswith(f"; the task is {kind}")
+
+
+ROWS = {
+    "classification": [{"text": LONG}, {"text": SHORT}],
+    "multi_label": [{"text_a": SHORT, "text_b": LONG}],
+    "regression": [{"text_a": SHORT, "text_b": LONG}],
+    "multiple_choice": [
+        {"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}
+    ],
+    "question_answering": [{"question": SHORT, "context": LONG * 9}],
+    "fill_mask": [{"text": "a [MASK] and [MASK]"}, {"text": "[MASK]"}],
+    "sentence_order": [{"text_a": SHORT, "text_b": LONG}],
+}
+
+
+@pytest.mark.parametrize("runtime", ["litert", "onnx"])
+@pytest.mark.parametrize("kind", ROWS)
+def test_other_runtimes_give_the_same_answers(folder, kind, runtime, tmp_path):
+    if runtime == "onnx":
+        pytest.importorskip("onnxruntime")
+    path, task = (folder(kind), None) if kind in TASKS else (folder("pretrained"), kind)
+    options = predict.Options(task=task, runtime=runtime)
+    predictor = predict.load(path, options)
+    found = list(predictor(ROWS[kind]))
+    expected = answers(path, ROWS[kind], task=task)
+    assert_alike(found, expected)
+    with pytest.raises(InputError, match="another runtime computes the model; exp"):
+        predictor.service.save(tmp_path / "served")
+
+
+def assert_alike(found, expected):
+    """Compares nested answers; numbers to 2e-5."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, list):
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=2e-5)
+    else:
+        assert found == expected
 
 
 def test_an_output_is_whole_or_as_before(folder, tmp_path):

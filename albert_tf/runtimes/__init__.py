@@ -5,8 +5,10 @@ The blocks that ALBERT's layers share are in these files once.
 
 import dataclasses
 import importlib.util
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +17,15 @@ from albert_tf import records
 from albert_tf.errors import InputError
 from albert_tf.runtimes.signatures import in_float32, signature
 
-__all__ = ["SUFFIXES", "Difference", "compare", "load", "save"]
+__all__ = [
+    "SUFFIXES",
+    "Computed",
+    "Difference",
+    "compare",
+    "computed_by",
+    "load",
+    "save",
+]
 
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
 PRECISIONS = ("float32", "float16", "int8")
@@ -119,6 +129,59 @@ def load(path: str | Path, num_threads: int | None = None) -> Runner:
         return run({name: np.asarray(batch[name], np.int32) for name in names})
 
     return call
+
+
+class Computed:
+    """Marks the models of `computed_by`."""
+
+
+def computed_by(
+    model: keras.Model, format: str, outputs: Sequence[str] = ()
+) -> keras.Model:
+    """Returns a copy of a model that another runtime computes, to call in TensorFlow.
+
+    It runs on the CPU in float32; it can be neither trained nor saved.
+
+    Args:
+        model: one of the models of `albert_tf.models`.
+        format: "litert" or "onnx".
+        outputs: see `save`. The copy gives these alone.
+
+    Raises:
+        InputError: see `save` and `load`.
+    """
+    import tensorflow as tf
+
+    described = signature(model, outputs)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model").with_suffix(SUFFIXES[format])
+        run = load(save(model, path, format, outputs=outputs))
+    specs = {
+        name: tf.TensorSpec(
+            [size if isinstance(size, int) else None for size in shape],
+            tf.int32 if name.endswith("_index") else tf.float32,
+        )
+        for name, shape in described.outputs.items()
+    }
+
+    def compute(*values):
+        found = run(dict(zip(described.inputs, values, strict=True)))
+        return [found[name] for name in specs]
+
+    kind: Any = type(model)
+
+    class Copy(Computed, kind):
+        def call(self, inputs, training=False):
+            """Takes and gives what the model does."""
+            values = [inputs[name] for name in described.inputs]
+            dtypes = [spec.dtype for spec in specs.values()]
+            found = tf.numpy_function(compute, values, dtypes)
+            return {
+                name: tf.ensure_shape(value, spec.shape)
+                for (name, spec), value in zip(specs.items(), found, strict=True)
+            }
+
+    return Copy.from_config(model.get_config())
 
 
 def _litert():

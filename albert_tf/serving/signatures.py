@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from albert_tf import graph_inputs, inputs, saved_models
+from albert_tf import graph_inputs, inputs, runtimes, saved_models
 from albert_tf.errors import InputError
 from albert_tf.graph_tokenization import GraphTokenizer
 from albert_tf.tokenization import Tokenizer
@@ -110,8 +110,14 @@ class Service:
             folder: is made; an older SavedModel there is replaced.
 
         Raises:
-            InputError: the folder cannot be written.
+            InputError: the folder cannot be written, or another runtime computes the
+                model.
         """
+        if isinstance(self.model, runtimes.Computed):
+            raise InputError(
+                f"{folder}: not written, another runtime computes the model; expected "
+                f"one without --runtime"
+            )
         root = tf.train.Checkpoint()
         root.graph = self.graph
         saved_models.save(
