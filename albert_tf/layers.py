@@ -13,7 +13,7 @@ normalisation always run in float32.
 
 import contextlib
 import contextvars
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import keras
@@ -91,22 +91,30 @@ ACTIVATIONS = {
 }
 
 
-# The kernels that `cast_once` holds for its thread, by the id of their layer.
-_cast_kernels = contextvars.ContextVar[Mapping](
-    "_cast_kernels", default=MappingProxyType({})
-)
+# The kernels that `using` gives to its thread, by the id of their layer.
+_kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, whose kernel `cast_once` can cast for several calls."""
+    """Keras's dense layer, which `using` can give another kernel for a while."""
 
     @property
     def kernel(self):
-        """The float32 variable, or its cast within `cast_once`."""
-        return _cast_kernels.get().get(id(self), super().kernel)
+        """The float32 variable, or what `using` gives."""
+        return _kernels.get().get(id(self), super().kernel)
 
 
 @contextlib.contextmanager
+def using(layers: Iterable[Dense], kernels: Iterable):
+    """Within this context, each layer multiplies with the kernel given for it."""
+    given = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
+    token = _kernels.set({**_kernels.get(), **given})
+    try:
+        yield
+    finally:
+        _kernels.reset(token)
+
+
 def cast_once(layers: Iterable[Dense]):
     """Within this context, each layer multiplies with one cast of its kernel.
 
@@ -114,16 +122,63 @@ def cast_once(layers: Iterable[Dense]):
     read the same float32 kernel to cast it, and add up float32 gradients. In float32
     nothing changes.
     """
-    casts = {
-        id(layer): ops.cast(layer.kernel, layer.compute_dtype)
-        for layer in layers
-        if layer.compute_dtype != layer.variable_dtype
-    }
-    token = _cast_kernels.set(casts)
-    try:
-        yield
-    finally:
-        _cast_kernels.reset(token)
+    cast = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
+    return using(cast, [ops.cast(layer.kernel, layer.compute_dtype) for layer in cast])
+
+
+def hand_on(x, layers: Sequence[Dense]):
+    """Lets later uses of kernels have them from here, not from the variables.
+
+    A graph of TensorFlow adds the gradients of a variable when it has them all, and
+    xxlarge has 0.8 GB of them for each layer and each part of a batch. After this the
+    backward pass adds those of later uses up before it goes on to what `x` came from.
+    Other backends need no such help: JAX's compiler orders by memory, and PyTorch adds
+    as it goes.
+
+    Args:
+        x: what the layers were last used for.
+        layers: the layers.
+
+    Returns:
+        x, and a context in which kernels are those handed on.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return x, contextlib.nullcontext()
+    x, *kernels = _in_order(x, *_tensors(layers))
+    return x, using(layers, kernels)
+
+
+@ops.custom_gradient
+def _in_order(x, *kernels):
+    """Returns its arguments; the gradient of `x` waits for those of the kernels."""
+
+    def gradient(of_x, *of_kernels):
+        for of_kernel in of_kernels:
+            of_x += 0.0 * ops.cast(of_kernel[0, 0], of_x.dtype)
+        return of_x, *of_kernels
+
+    return (x, *kernels), gradient
+
+
+def recomputed(function: Callable, layers: Sequence[Dense]) -> Callable:
+    """Returns a function of one tensor whose backward pass computes it again.
+
+    Args:
+        function: what to compute; it has to find its variables itself.
+        layers: what it uses; their kernels may come from `using`.
+    """
+
+    def apply(x, *kernels):
+        with using(layers, kernels):
+            return function(x)
+
+    # As arguments: a tensor that the function found itself would get no gradient.
+    return lambda x: keras.remat(apply)(x, *_tensors(layers))
+
+
+def _tensors(layers: Iterable[Dense]) -> list:
+    """Returns kernels as tensors, never as the variables: reshaping copies nothing."""
+    return [ops.reshape(layer.kernel, layer.kernel.shape) for layer in layers]
 
 
 def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:
@@ -408,5 +463,5 @@ class Block(ConfiguredLayer):
             return self.feed_forward(attended, seed=seeds[2])
 
         if self.config.recompute == "block":
-            apply = keras.remat(apply)
+            return recomputed(apply, self.dense_layers())(hidden)
         return apply(hidden)

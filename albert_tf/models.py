@@ -1,5 +1,7 @@
 """ALBERT's encoder, and the encoder with each of its heads."""
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -15,6 +17,8 @@ from albert_tf.layers import (
     FeedForward,
     cast_once,
     dense,
+    hand_on,
+    recomputed,
 )
 
 # What the encoder reads of its inputs.
@@ -124,17 +128,24 @@ class AlbertEncoder(_ConfiguredModel):
             InputError: see `call`.
         """
         pooled: list = []
-        for part in parts:
-            embedded, mask_scores, seeds = self._embed(part, training)
-            if pooled:
-                # Adds nothing, but makes this part wait for the one before, and that
-                # one's backward pass for this one's: a graph would work at all at once.
-                embedded += 0.0 * pooled[-1][0, 0]
+        layers = self._dense_layers()
+        with contextlib.ExitStack() as uses:
+            for part in parts:
+                if pooled:
+                    pooled[-1], later = hand_on(pooled[-1], layers)
+                    uses.enter_context(later)
+                embedded, mask_scores, seeds = self._embed(part, training)
+                if pooled:
+                    # Adds nothing, but makes this part wait for the one before, and
+                    # that one's backward pass for this one's: a graph would work at all
+                    # at once.
+                    embedded += 0.0 * pooled[-1][0, 0]
 
-            def encode(embedded, mask_scores=mask_scores, seeds=seeds):
-                return self._transform(embedded, mask_scores, seeds)["pooled_output"]
+                def encode(embedded, mask_scores=mask_scores, seeds=seeds):
+                    outputs = self._transform(embedded, mask_scores, seeds)
+                    return outputs["pooled_output"]
 
-            pooled.append(keras.remat(encode)(embedded))
+                pooled.append(recomputed(encode, layers)(embedded))
         return pooled
 
     def _embed(self, inputs, training):
@@ -167,10 +178,19 @@ class AlbertEncoder(_ConfiguredModel):
         """Applies the layers; see `call` for what it returns."""
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs = []
-        with cast_once(self._layers_to_cast()):
+        recomputes = self.config.recompute == "block"
+        used: set[int] = set()
+        with contextlib.ExitStack() as uses:
+            if not recomputes:
+                uses.enter_context(cast_once(self._dense_layers()))
             for block, of_block in zip(self.layers_in_order(), seeds, strict=True):
+                again = [layer for layer in block.dense_layers() if id(layer) in used]
+                if recomputes and again:
+                    hidden, later = hand_on(hidden, again)
+                    uses.enter_context(later)
                 hidden = block(hidden, mask_scores, seeds=of_block)
                 outputs.append(hidden)
+                used.update(map(id, block.dense_layers()))
         return {
             "sequence_output": hidden,
             "pooled_output": self.pooler(hidden[:, 0]),
@@ -185,12 +205,10 @@ class AlbertEncoder(_ConfiguredModel):
             first = self.config.owner(layer, count) * inner
             yield from self.blocks[first : first + inner]
 
-    def _layers_to_cast(self):
-        # A recomputed block finds its gradients by the variables that it reads itself,
-        # so a cast from outside would hide them from it.
-        if self.config.recompute != "none":
-            return []
-        return [layer for block in self.blocks for layer in block.dense_layers()]
+    def _dense_layers(self):
+        """Returns those of all blocks, each once."""
+        layers = (layer for block in self.blocks for layer in block.dense_layers())
+        return list(dict.fromkeys(layers))
 
     def _check_length(self, length):
         longest = self.config.max_position_embeddings

@@ -89,6 +89,7 @@ class Reporter:
                 rows * task.tokens_at_once,
                 task.sequence_length,
                 task.outputs_per_token,
+                pieces,
             )
             lines |= {
                 "a step": f"{examples:,} x {tokens} tokens; on each device {pieces} x "
@@ -225,26 +226,38 @@ def add_results(folder: Path, figures: Mapping[str, float]) -> None:
 
 
 def expected_memory(
-    model: keras.Model, tokens: int, length: int, outputs_per_token: float = 0.0
+    model: keras.Model,
+    tokens: int,
+    length: int,
+    outputs_per_token: float = 0.0,
+    pieces: int = 1,
 ) -> float:
-    """Estimates the bytes that training takes on a device.
+    """Estimates the bytes that training takes on a device, a little too high.
 
     Args:
         model: the model.
         tokens: tokens that go through it at once.
         length: tokens of a sequence.
         outputs_per_token: numbers that the heads hold for each.
+        pieces: of a batch, one after the other.
     """
     config = model.config
-    state = 16 * model.count_params()  # weights, gradients, two slots, in float32
     width = 2 if "16" in model.compute_dtype else 4
+    layers = config.num_hidden_layers * config.inner_group_num
+    # In float32: weights, gradients and two slots, and as much again in an update. A
+    # second piece has gradients of its own beside their sum.
+    state = (8 if pieces == 1 else 10) * 4 * model.count_params()
+    # The gradients of all layers' kernels are there at once, in the compute dtype; of
+    # recomputed blocks they are added as they come, in float32, with copies on the way.
+    size = config.hidden_size
+    kernels = size * (4 * size + 2 * config.intermediate_size)
+    state += kernels * (16 if config.recompute == "block" else layers * width)
     # Per token and layer: what the backward pass of attention, GELU and norms reads.
     block = (
         9 * config.hidden_size
         + 4 * config.intermediate_size
         + 3 * config.num_attention_heads * length
     )
-    layers = config.num_hidden_layers * config.inner_group_num
     if config.recompute == "block":
         kept = layers * config.hidden_size + block
     else:

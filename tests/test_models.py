@@ -597,7 +597,7 @@ def test_parts_drop_other_values(tiny):
 
 
 def gradients_of(loss, variables, **options):
-    """Computes the gradients in a TensorFlow graph."""
+    """Returns a TensorFlow graph of the gradients."""
     import tensorflow as tf
 
     @tf.function(**options)
@@ -606,13 +606,29 @@ def gradients_of(loss, variables, **options):
             value = loss()
         return tape.gradient(value, [variable.value for variable in variables])
 
-    return gradients()
+    return gradients.get_concrete_function()
+
+
+@tensorflow_only
+@pytest.mark.parametrize("choices_at_once", [None, 1])
+def test_gradients_of_a_shared_kernel_do_not_wait_for_one_another(
+    choices_at_once, in_parts
+):
+    changes = {"num_hidden_layers": 4, "intermediate_size": 77, "recompute": "block"}
+    graph = gradients_of(*in_parts(choices_at_once, **changes)).graph
+    sums = [
+        len(op.inputs)
+        for op in graph.get_operations()
+        if op.type == "AddN" and op.outputs[0].shape.as_list()[:-1] == [77]
+    ]
+    parts = 5 if choices_at_once else 1
+    assert sums == [2] * (4 * parts - 1)
 
 
 @tensorflow_only
 def test_parts_give_the_same_gradients_when_compiled(in_parts, arrays):
     whole, parts = (
-        arrays(gradients_of(*in_parts(count, num_hidden_layers=1), jit_compile=True))
+        arrays(gradients_of(*in_parts(count, num_hidden_layers=1), jit_compile=True)())
         for count in (None, 2)
     )
     for one, other in zip(whole, parts, strict=True):
@@ -630,7 +646,7 @@ def test_a_graph_works_at_one_part_at_a_time(in_parts, monkeypatch):
         return call(self, begins[-1].outputs[0], *args, **kwargs)
 
     monkeypatch.setattr(Attention, "call", note)
-    gradients_of(*in_parts(2, num_hidden_layers=1))
+    gradients_of(*in_parts(2, num_hidden_layers=1))()
 
     def waits_for(later, sooner):
         todo, seen = [later], set()
