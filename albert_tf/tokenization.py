@@ -11,7 +11,7 @@ import abc
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -181,12 +181,11 @@ class Tokenizer(abc.ABC):
         """Returns readable text; special pieces other than the unknown one vanish."""
 
     @abc.abstractmethod
-    def _align(self, text: str) -> tuple[list[int], list[Span]]:
-        """Finds the pieces in the text that they are cut from.
+    def _align(self, text: str, ids: list[int]) -> np.ndarray:
+        """Finds the characters that each of a text's N pieces comes from.
 
         Returns:
-            sources: for each character of that text, its index in the original text.
-            spans: for each piece, [begin, end) in that text.
+            int [N, 2], [begin, end) in the text; -1 twice for a piece without any.
         """
 
     @abc.abstractmethod
@@ -225,8 +224,6 @@ class Tokenizer(abc.ABC):
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         """Returns the piece ids of a text, and where each piece stands in it.
 
-        Takes time linear in the length of the text.
-
         Returns:
             ids: equal to `encode(text)`.
             offsets: for each id, [begin, end) in characters of `text` as it was given.
@@ -236,12 +233,15 @@ class Tokenizer(abc.ABC):
                 cleaning deletes belong to the piece before them in their word, or else
                 to the one after; a word of such characters alone has no piece.
         """
-        sources, spans = self._align(text)
-        found = [
-            (sources[begin], sources[end - 1] + 1) if begin < end else None
-            for begin, end in spans
-        ]
-        return self.encode(text), _adopt_deleted(text, found)
+        return next(self.encode_batch_with_offsets([text]))
+
+    def encode_batch_with_offsets(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], list[Span]]]:
+        """Yields `encode_with_offsets` of each text, in time linear in their length."""
+        for text, ids in zip(texts, self.encode_batch(texts), strict=True):
+            spans = _adopt_deleted(text, self._align(text, ids))
+            yield ids, list(map(tuple, spans.tolist()))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
         """Returns the function that says where words begin in piece ids.
@@ -372,17 +372,23 @@ class SentencePieceTokenizer(Tokenizer):
         self._pad_piece = (
             pieces[processor.pad_id()] if processor.pad_id() >= 0 else "<pad>"
         )
-        self._bytes = {
-            p: int(p[3:5], 16) for i, p in enumerate(pieces) if processor.is_byte(i)
-        }
         self.comma_pieces = {
             piece: [*self._encode_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
             for piece in pieces
             if piece.endswith(",") and piece[-2:-1].isdigit()
         }
         self.byte_values = {
-            self._ids[piece]: byte for piece, byte in self._bytes.items()
+            id: int(piece[3:5], 16)
+            for id, piece in enumerate(pieces)
+            if processor.is_byte(id)
         }
+        # Characters of text that a piece stands for. Of the bytes of a character the
+        # first one stands for it; the others have the span before them.
+        self._inner_bytes = np.zeros(len(pieces), bool)
+        self._lengths = np.array([len(p.replace(WORD_MARK, "")) for p in pieces])
+        for id, byte in self.byte_values.items():
+            self._inner_bytes[id] = byte in UTF8_CONTINUATION
+            self._lengths[id] = not self._inner_bytes[id]
         self.comma_ids = {
             self._ids[piece]: [self.piece_to_id(part) for part in parts]
             for piece, parts in self.comma_pieces.items()
@@ -432,24 +438,26 @@ class SentencePieceTokenizer(Tokenizer):
     def _encode_pieces(self, cleaned: str) -> list[str]:
         return self._processor.encode(cleaned, out_type=str)
 
-    def _align(self, text: str) -> tuple[list[int], list[Span]]:
+    def _align(self, text: str, ids: list[int]) -> np.ndarray:
         cleaned, origins = _clean_with_origins(text, self.do_lower_case)
         # What the model cuts into pieces: `cleaned` after the model's own rules.
         normal, places = self._processor.normalize(cleaned, with_offsets=True)
-        spans: list[Span] = []
-        at = 0
-        for piece in self.tokenize(text):
-            while normal[at : at + 1] == WORD_MARK:
-                at += 1
-            byte = self._bytes.get(piece)
-            if byte is not None and byte in UTF8_CONTINUATION:
-                spans.append(spans[-1])
-                continue
-            # Not len(piece): the digit-comma rule adds marks that `normal` lacks.
-            length = len(piece.strip(WORD_MARK)) if byte is None else 1
-            spans.append((at, at + length))
-            at += length
-        return [origins[place] for place in places[:-1]], spans
+        # Marks are not counted: the digit-comma rule adds some that `normal` lacks.
+        places = np.array(places[:-1], int)[_codes(normal) != ord(WORD_MARK)]
+        sources = origins[places]
+        row = np.array(ids, int)
+        lengths = self._lengths[row]
+        if self.unk_id in ids:
+            pieces = self.tokenize(text)
+            for i in np.flatnonzero(row == self.unk_id):
+                lengths[i] = len(pieces[i].replace(WORD_MARK, ""))
+        ends = lengths.cumsum()
+        spans = np.full((len(ids), 2), -1)
+        some = lengths > 0
+        spans[some, 0] = sources[(ends - lengths)[some]]
+        spans[some, 1] = sources[ends[some] - 1] + 1
+        of = np.where(self._inner_bytes[row], 0, np.arange(len(ids)))
+        return spans[np.maximum.accumulate(of)]
 
     def _text_of(self, id: int) -> str:
         processor = self._processor
@@ -561,15 +569,11 @@ class WordPieceTokenizer(Tokenizer):
             begin, mark = end, CONTINUATION
         return ids
 
-    def _align(self, text: str) -> tuple[list[int], list[Span]]:
-        words, origins = _translate(text, range(len(text)), IDEOGRAPHS_ALONE)
+    def _align(self, text: str, ids: list[int]) -> np.ndarray:
+        words, origins = _translate(text, np.arange(len(text)), IDEOGRAPHS_ALONE)
         if self.do_lower_case:
             # Not one to one: the lower-case form of "İ" is two characters.
-            origins = [
-                origin
-                for character, origin in zip(words, origins, strict=True)
-                for _ in character.lower()
-            ]
+            origins = np.repeat(origins, [len(c.lower()) for c in words])
             words, origins = _translate(
                 words.lower(), origins, UNACCENTED_PUNCTUATION_ALONE
             )
@@ -581,9 +585,9 @@ class WordPieceTokenizer(Tokenizer):
             for id in self._encode_word(match.group()):
                 length = len(self._pieces[id].removeprefix(CONTINUATION))
                 end = match.end() if id == self.unk_id else at + length
-                spans.append((at, end))
+                spans.append((origins[at], origins[end - 1] + 1))
                 at = end
-        return origins, spans
+        return np.array(spans, int).reshape(-1, 2)
 
     def _text_of(self, id: int) -> str:
         if id in self.special_ids:
@@ -678,54 +682,66 @@ def _is_ideograph(character: str) -> bool:
     )
 
 
-def _clean_with_origins(text: str, do_lower_case: bool) -> tuple[str, list[int]]:
+def _clean_with_origins(text: str, do_lower_case: bool) -> tuple[str, np.ndarray]:
     """`clean_text`, and for each of its characters the one in `text` it came from."""
-    origins: list[int] = []
-    end = 0
-    for word in text.split():
-        begin = text.index(word, end)
-        if end:
-            origins.append(begin - 1)
-        end = begin + len(word)
-        origins.extend(range(begin, end))
-    cleaned, origins = _translate(" ".join(text.split()), origins, DECOMPOSED)
+    black = ~_spaces(text)
+    # Of white space the last character before a word stays, but before the first word.
+    kept = black.copy()
+    kept[:-1] |= black[1:]
+    kept[: black.argmax() if len(text) else 0] = False
+    joined = " ".join(text.split())
+    cleaned, origins = _translate(joined, np.flatnonzero(kept), DECOMPOSED)
     return (cleaned.lower() if do_lower_case else cleaned), origins
 
 
 def _translate(
-    text: str, origins: Iterable[int], characters: CharacterMap
-) -> tuple[str, list[int]]:
+    text: str, origins: np.ndarray, characters: CharacterMap
+) -> tuple[str, np.ndarray]:
     """`text.translate(characters)`, with the origin of each character kept along."""
-    kept = [o for c, o in zip(text, origins, strict=True) for _ in characters[ord(c)]]
-    return text.translate(characters), kept
+    translated = text.translate(characters)
+    if translated == text:
+        return text, origins
+    return translated, np.repeat(origins, [len(characters[ord(c)]) for c in text])
 
 
-def _adopt_deleted(text: str, found: list[Span | None]) -> list[Span]:
+def _codes(text: str) -> np.ndarray:
+    """Returns the code points of a text."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+_LAST_SPACE = 0x3000
+_IS_SPACE = np.array([chr(code).isspace() for code in range(_LAST_SPACE + 2)])
+
+
+def _spaces(text: str) -> np.ndarray:
+    """Says of each character whether it is white space, as `str.isspace` does."""
+    return _IS_SPACE[np.minimum(_codes(text), _LAST_SPACE + 1)]
+
+
+def _adopt_deleted(text: str, found: np.ndarray) -> np.ndarray:
     """Widens spans over the deleted characters beside them, and places empty pieces."""
-    filled = [span for span in found if span]
-    for i in range(len(filled) + 1):
-        begin = filled[i - 1][1] if i > 0 else 0
-        end = filled[i][0] if i < len(filled) else len(text)
-        while i > 0 and begin < end and not text[begin].isspace():
+    some = found[:, 0] >= 0
+    begins, ends = (np.append(found[some, side], len(text)) for side in (0, 1))
+    black = ~_spaces(text)
+    # What lies before each of them, and after the last. Most often that is one space.
+    gaps = np.append(0, ends[:-1])
+    wide = np.flatnonzero(gaps < begins)
+    wide = wide[black[gaps[wide]] | black[begins[wide] - 1]]
+    for i in wide.tolist():
+        begin, end = int(gaps[i]), int(begins[i])
+        while i > 0 and begin < end and black[begin]:
             begin += 1
-        if i > 0:
-            filled[i - 1] = filled[i - 1][0], max(begin, filled[i - 1][1])
-        while i < len(filled) and begin < end and not text[end - 1].isspace():
+        while i < len(begins) - 1 and begin < end and black[end - 1]:
             end -= 1
-        if i < len(filled):
-            filled[i] = min(end, filled[i][0]), filled[i][1]
-    filled.append((len(text), len(text)))
-    spans: list[Span] = []
-    after = 0
-    for span in found:
-        if span:
-            spans.append(filled[after])
-            after += 1
-        else:
-            begin = filled[after][0]
-            # Between two pieces of one character ("ﷺ") even a lone mark spans it.
-            end = spans[-1][1] if spans else begin
-            spans.append((begin, max(begin, end)))
+        ends[i - 1] = begin if i > 0 else ends[i - 1]
+        begins[i] = end
+    ends[-1], begins[-1] = 0, len(text)
+    after = some.cumsum() - some
+    spans = np.stack([begins[after], ends[after]], axis=1)
+    # Between two pieces of one character ("ﷺ") even a lone mark spans it. Before the
+    # first piece this looks at the last entry, which is 0.
+    empty = ~some
+    spans[empty, 1] = np.maximum(begins[after], ends[after - 1])[empty]
     return spans
 
 

@@ -135,9 +135,9 @@ class Tokenizer(tokenization.WordPieceTokenizer):
 
     contexts = 0
 
-    def encode_with_offsets(self, text):
-        self.contexts += 1
-        return super().encode_with_offsets(text)
+    def encode_batch_with_offsets(self, texts):
+        self.contexts += len(texts)
+        return super().encode_batch_with_offsets(texts)
 
 
 @pytest.fixture

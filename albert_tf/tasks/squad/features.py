@@ -75,14 +75,14 @@ class Context:
     spans: np.ndarray
 
     @classmethod
-    def of(cls, text: str, tokenizer: Tokenizer) -> "Context":
-        """Cuts a text into pieces."""
-        ids, spans = tokenizer.encode_with_offsets(text)
-        return cls(
-            text,
-            np.array(ids, np.int32),
-            np.array(spans, np.int32).reshape(len(spans), 2),
-        )
+    def each(cls, texts: Sequence[str], tokenizer: Tokenizer) -> "list[Context]":
+        """Cuts texts into pieces."""
+        return [
+            cls(text, np.array(ids, np.int32), np.array(spans, np.int32).reshape(-1, 2))
+            for text, (ids, spans) in zip(
+                texts, tokenizer.encode_batch_with_offsets(texts), strict=True
+            )
+        ]
 
     def locate(self, answer: Answer) -> tuple[int, int]:
         """Returns the first and the last piece of an answer.
@@ -226,13 +226,12 @@ def encode(dataset: Dataset, tokenizer: Tokenizer, *, training: bool = False) ->
     Raises:
         InputError: an answer to train on is missing; see `training_answer`.
     """
-    contexts, questions, answers = [], [], []
-    for paragraph in dataset.paragraphs:
-        context = Context.of(paragraph.context, tokenizer)
-        contexts.append(context)
-        asked = paragraph.questions
-        questions += tokenizer.encode_batch(question.text for question in asked)
-        for question in asked:
+    paragraphs = dataset.paragraphs
+    contexts = Context.each([each.context for each in paragraphs], tokenizer)
+    questions = tokenizer.encode_batch(question.text for question in dataset.questions)
+    answers = []
+    for paragraph, context in zip(paragraphs, contexts, strict=True):
+        for question in paragraph.questions:
             answer = None
             if training:
                 answer = training_answer(dataset.path, context.text, question)
