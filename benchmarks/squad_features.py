@@ -19,6 +19,7 @@ start.
 
 import dataclasses
 import io
+import itertools
 import os
 import statistics
 import sys
@@ -41,7 +42,9 @@ class Settings:
 
     input_file: str = flags.field("Questions with answers, SQuAD's JSON.")
     spm_model_file: str = flags.field("SentencePiece model.")
-    questions: int = flags.field("Questions to use, in whole paragraphs.", 20_000)
+    questions: int = flags.field(
+        "Questions to use, in whole paragraphs; SQuAD 1.1 trains on 87,599.", 80_000
+    )
     rounds: int = flags.field("Measurements of each.", 5)
     program: str = flags.field("Set by this program.", "")
     num_workers: int = flags.field("Set by this program.", 1)
@@ -51,10 +54,10 @@ flags.define(Settings)
 
 
 def questions_of(settings: Settings) -> reading.Dataset:
-    """Reads the first questions of the file."""
+    """Reads the first questions of the file, all of them again where it has too few."""
     dataset = reading.read(settings.input_file)
     kept, count = [], 0
-    for paragraph in dataset.paragraphs:
+    for paragraph in itertools.cycle(dataset.paragraphs):
         if count >= settings.questions:
             break
         kept.append(paragraph)

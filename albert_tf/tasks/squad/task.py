@@ -322,8 +322,7 @@ def _answered(dataset: Dataset, found: Answers) -> Dataset:
             f"--max_eval_steps"
         )
     paragraphs = (
-        dataclasses.replace(
-            paragraph,
+        paragraph._replace(
             questions=tuple(q for q in paragraph.questions if q.id in found.texts),
         )
         for paragraph in dataset.paragraphs
