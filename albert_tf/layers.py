@@ -136,7 +136,7 @@ def hand_on(x, layers: Sequence[Dense]):
     as it goes.
 
     Args:
-        x: what the layers were last used for.
+        x: what the backward pass goes on to after these uses.
         layers: the layers.
 
     Returns:
@@ -154,7 +154,8 @@ def _in_order(x, *kernels):
 
     def gradient(of_x, *of_kernels):
         for of_kernel in of_kernels:
-            of_x += 0.0 * ops.cast(of_kernel[0, 0], of_x.dtype)
+            # Not the other way round: what is too large for float16 times 0 is NaN.
+            of_x += ops.cast(0.0 * of_kernel[0, 0], of_x.dtype)
         return of_x, *of_kernels
 
     return (x, *kernels), gradient
@@ -177,8 +178,10 @@ def recomputed(function: Callable, layers: Sequence[Dense]) -> Callable:
 
 
 def _tensors(layers: Iterable[Dense]) -> list:
-    """Returns kernels as tensors, never as the variables: reshaping copies nothing."""
-    return [ops.reshape(layer.kernel, layer.kernel.shape) for layer in layers]
+    """Returns kernels in float32, for their gradients to be added in, as tensors."""
+    kernels = [ops.reshape(layer.kernel, layer.kernel.shape) for layer in layers]
+    # A layer around these may have Keras read variables in its compute dtype.
+    return [ops.cast(kernel, "float32") for kernel in kernels]
 
 
 def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:
@@ -462,6 +465,12 @@ class Block(ConfiguredLayer):
             attended = self.attention(hidden, mask_scores, seeds=seeds[:2])
             return self.feed_forward(attended, seed=seeds[2])
 
-        if self.config.recompute == "block":
-            return recomputed(apply, self.dense_layers())(hidden)
-        return apply(hidden)
+        if self.config.recompute != "block":
+            return apply(hidden)
+        layers = self.dense_layers()
+
+        def cast_and_apply(hidden):
+            with cast_once(layers):
+                return apply(hidden)
+
+        return recomputed(cast_and_apply, layers)(hidden)

@@ -205,12 +205,14 @@ def predict(
     """What `predict.py` does with all of the texts."""
     import keras
 
-    from albert_tf import predict, tokenization
+    from albert_tf import predict, runtimes, tokenization
 
     model = keras.models.load_model(folder / "ours.keras")
+    if runtime is not None:
+        model = runtimes.computed_by(model, runtime, num_threads=settings.num_threads)
     task = {"kind": "classification", "labels": _LABELS, "texts": 1}
     tokenizer = tokenization.SentencePieceTokenizer(settings.spm_model_file)
-    options = predict.Options(batch_size=settings.batch_size, runtime=runtime)
+    options = predict.Options(batch_size=settings.batch_size)
     answer = predict.of_model(model, tokenizer, task, options)
     return lambda texts: list(answer({"text": text} for text in texts))
 

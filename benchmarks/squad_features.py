@@ -29,6 +29,7 @@ from collections.abc import Callable
 import turns
 
 from albert_tf import flags, tokenization
+from albert_tf.errors import InputError
 from albert_tf.tasks.squad import conversion, features, reading
 
 LENGTHS = features.Lengths()
@@ -57,6 +58,8 @@ def questions_of(settings: Settings) -> reading.Dataset:
     """Reads the first questions of the file, all of them again where it has too few."""
     dataset = reading.read(settings.input_file)
     kept, count = [], 0
+    if not any(dataset.questions):
+        raise InputError(f"{settings.input_file}: expected questions")
     for paragraph in itertools.cycle(dataset.paragraphs):
         if count >= settings.questions:
             break

@@ -11,7 +11,7 @@ from keras import ops
 from albert_tf import heads, models, weights
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.layers import Attention, FeedForward
+from albert_tf.layers import ACTIVATIONS, Attention, FeedForward, gelu
 
 # The largest difference that counts as the same number in float32.
 BOUND = 2e-5
@@ -609,20 +609,75 @@ def gradients_of(loss, variables, **options):
     return gradients.get_concrete_function()
 
 
+@pytest.fixture
+def begins(monkeypatch):
+    """The operations at which blocks begin in a graph, and begin again."""
+    import tensorflow as tf
+
+    found, call = [], Attention.call
+
+    def note(self, hidden, *args, **kwargs):
+        found.append(tf.identity(hidden).op)
+        return call(self, found[-1].outputs[0], *args, **kwargs)
+
+    monkeypatch.setattr(Attention, "call", note)
+    return found
+
+
+def waits_for(later, sooner):
+    """Whether an operation can only run after another one."""
+    todo, seen = [later], set()
+    while todo:
+        op = todo.pop()
+        if op not in seen:
+            seen.add(op)
+            todo += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return sooner in seen
+
+
 @tensorflow_only
 @pytest.mark.parametrize("choices_at_once", [None, 1])
 def test_gradients_of_a_shared_kernel_do_not_wait_for_one_another(
-    choices_at_once, in_parts
+    choices_at_once, in_parts, begins
 ):
     changes = {"num_hidden_layers": 4, "intermediate_size": 77, "recompute": "block"}
     graph = gradients_of(*in_parts(choices_at_once, **changes)).graph
     sums = [
-        len(op.inputs)
+        op
         for op in graph.get_operations()
         if op.type == "AddN" and op.outputs[0].shape.as_list()[:-1] == [77]
     ]
     parts = 5 if choices_at_once else 1
-    assert sums == [2] * (4 * parts - 1)
+    assert [len(op.inputs) for op in sums] == [2] * (4 * parts - 1)
+    if not choices_at_once:
+        # Four layers forward, and again from the last to the first.
+        assert len(begins) == 8
+        for number in (0, 1):
+            assert waits_for(begins[number + 6], sums[number])
+            assert not waits_for(begins[number + 5], sums[number])
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_recomputed_blocks_keep_the_compute_dtype(
+    sharing, tiny, tokens, differentiate, monkeypatch
+):
+    dtypes = []
+
+    def note(x):
+        dtypes.append(keras.backend.standardize_dtype(x.dtype))
+        return gelu(x)
+
+    monkeypatch.setitem(ACTIVATIONS, "gelu", note)
+    config = tiny(num_hidden_layers=3, recompute="block", parameter_sharing=sharing)
+    model = models.AlbertEncoder(config, dtype="mixed_bfloat16")
+
+    def loss():
+        output = model(tokens(), training=True)["sequence_output"]
+        return ops.sum(ops.cast(output, "float32") ** 3)
+
+    gradients = differentiate(loss, model.trainable_variables)
+    assert len(dtypes) >= 3 and set(dtypes) == {"bfloat16"}
+    assert {str(gradient.dtype) for gradient in gradients} == {"float32"}
 
 
 @tensorflow_only
@@ -636,26 +691,8 @@ def test_parts_give_the_same_gradients_when_compiled(in_parts, arrays):
 
 
 @tensorflow_only
-def test_a_graph_works_at_one_part_at_a_time(in_parts, monkeypatch):
-    import tensorflow as tf
-
-    begins, call = [], Attention.call
-
-    def note(self, hidden, *args, **kwargs):
-        begins.append(tf.identity(hidden).op)
-        return call(self, begins[-1].outputs[0], *args, **kwargs)
-
-    monkeypatch.setattr(Attention, "call", note)
+def test_a_graph_works_at_one_part_at_a_time(in_parts, begins):
     gradients_of(*in_parts(2, num_hidden_layers=1))()
-
-    def waits_for(later, sooner):
-        todo, seen = [later], set()
-        while todo:
-            op = todo.pop()
-            if op not in seen:
-                seen.add(op)
-                todo += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-        return sooner in seen
 
     # Five choices are three parts: forward, then each again from the last to the first.
     assert len(begins) == 6

@@ -136,16 +136,20 @@ class Computed:
 
 
 def computed_by(
-    model: keras.Model, format: str, outputs: Sequence[str] = ()
+    model: keras.Model,
+    format: str,
+    outputs: Sequence[str] = (),
+    num_threads: int | None = None,
 ) -> keras.Model:
     """Returns a copy of a model that another runtime computes, to call in TensorFlow.
 
-    It runs on the CPU in float32; it can be neither trained nor saved.
+    It runs on the CPU in float32, with the weights that the model has now.
 
     Args:
         model: one of the models of `albert_tf.models`.
         format: "litert" or "onnx".
         outputs: see `save`. The copy gives these alone.
+        num_threads: see `load`.
 
     Raises:
         InputError: see `save` and `load`.
@@ -154,8 +158,8 @@ def computed_by(
 
     described = signature(model, outputs)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model").with_suffix(SUFFIXES[format])
-        run = load(save(model, path, format, outputs=outputs))
+        path = Path(folder, f"model{SUFFIXES.get(format, '')}")
+        run = load(save(model, path, format, outputs=outputs), num_threads)
     specs = {
         name: tf.TensorSpec(
             [size if isinstance(size, int) else None for size in shape],
@@ -181,7 +185,9 @@ def computed_by(
                 for (name, spec), value in zip(specs.items(), found, strict=True)
             }
 
-    return Copy.from_config(model.get_config())
+    copy = Copy.from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    return copy
 
 
 def _litert():

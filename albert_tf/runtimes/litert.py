@@ -1,5 +1,6 @@
 """LiteRT (TensorFlow Lite) files: written from the Keras model, and run."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,4 +54,10 @@ def load(path: Path, num_threads: int | None) -> tuple[list[str], Callable]:
         raise InputError(f"{path}: no LiteRT model") from None
     # A signature's runner gives its inputs the sizes of what they are given.
     run = interpreter.get_signature_runner()
-    return list(run.get_input_details()), lambda inputs: run(**inputs)
+    lock = threading.Lock()  # An interpreter holds the inputs and outputs of one call.
+
+    def call(inputs):
+        with lock:
+            return run(**inputs)
+
+    return list(run.get_input_details()), call
