@@ -177,6 +177,28 @@ def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_pa
             assert difference <= bound, f"{folder} {name}"
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--gradient_accumulation_steps=2",),
+        ("--distribution=mirrored", "--cpu_devices=2", "--precision=float16"),
+        ("--optimizer=adamw", "--xla"),
+    ],
+    ids=["pieces", "mirrored float16", "xla"],
+)
+def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, tmp_path):
+    start("run", "--objective=none", "--save_checkpoints_steps=1", *flags).wait()
+    first, last = (tensors(tmp_path / "run", step) for step in (6, 10))
+    for part in ("kernel", "bias"):
+        name = f"bert/pooler/dense/{part}"
+        np.testing.assert_array_equal(first[name], last[name])
+    trained = [
+        name for name in first if "adam" not in name and "LayerNorm/beta" in name
+    ]
+    assert len(trained) > 2
+    assert all(np.abs(first[name] - last[name]).max() > 1e-3 for name in trained)
+
+
 def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
     flags = ["--num_train_steps=60", "--save_checkpoints_steps=7", "--deterministic"]
     options = {"config": "dropout.json"}
