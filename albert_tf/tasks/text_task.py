@@ -82,8 +82,9 @@ class TextTask:
     Attributes:
         name: what `--task_name` calls it.
         source: who made the data.
-        files: for each split ("train", "dev", "test", or one that begins so) its table,
-            below the root of the benchmark. Test tables have no labels.
+        files: for each split its table, below the root of the benchmark. A split is
+            "train", or its name begins with "dev" or "test"; test tables have no
+            labels.
         text: the column of the text, or those of both.
         label: the column of the label.
         labels: all labels, in the order of the model's outputs; None for regression.
@@ -97,6 +98,9 @@ class TextTask:
         submission: for splits that the benchmark's site scores, the file it takes.
         recommended: settings to fine-tune with.
         aliases: other names.
+
+    Raises:
+        InputError: a split of another name.
     """
 
     name: str
@@ -114,6 +118,14 @@ class TextTask:
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recommended: Recommended | None = None
     aliases: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for split in self.files:
+            if split != "train" and not split.startswith(("dev", "test")):
+                raise InputError(
+                    f"task {self.name}: files has {split!r}; expected 'train', or a "
+                    f"name that begins with dev or test"
+                )
 
     @property
     def outputs(self) -> int:

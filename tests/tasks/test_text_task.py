@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf import metrics
+from albert_tf.errors import InputError
 from albert_tf.tasks import glue
 from albert_tf.tasks.text_task import Example, TextTask
 
@@ -50,6 +51,16 @@ def test_a_column_without_a_name_is_no_index(tmp_path):
     (tmp_path / "test.tsv").write_text("\ttext\n7\ta\n8\tb\n")
     task = dataclasses.replace(TOPICS, index=None)
     assert [x.guid for x in task.read("test", tmp_path).rows] == ["0", "1"]
+
+
+@pytest.mark.parametrize("split", ["train_more", "validation"])
+def test_a_split_that_nothing_would_use_is_refused(split):
+    with pytest.raises(InputError) as caught:
+        dataclasses.replace(TOPICS, files={"train": "a.tsv", split: "b.tsv"})
+    assert str(caught.value) == (
+        f"task topics: files has {split!r}; expected 'train', or a name that begins "
+        "with dev or test"
+    )
 
 
 def test_targets_are_class_numbers_or_numbers():
