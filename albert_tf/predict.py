@@ -477,14 +477,16 @@ def of_model(
     """
     kind = _KINDS[task["kind"]]
     options.check_for(task["kind"])
-    if options.runtime is not None:
-        model = runtimes.computed_by(model, options.runtime, kind.outputs)
     longest = min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
     length = options.max_seq_length
     if length is None:
         length = task.get("max_seq_length", longest)
     opened = _Opened(model, tokenizer, task, options, length)
     service, describe = kind.service(opened)
+    if options.runtime is not None:
+        # Takes long, so whatever does not fit has been refused by now.
+        model = runtimes.computed_by(model, options.runtime, kind.outputs)
+        service, describe = kind.service(dataclasses.replace(opened, model=model))
     return Predictor(service, describe, tokenizer, options.batch_size)
 
 

@@ -13,6 +13,7 @@ from albert_tf import (
     model_folder,
     models,
     predict,
+    runtimes,
     tokenization,
     weights,
 )
@@ -330,6 +331,15 @@ def test_other_runtimes_give_the_same_answers(folder, kind, runtime, tmp_path):
     assert_alike(list(predictor(ROWS[kind][-1:])), expected[-1:])
     with pytest.raises(InputError, match="another runtime computes the model; exp"):
         predictor.service.save(tmp_path / "served")
+
+
+def test_what_does_not_fit_is_refused_before_the_model_is_converted(
+    folder, monkeypatch
+):
+    monkeypatch.setattr(runtimes, "computed_by", lambda *_: pytest.fail("converted"))
+    options = predict.Options(runtime="litert", max_seq_length=1000)
+    with pytest.raises(InputError, match="1000"):
+        predict.load(folder("classification"), options)
 
 
 def assert_alike(found, expected):
