@@ -332,7 +332,7 @@ class Attention(ConfiguredLayer):
         for part in (self.query, self.key, self.value, self.output_dense, self.norm):
             part.build(shape)
 
-    def call(self, hidden, mask_scores, seeds=(None, None)):
+    def call(self, hidden, mask_scores, seeds=(None, None), first_only=False):
         """Mixes every position with the positions it attends to.
 
         Args:
@@ -340,26 +340,29 @@ class Attention(ConfiguredLayer):
             mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
                 `MASKED_SCORE` where it is padding.
             seeds: two dropout seeds, for the probabilities and for the output.
+            first_only: whether the first position alone is wanted.
 
         Returns:
-            float [B, T, H].
+            float [B, T, H]; [B, 1, H] if `first_only`.
         """
         scale = self.config.head_size**-0.5
-        query = self._split_heads(self.query(hidden)) * scale
+        asking = hidden[:, :1] if first_only else hidden
+        query = self._split_heads(self.query(asking)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, T, T]
+        # [B, N, T, T]; [B, N, 1, T] of the first position.
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         scores = ops.cast(scores, "float32") + mask_scores
         probabilities = ops.cast(ops.softmax(scores), self.compute_dtype)
         probabilities = dropout(
             probabilities, self.config.attention_probs_dropout_prob, seeds[0]
         )
         mixed = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))
-        mixed = ops.reshape(mixed, ops.shape(hidden))
+        mixed = ops.reshape(mixed, ops.shape(asking))
         output = dropout(
             self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]
         )
-        return ops.cast(self.norm(hidden + output), self.compute_dtype)
+        return ops.cast(self.norm(asking + output), self.compute_dtype)
 
     def _split_heads(self, x):
         """Turns float [B, T, H] into [B, N, T, D]."""
@@ -448,7 +451,7 @@ class Block(ConfiguredLayer):
             feed_forward.output_dense,
         ]
 
-    def call(self, hidden, mask_scores, seeds=(None, None, None)):
+    def call(self, hidden, mask_scores, seeds=(None, None, None), first_only=False):
         """Applies the block.
 
         Args:
@@ -456,13 +459,16 @@ class Block(ConfiguredLayer):
             mask_scores: float32 [B, 1, 1, T], see `Attention`.
             seeds: three dropout seeds: attention probabilities, attention output,
                 feed-forward output.
+            first_only: whether the first position alone is wanted.
 
         Returns:
-            float [B, T, H].
+            float [B, T, H]; [B, 1, H] if `first_only`.
         """
 
         def apply(hidden):
-            attended = self.attention(hidden, mask_scores, seeds=seeds[:2])
+            attended = self.attention(
+                hidden, mask_scores, seeds=seeds[:2], first_only=first_only
+            )
             return self.feed_forward(attended, seed=seeds[2])
 
         if self.config.recompute != "block":

@@ -109,7 +109,31 @@ class AlbertEncoder(_ConfiguredModel):
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
         outputs = self._transform(embedded, mask_scores, seeds)
-        return {**outputs, "embedding_output": embedded}
+        pooled = self.pooler(outputs[-1][:, 0])
+        return {
+            "sequence_output": outputs[-1],
+            "pooled_output": pooled,
+            "encoder_outputs": outputs,
+            "embedding_output": embedded,
+        }
+
+    def pooled(self, inputs, training=False):
+        """Encodes tokens for their `pooled_output` alone.
+
+        The pooler reads the first position, so the last layer computes no other: of
+        L layers, forward and backward, 5 / (6 L) of the work of `call` are saved.
+
+        Args:
+            inputs: as for `call`.
+            training: whether dropout applies.
+
+        Returns:
+            float [B, H].
+
+        Raises:
+            InputError: see `call`.
+        """
+        return self._pool(*self._embed(inputs, training))
 
     def pooled_in_parts(self, parts, training=False):
         """Encodes inputs one part after the other, each with the memory of one.
@@ -142,8 +166,7 @@ class AlbertEncoder(_ConfiguredModel):
                     embedded += 0.0 * pooled[-1][0, 0]
 
                 def encode(embedded, mask_scores=mask_scores, seeds=seeds):
-                    outputs = self._transform(embedded, mask_scores, seeds)
-                    return outputs["pooled_output"]
+                    return self._pool(embedded, mask_scores, seeds)
 
                 pooled.append(recomputed(encode, layers)(embedded))
         return pooled
@@ -174,28 +197,38 @@ class AlbertEncoder(_ConfiguredModel):
         ]
         return embedded, mask_scores, of_layers
 
-    def _transform(self, embedded, mask_scores, seeds):
-        """Applies the layers; see `call` for what it returns."""
+    def _pool(self, embedded, mask_scores, seeds):
+        """Returns the pooled output, float [B, H]."""
+        *_, last = self._transform(embedded, mask_scores, seeds, first_only=True)
+        return self.pooler(last[:, 0])
+
+    def _transform(self, embedded, mask_scores, seeds, first_only=False):
+        """Returns what each layer makes, float [B, T, H].
+
+        With `first_only` the last layer computes its first position alone, [B, 1, H].
+        """
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs = []
         recomputes = self.config.recompute == "block"
+        blocks = list(self.layers_in_order())
         used: set[int] = set()
         with contextlib.ExitStack() as uses:
             if not recomputes:
                 uses.enter_context(cast_once(self._dense_layers()))
-            for block, of_block in zip(self.layers_in_order(), seeds, strict=True):
+            for block, of_block in zip(blocks, seeds, strict=True):
                 again = [layer for layer in block.dense_layers() if id(layer) in used]
                 if recomputes and again:
                     hidden, later = hand_on(hidden, again)
                     uses.enter_context(later)
-                hidden = block(hidden, mask_scores, seeds=of_block)
+                hidden = block(
+                    hidden,
+                    mask_scores,
+                    seeds=of_block,
+                    first_only=first_only and len(outputs) == len(blocks) - 1,
+                )
                 outputs.append(hidden)
                 used.update(map(id, block.dense_layers()))
-        return {
-            "sequence_output": hidden,
-            "pooled_output": self.pooler(hidden[:, 0]),
-            "encoder_outputs": outputs,
-        }
+        return outputs
 
     def layers_in_order(self):
         """Yields the block of every layer, its inner blocks one after the other."""
@@ -333,10 +366,10 @@ class AlbertClassifier(_ModelWithHead):
         self.build()
 
     def call(self, inputs, training=False):
-        """Returns the encoder's outputs and `logits`, float32 [B, K]."""
-        outputs = self.encoder(inputs, training=training)
-        logits = self.head(outputs["pooled_output"], training=training)
-        return {**outputs, "logits": logits}
+        """Returns `logits`, float32 [B, K], and `pooled_output`, float [B, H]."""
+        pooled = self.encoder.pooled(inputs, training=training)
+        logits = self.head(pooled, training=training)
+        return {"logits": logits, "pooled_output": pooled}
 
     def get_config(self):
         return {**super().get_config(), "num_labels": self.head.num_labels}
@@ -382,7 +415,7 @@ class AlbertMultipleChoice(_ModelWithHead):
             pooled = self._pooled_in_parts(encoded, self.choices_at_once)
         else:
             rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
-            pooled = self.encoder(rows, training=training)["pooled_output"]
+            pooled = self.encoder.pooled(rows, training=training)
         logits = self.head(pooled, training=training)
         return {"logits": ops.reshape(logits, (batch, choices))}
 

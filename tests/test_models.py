@@ -523,6 +523,73 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
     assert kept_by_a_layer("none") > 20 * one_input
 
 
+# --- the last layer of what reads the pooler ---
+
+
+@pytest.mark.parametrize("recompute", ["none", "block"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"parameter_sharing": "none", "num_hidden_layers": 2},
+        {"num_hidden_layers": 1},
+        {"inner_group_num": 2, "num_hidden_layers": 2},
+    ],
+    ids=["shared", "unshared", "one layer", "inner blocks"],
+)
+def test_pooling_alone_gives_the_same_states_and_gradients(
+    changes, recompute, tiny, tokens, differentiate, arrays
+):
+    encoder = models.AlbertEncoder(tiny(recompute=recompute, **changes))
+    batch = tokens()
+    weights = np.random.default_rng(3).normal(size=(len(batch["input_ids"]), 1))
+
+    def whole():
+        return encoder(batch)["pooled_output"]
+
+    def alone():
+        return encoder.pooled(batch)
+
+    np.testing.assert_allclose(arrays(whole()), arrays(alone()), atol=BOUND)
+    expected, found = (
+        differentiate(
+            lambda pooled=pooled: ops.sum(pooled() * weights),
+            encoder.trainable_variables,
+        )
+        for pooled in (whole, alone)
+    )
+    assert max(np.abs(gradient).max() for gradient in expected) > 0.05
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "batch"),
+    [
+        (models.AlbertClassifier, {"num_labels": 3}, "tokens"),
+        (models.AlbertMultipleChoice, {}, "questions"),
+        (models.AlbertMultipleChoice, {"choices_at_once": 2}, "questions"),
+    ],
+)
+def test_the_last_layer_computes_the_first_position_alone(
+    kind, options, batch, tiny, request, monkeypatch
+):
+    inputs = request.getfixturevalue(batch)
+    inputs = inputs() if callable(inputs) else inputs
+    model = kind(tiny(num_hidden_layers=3), **options)
+    feed_forward = model.encoder.blocks[0].feed_forward
+    lengths, call = [], feed_forward.call
+
+    def note(hidden, **kwargs):
+        lengths.append(hidden.shape[1])
+        return call(hidden, **kwargs)
+
+    monkeypatch.setattr(feed_forward, "call", note)
+    model(inputs, training=True)
+    length = inputs["input_ids"].shape[-1]
+    assert lengths == [length, length, 1] * (len(lengths) // 3)
+
+
 # --- choices of a question in parts ---
 
 
@@ -781,7 +848,14 @@ def drops(monkeypatch):
 @pytest.mark.parametrize("name", RECORDED_HEADS)
 def test_training_drops_where_and_as_much_as_released(name, golden, drops, arrays):
     recorded = golden("heads_init_decay_dropout.json")[name]["dropout_sites"]
-    recorded_model(name)(recorded_inputs(name), training=True)
+    model = recorded_model(name)
+    model(recorded_inputs(name), training=True)
+    if isinstance(model, models.AlbertClassifier | models.AlbertMultipleChoice):
+        # The release computed the last layer for positions that nothing reads, too.
+        *_, probabilities, attended, output, _ = recorded
+        for _, shape, _ in (probabilities, attended, output):
+            assert shape[-2] == 16
+            shape[-2] = 1
     assert drops.sites() == [
         (tuple(shape), pytest.approx(rate)) for _, shape, rate in recorded
     ]

@@ -46,8 +46,9 @@ def signature(
     head = _head_outputs(model)
     width = model.config.hidden_size
     known = {**head}
-    if not isinstance(model, models.AlbertMultipleChoice):
+    if "logits" not in head:
         known["sequence_output"] = (*_ROWS, width)
+    if not isinstance(model, models.AlbertMultipleChoice):
         known["pooled_output"] = ("batch", width)
     wanted = tuple(outputs) or tuple(head) or tuple(known)
     for name in wanted:
