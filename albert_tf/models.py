@@ -208,7 +208,7 @@ class AlbertEncoder(_ConfiguredModel):
         With `first_only` the last layer computes its first position alone, [B, 1, H].
         """
         hidden = embedded if self.projection is None else self.projection(embedded)
-        outputs = []
+        outputs: list = []
         recomputes = self.config.recompute == "block"
         blocks = list(self.layers_in_order())
         used: set[int] = set()
