@@ -32,7 +32,7 @@ _FROM_HUB = "from_tf_hub"
 # What is known of several runs.
 _RUNS = "runs.json"
 # Padding of batches; on a GPU every length is compiled, so there are few.
-_MULTIPLE_ON_CPU, _MULTIPLE_ON_GPU = 8, 64
+MULTIPLE_ON_CPU, MULTIPLE_ON_GPU = 8, 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class FineTuningConfig(TrainingConfig):
         if isinstance(strategy, tf.distribute.TPUStrategy):
             return 0
         on_gpu = bool(tf.config.list_logical_devices("GPU"))
-        return _MULTIPLE_ON_GPU if on_gpu else _MULTIPLE_ON_CPU
+        return MULTIPLE_ON_GPU if on_gpu else MULTIPLE_ON_CPU
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

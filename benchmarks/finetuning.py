@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--work", default="train", choices=["train", "predict"])
     parser.add_argument("--examples", type=int, default=256, help="in each turn")
-    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--batch_size", type=int, default=32, help="the paper's: 32")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=[*PROGRAMS])
@@ -74,7 +74,7 @@ def sample(args):
     """Returns the task, with the same examples in every program."""
     import numpy as np
 
-    from albert_tf import AlbertConfig, tokenization
+    from albert_tf import AlbertConfig, fine_tuning, tokenization
     from albert_tf.tasks import catalogue, classification
 
     declared = catalogue.find(args.task_name)
@@ -99,7 +99,7 @@ def sample(args):
         tokenizer,
         max_seq_length=args.max_seq_length,
         training=split,
-        multiple=0 if args.serve == "ours_padded" else 8,
+        multiple=0 if args.serve == "ours_padded" else fine_tuning.MULTIPLE_ON_CPU,
     )
 
 
@@ -125,16 +125,16 @@ def serve_ours(args, policy):
     optimizer = training._optimizer(config)
     optimizer.build(model.trainable_variables)
     trainer = Trainer(task, config, strategy, model, optimizer)
-    steps = tf.constant(args.examples // args.batch_size)
+    steps = args.examples // args.batch_size
 
-    def epoch():
+    def epoch(steps=steps):
         if args.work == "train":
-            trainer.train(steps)
+            trainer.train(tf.constant(steps))
             return
         for _ in trainer.predict(task.training, args.batch_size):
             pass
 
-    epoch()
+    epoch(steps=2)
     wait = Turns()
     while wait():
         epoch()
@@ -175,11 +175,11 @@ def serve_huggingface(args, policy):
             "labels": found["labels"],
         }
 
-    def epoch():
-        order = random.permutation(args.examples)
-        for rows in order[: len(order) // args.batch_size * args.batch_size].reshape(
-            -1, args.batch_size
-        ):
+    steps = args.examples // args.batch_size
+
+    def epoch(steps=steps):
+        order = random.permutation(args.examples)[: steps * args.batch_size]
+        for rows in order.reshape(-1, args.batch_size):
             with torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in policy):
                 loss = model(**batch(rows)).loss
             if args.work == "train":
@@ -189,7 +189,7 @@ def serve_huggingface(args, policy):
                 optimizer.zero_grad()
 
     with torch.set_grad_enabled(args.work == "train"):
-        epoch()
+        epoch(steps=2)
         wait = Turns()
         while wait():
             epoch()
