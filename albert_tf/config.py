@@ -140,6 +140,19 @@ class AlbertConfig:
         return PUBLISHED[name]
 
     @classmethod
+    def find(cls, name: str) -> "AlbertConfig":
+        """Reads a file, or returns what is published under its name if there is none.
+
+        Raises:
+            InputError: neither, or what `from_json_file` refuses.
+        """
+        if Path(name).exists():
+            return cls.from_json_file(name)
+        if name in PUBLISHED:
+            return PUBLISHED[name]
+        raise InputError(f"{name}: no such file, nor one of {', '.join(PUBLISHED)}")
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "AlbertConfig":
         """Builds a configuration from the keys of an `albert_config.json`.
 

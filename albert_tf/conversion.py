@@ -40,7 +40,9 @@ class ConversionSettings:
         "float32",
     )
     albert_config_file: str | None = flags.field(
-        "Configuration of the model, where none lies beside the weights.", None
+        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
+        "by default the file beside the weights.",
+        None,
     )
     allow_missing: tuple[str, ...] = flags.field(
         "Beginnings of weights that may be missing from the input and keep their "
@@ -132,7 +134,7 @@ def _export(model: keras.Model, settings: ConversionSettings) -> None:
 
 def _config(source: weights.Source, file: str | None) -> AlbertConfig:
     if file:
-        return AlbertConfig.from_json_file(file)
+        return AlbertConfig.find(file)
     try:
         return source.config()
     except InputError as mistake:

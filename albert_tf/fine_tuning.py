@@ -21,7 +21,7 @@ from albert_tf import (
     training,
     weights,
 )
-from albert_tf.config import PUBLISHED, AlbertConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tokenization import Tokenizer
@@ -192,11 +192,8 @@ class ModelConfig:
         )
 
     def _file(self, config: FineTuningConfig) -> AlbertConfig:
-        name = self.albert_config_file
-        if name:
-            published = name in PUBLISHED and not Path(name).exists()
-            read = AlbertConfig.named if published else AlbertConfig.from_json_file
-            return read(name)
+        if self.albert_config_file:
+            return AlbertConfig.find(self.albert_config_file)
         found = model_folder.find_config(_folders(config))
         if found is None and config.start:
             found = weights.open_source(config.start).config()

@@ -154,7 +154,9 @@ class PredictConfig:
         "Answers, as JSON lines; by default standard output.", None
     )
     albert_config_file: str | None = flags.field(
-        "The model's albert_config.json; by default the one beside the weights.", None
+        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
+        "by default the file beside the weights.",
+        None,
     )
     spm_model_file: str | None = flags.field(
         "SentencePiece vocabulary; by default the one beside the weights.", None
@@ -325,7 +327,7 @@ def _load(config: PredictConfig, options: Options) -> Predictor:
             config.spm_model_file, config.vocab_file, casing is not False
         )
     if config.albert_config_file:
-        model = AlbertConfig.from_json_file(config.albert_config_file)
+        model = AlbertConfig.find(config.albert_config_file)
     return load(path, options, config=model, tokenizer=tokenizer, do_lower_case=casing)
 
 

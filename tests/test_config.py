@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -224,6 +225,20 @@ def test_a_missing_vocabulary_size_is_refused():
     with pytest.raises(InputError) as refusal:
         AlbertConfig.from_dict({"hidden_size": 12})
     assert str(refusal.value) == "the configuration has no 'vocab_size'"
+
+
+def test_a_name_is_a_file_or_else_a_published_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "albert_base_v2"
+    assert AlbertConfig.find(name) == AlbertConfig.named(name)
+    own = AlbertConfig(vocab_size=23)
+    Path(name).write_text(own.to_json_string())
+    assert AlbertConfig.find(name) == own
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig.find("albert_bse")
+    assert str(refusal.value) == (
+        f"albert_bse: no such file, nor one of {', '.join(PUBLISHED)}"
+    )
 
 
 FILES = {

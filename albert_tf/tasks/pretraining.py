@@ -13,7 +13,7 @@ from keras import ops
 
 from albert_tf import batches, flags, graph_masking, heads, records, weights
 from albert_tf.batches import Records
-from albert_tf.config import PUBLISHED, AlbertConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.corpus import files, manifest
 from albert_tf.errors import InputError
 from albert_tf.models import AlbertPretrainer
@@ -397,11 +397,7 @@ def _spec(found: records.Spec) -> records.Spec:
 
 
 def _model_config(settings: PretrainingConfig) -> AlbertConfig:
-    name = settings.albert_config_file
-    if name in PUBLISHED and not os.path.exists(name):
-        config = AlbertConfig.named(name)
-    else:
-        config = AlbertConfig.from_json_file(name)
+    config = AlbertConfig.find(settings.albert_config_file)
     changes = {
         key: getattr(settings, key)
         for key in ("parameter_sharing", "recompute")
