@@ -31,8 +31,6 @@ from albert_tf.training import Outcome, TrainingConfig
 _FROM_HUB = "from_tf_hub"
 # What is known of several runs.
 _RUNS = "runs.json"
-# Padding of batches; on a GPU every length is compiled, so there are few.
-MULTIPLE_ON_CPU, MULTIPLE_ON_GPU = 8, 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,8 @@ class FineTuningConfig(TrainingConfig):
     )
     pad_to_multiple_of: int | None = flags.field(
         "Batches are padded to a multiple of so many tokens; 0 pads all of them to "
-        "--max_seq_length. By default 8 on a CPU, 64 on a GPU, 0 on a TPU.",
+        "--max_seq_length. By default 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a "
+        "TPU.",
         None,
     )
     cached_dir: str | None = flags.field(
@@ -133,8 +132,10 @@ class FineTuningConfig(TrainingConfig):
             return self.pad_to_multiple_of
         if isinstance(strategy, tf.distribute.TPUStrategy):
             return 0
-        on_gpu = bool(tf.config.list_logical_devices("GPU"))
-        return MULTIPLE_ON_GPU if on_gpu else MULTIPLE_ON_CPU
+        # What is compiled is compiled for each length anew: there should be few.
+        if tf.config.list_logical_devices("GPU"):
+            return 64
+        return 8 if self.xla else 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -70,11 +70,11 @@ def main():
         )
 
 
-def sample(args):
+def sample(args, multiple):
     """Returns the task, with the same examples in every program."""
     import numpy as np
 
-    from albert_tf import AlbertConfig, fine_tuning, tokenization
+    from albert_tf import AlbertConfig, tokenization
     from albert_tf.tasks import catalogue, classification
 
     declared = catalogue.find(args.task_name)
@@ -99,7 +99,7 @@ def sample(args):
         tokenizer,
         max_seq_length=args.max_seq_length,
         training=split,
-        multiple=0 if args.serve == "ours_padded" else fine_tuning.MULTIPLE_ON_CPU,
+        multiple=multiple,
     )
 
 
@@ -118,9 +118,10 @@ def serve_ours(args, policy):
         do_train=True,
         train_batch_size=args.batch_size,
         precision=policy.removeprefix("mixed_"),
+        pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
     strategy = training.prepare(config, distribution.DistributionConfig())
-    task = sample(args)
+    task = sample(args, config.multiple(strategy))
     model = task.build_model()
     optimizer = training._optimizer(config)
     optimizer.build(model.trainable_variables)
@@ -146,7 +147,7 @@ def serve_huggingface(args, policy):
     import torch
     import transformers
 
-    task = sample(args)
+    task = sample(args, 1)
     lengths = task.training.lengths
     config = transformers.AlbertConfig(
         embedding_size=128,

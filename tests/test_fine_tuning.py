@@ -254,6 +254,20 @@ def test_epochs_and_shares_become_steps(task, config):
 
 
 @pytest.mark.parametrize(
+    ("settings", "multiple"),
+    [
+        ({}, 1),
+        ({"xla": True}, 8),
+        ({"xla": True, "pad_to_multiple_of": 3}, 3),
+        ({"pad_to_multiple_of": 0}, 0),
+    ],
+)
+def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
+    cpu = tf.distribute.OneDeviceStrategy("CPU:0")
+    assert config(**settings).multiple(cpu) == multiple
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         (
