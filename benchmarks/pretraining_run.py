@@ -1,12 +1,13 @@
 """Times whole pretraining runs: reading records, steps, lines, checkpoints.
 
-Three programs take turns, each with ALBERT-base, AdamW, and the same records of random
-tokens: this package's run, this package's bare step (one batch over and over, see
-pretraining_step.py), and Hugging Face's Trainer where it is installed. In each turn a
-program makes some steps, and the two runs write a checkpoint.
+Three programs take turns, each with the same model, AdamW, and the same records of
+random tokens: this package's run, this package's bare step (one batch over and over,
+see pretraining_step.py), and Hugging Face's Trainer where it is installed. In each turn
+a program makes some steps, and the two runs write a checkpoint.
 
     python benchmarks/pretraining_run.py
     python benchmarks/pretraining_run.py --steps=5 --rounds=2
+    python benchmarks/pretraining_run.py --model=small.json --shape=16x128 --steps=100
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 
 from pretraining_step import (
+    MODEL,
     POLICIES,
     albert_tf_step,
     huggingface_model,
@@ -31,6 +33,7 @@ ROWS = 512
 def main():
     """Makes records and lets the programs take turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default=MODEL, help="its name, or a config file")
     parser.add_argument("--shape", default="8x128", help="batch x length")
     parser.add_argument("--precision", default="float32", choices=POLICIES)
     parser.add_argument("--steps", type=int, default=20, help="in each turn")
@@ -41,15 +44,14 @@ def main():
     batch, length = map(int, args.shape.split("x"))
     if args.serve:
         serve = {"run": serve_run, "step": serve_step, "trainer": serve_trainer}
-        serve[args.serve](Path(args.folder), args.precision, batch, length, args.steps)
+        serve[args.serve](args, batch, length)
         return
     programs = ["run", "step"]
     if importlib.util.find_spec("transformers"):
         programs.append("trainer")
     with tempfile.TemporaryDirectory() as folder:
-        write_records(Path(folder), length)
-        command = [sys.executable, __file__, "--folder", folder, "--shape", args.shape]
-        command += ["--precision", args.precision, "--steps", str(args.steps)]
+        write_records(Path(folder), args.model, length)
+        command = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
         commands = {name: [*command, "--serve", name] for name in programs}
         seconds = take_turns(commands, args.rounds)
     names = {
@@ -67,11 +69,11 @@ def main():
         )
 
 
-def write_records(folder, length):
+def write_records(folder, model, length):
     """Writes records of random tokens, and nothing about them."""
     from albert_tf import records
 
-    batch = random_batch(ROWS, length)
+    batch = random_batch(ROWS, length, model)
     batch["next_sentence_labels"] = batch["next_sentence_labels"][:, None]
     spec = {
         name: records.Feature("float" if "weights" in name else "int", rows.shape[1])
@@ -98,36 +100,37 @@ class Turns:
         return goes_on
 
 
-def serve_step(folder, precision, batch, length, steps):
+def serve_step(args, batch, length):
     """The bare step, without input, lines or checkpoints."""
-    step, wait = albert_tf_step(random_batch(batch, length), precision), Turns()
+    rows, wait = random_batch(batch, length, args.model), Turns()
+    step = albert_tf_step(rows, args.precision, args.model)
     step(), step()
     while wait():
-        for _ in range(steps):
+        for _ in range(args.steps):
             step()
 
 
-def serve_run(folder, precision, batch, length, steps):
+def serve_run(args, batch, length):
     """This package's run, which waits for the next turn after each checkpoint."""
     from albert_tf import checkpoints, distribution, training
     from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
 
     config = training.TrainingConfig(
-        output_dir=str(folder / "run"),
+        output_dir=f"{args.folder}/run",
         train_batch_size=batch,
         optimizer="adamw",
         learning_rate=1e-4,
-        precision=precision,
+        precision=args.precision,
         num_train_steps=10**6,
         num_warmup_steps=10**4,
-        save_checkpoints_steps=steps,
+        save_checkpoints_steps=args.steps,
         log_steps=10,
     )
     strategy = training.prepare(config, distribution.DistributionConfig())
     task = Pretraining(
         PretrainingConfig(
-            albert_config_file="albert_base_v2",
-            input_file=(str(folder / "train.tfrecord"),),
+            albert_config_file=args.model,
+            input_file=(f"{args.folder}/train.tfrecord",),
         )
     )
     save, wait = checkpoints.Checkpoints.save, Turns()
@@ -141,13 +144,13 @@ def serve_run(folder, precision, batch, length, steps):
     training.run(task, config, strategy)
 
 
-def serve_trainer(folder, precision, batch, length, steps):
+def serve_trainer(args, batch, length):
     """Hugging Face's Trainer, its data in memory as it likes them."""
     import numpy as np
     import torch
     import transformers
 
-    rows = random_batch(ROWS, length)
+    rows = random_batch(ROWS, length, args.model)
     labels = np.full(rows["input_ids"].shape, -100)
     np.put_along_axis(labels, rows["masked_lm_positions"], rows["masked_lm_ids"], 1)
     columns = {
@@ -168,22 +171,22 @@ def serve_trainer(folder, precision, batch, length, steps):
             control.should_training_stop = not wait()
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder / "trainer"),
+        output_dir=f"{args.folder}/trainer",
         per_device_train_batch_size=batch,
         learning_rate=1e-4,
         weight_decay=0.01,
         warmup_steps=10**4,
         max_steps=10**6,
-        bf16=precision == "bfloat16",
+        bf16=args.precision == "bfloat16",
         use_cpu=True,
-        save_steps=steps,
+        save_steps=args.steps,
         save_total_limit=5,
         logging_steps=10,
         report_to=[],
         disable_tqdm=True,
     )
     transformers.Trainer(
-        model=huggingface_model(),
+        model=huggingface_model(args.model),
         args=arguments,
         train_dataset=data,
         callbacks=[Callback()],

@@ -40,35 +40,40 @@ PROGRAMS = {
 }
 
 
-def random_batch(batch, length):
+MODEL = "albert_base_v2"
+
+
+def random_batch(batch, length, model=MODEL):
     """Returns a full batch of random tokens, as numpy arrays."""
     import numpy as np
 
+    from albert_tf import AlbertConfig
+
+    vocabulary = AlbertConfig.find(model).vocab_size
     rng = np.random.default_rng(0)
     masked = round(0.15 * length)
     positions = [rng.choice(length, masked, replace=False) for _ in range(batch)]
     return {
-        "input_ids": rng.integers(5, 30000, (batch, length), dtype=np.int32),
+        "input_ids": rng.integers(5, vocabulary, (batch, length), dtype=np.int32),
         "input_mask": np.ones((batch, length), np.int32),
         "segment_ids": np.repeat([[0, 1]], length // 2, 1)
         .repeat(batch, 0)
         .astype("i4"),
         "masked_lm_positions": np.sort(positions).astype(np.int32),
-        "masked_lm_ids": rng.integers(5, 30000, (batch, masked), dtype=np.int32),
+        "masked_lm_ids": rng.integers(5, vocabulary, (batch, masked), dtype=np.int32),
         "masked_lm_weights": np.ones((batch, masked), np.float32),
         "next_sentence_labels": rng.integers(0, 2, batch, dtype=np.int32),
     }
 
 
-def albert_tf_step(batch, precision):
+def albert_tf_step(batch, precision, model=MODEL):
     """This package."""
     import keras
     import tensorflow as tf
 
     from albert_tf import AlbertConfig, AlbertPretrainer, heads
 
-    policy = POLICIES[precision]
-    model = AlbertPretrainer(AlbertConfig.named("albert_base_v2"), dtype=policy)
+    model = AlbertPretrainer(AlbertConfig.find(model), dtype=POLICIES[precision])
     optimizer = keras.optimizers.AdamW(1e-4)
     optimizer.build(model.trainable_variables)
     batch = {key: tf.constant(value) for key, value in batch.items()}
@@ -175,21 +180,19 @@ def model_garden_step(batch, precision):
     return lambda: float(step())
 
 
-def huggingface_model():
-    """Hugging Face's ALBERT-base with both heads, without dropout."""
+def huggingface_model(model=MODEL):
+    """Hugging Face's model with both heads, without dropout."""
     import transformers
 
-    config = transformers.AlbertConfig(
-        vocab_size=30000,
-        hidden_size=768,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        hidden_act="gelu_new",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        classifier_dropout_prob=0.0,
-    )
-    return transformers.AlbertForPreTraining(config)
+    from albert_tf import AlbertConfig
+
+    values = AlbertConfig.find(model).to_dict() | {
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout_prob": 0.0,
+    }
+    return transformers.AlbertForPreTraining(transformers.AlbertConfig(**values))
 
 
 def huggingface_step(batch, precision, compiled=False):
