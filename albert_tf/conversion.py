@@ -167,6 +167,8 @@ def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, A
 
 def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
     outputs = {**model(_inputs(model, tokens))}
+    if isinstance(model, models.AlbertClassifier):
+        outputs |= model.encoder(tokens)
     outputs.pop("encoder_outputs", None)
     return {key: np.asarray(value) for key, value in outputs.items()}
 

@@ -486,7 +486,7 @@ def of_model(
     opened = _Opened(model, tokenizer, task, options, length)
     service, describe = kind.service(opened)
     if options.runtime is not None:
-        # Takes long, so whatever does not fit has been refused by now.
+        # Takes long: the service above was built for what it refuses.
         model = runtimes.computed_by(model, options.runtime, kind.outputs)
         service, describe = kind.service(dataclasses.replace(opened, model=model))
     return Predictor(service, describe, tokenizer, options.batch_size)

@@ -59,6 +59,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         # Of "train" and of "eval": an evaluation may have other figures, or no loss.
         self._losses: dict[str, list[str]] = {}
         self._names: dict[str, list[str]] = {}
+        # What the loss reaches, in the gradients' order; known once a step is traced.
         self._learning: list[keras.Variable] = []
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)

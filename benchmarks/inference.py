@@ -12,8 +12,8 @@ package always does; so it can be seen what the order gains, and what the progra
 
 Ours from text (`SavedModel`, `predict`) also cuts text into pieces and, as `predict`,
 sorts it and makes its answers; all others get finished arrays of ids, sorted and padded
-beforehand. Our ONNX file computes the last layer for the first token alone, so that few
-layers (--num_layers) flatter it. On a machine with other work, compare with
+beforehand. Ours compute the last layer for the first token alone, so that few layers
+(--num_layers) flatter them. On a machine with other work, compare with
 --num_threads=1: several threads that have to wait for a core slow the programs down by
 very different factors. ONNX files of Hugging Face's model come from
 `torch.onnx.export` (the TorchScript exporter, which needs no further package).

@@ -46,7 +46,8 @@ def signature(
     head = _head_outputs(model)
     width = model.config.hidden_size
     known = {**head}
-    if "logits" not in head:
+    # These two do not compute it.
+    if not isinstance(model, (models.AlbertClassifier, models.AlbertMultipleChoice)):
         known["sequence_output"] = (*_ROWS, width)
     if not isinstance(model, models.AlbertMultipleChoice):
         known["pooled_output"] = ("batch", width)

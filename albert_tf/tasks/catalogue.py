@@ -13,7 +13,7 @@ def find(name: str) -> TextTask:
     """Returns the declared task of a name; case, dashes and underscores do not count.
 
     Raises:
-        InputError: there is no such task; the message lists all.
+        InputError: there is no such task, the message lists all; or see `every`.
     """
     known = every()
     by_spelling = {
@@ -33,7 +33,7 @@ def every() -> dict[str, TextTask]:
     """Returns all declared tasks by name, in the order of modules and declarations.
 
     Raises:
-        InputError: two tasks go by one name.
+        InputError: two tasks go by one name, or one is not declared well.
     """
     found: dict[str, TextTask] = {}
     owners: dict[str, tuple[TextTask, str]] = {}

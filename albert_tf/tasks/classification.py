@@ -26,7 +26,7 @@ class Split:
     """The examples of one table.
 
     Attributes:
-        name: "train", "dev", "test", or one that begins so.
+        name: see `TextTask.files`.
         examples: n examples.
         inputs: theirs.
     """
