@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off -c constraints.txt
 
-.PHONY: demo test test-jax lint format clean
+.PHONY: demo test test-jax test-torch lint format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -14,9 +14,10 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The same layer, model and optimizer tests on a second Keras backend.
-test-jax: $(VENV)/.dev
-	KERAS_BACKEND=jax $(RUN) -m pytest tests/test_layers.py tests/test_models.py tests/test_optimizers.py
+# The tests of what is written with keras.ops alone, on another backend of Keras. PyTorch
+# has to be installed first: .venv/bin/pip install -c constraints.txt -e '.[hf]'
+test-jax test-torch: $(VENV)/.dev
+	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest $(patsubst %,tests/test_%.py,layers models heads optimizers)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check

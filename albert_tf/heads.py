@@ -96,7 +96,7 @@ def masked_lm_loss(logits, ids, weights):
         (plus 1e-5, as released), and the cross-entropy of each position [B, P].
     """
     each = _cross_entropy(logits, ids)
-    total = ops.sum(each * weights)
+    total = ops.sum(ops.multiply(each, weights))
     return total / (ops.sum(weights) + MASKED_LM_EPSILON), each
 
 
@@ -191,7 +191,7 @@ def regression_loss(logits, targets):
     Returns:
         Two float32 tensors: the loss [] and each example's [B].
     """
-    each = ops.square(logits[:, 0] - targets)
+    each = ops.square(ops.subtract(logits[:, 0], targets))
     return ops.mean(each), each
 
 

@@ -219,7 +219,9 @@ class DropoutSeeds:
 
     def next(self):
         """Returns a seed, int [2], that no other call of this pass returns."""
-        self._drawn += 1
+        # Keras on PyTorch takes the sum of both parts, and the generator counts passes
+        # in the second: steps of 1 would give every pass the seeds of the one before.
+        self._drawn += 1 << 20
         return self._base + ops.convert_to_tensor([self._drawn, 0], self._base.dtype)
 
 

@@ -80,6 +80,14 @@ def arrays():
     return lambda structure: keras.tree.map_structure(ops.convert_to_numpy, structure)
 
 
+@pytest.fixture
+def cut_initial_values(request):
+    """Marks a test of what Keras on PyTorch cuts, but for one value in 240,000."""
+    if keras.backend.backend() == "torch":
+        reason = "keras.random.truncated_normal draws four times, then takes any value"
+        request.applymarker(pytest.mark.xfail(reason=reason))
+
+
 def _tensorflow(function, variables):
     import tensorflow as tf
 

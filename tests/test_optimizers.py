@@ -279,7 +279,7 @@ def test_recorded_edge_cases(name, golden, differentiate):
         *("no_path/kernel", "big/output_bias"),
     )
     w = [variable(recorded[f"{section}/step0/{n}"], n.split("/")[1]) for n in names]
-    x = recorded[f"{section}/in_x"]
+    x = ops.convert_to_tensor(recorded[f"{section}/in_x"])
     schedule = optimizers.WarmupPolynomialDecay(0.1, 10, 0)
     optimizer = CLASSES[name](schedule)
 
