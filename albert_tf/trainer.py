@@ -10,7 +10,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import batches
+from albert_tf import batches, runtimes
 from albert_tf.checkpoints import steps_made
 from albert_tf.errors import InputError
 
@@ -47,7 +47,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         examples_seen: int = 0,
         say: Callable[[str], None] = lambda text: None,
     ):
-        self.model = model
+        self.model = self._predictor = model
         self.optimizer = optimizer
         self.examples_seen = examples_seen
         self.task = task
@@ -132,6 +132,14 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         for _ in pairs:  # what the task did not ask for
             pass
         return {**figures, **scores}
+
+    def predict_in(self, runtime: str) -> None:
+        """Lets another runtime compute predictions from here on, see `computed_by`.
+
+        Args:
+            runtime: "onnx" or "litert". It takes the weights as they are now.
+        """
+        self._predictor = runtimes.computed_by(self.model, runtime)
 
     def predict(
         self, source: batches.Source, batch_size: int
@@ -318,7 +326,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return sums, self._kept(outputs, batch)
 
     def _replica_prediction(self, batch):
-        return self._kept(self.model(batch, training=False), batch)
+        return self._kept(self._predictor(batch, training=False), batch)
 
     def _kept(self, outputs, batch):
         kept = self.task.predictions(outputs, batch)

@@ -4,7 +4,7 @@ ALBERT-base with random weights; every program gets the same ids of the same exa
 This package pads batches of like length; Hugging Face pads random batches to their
 longest example (dynamic padding, its Trainer's default). More programs of this package
 show where the gain comes from: batches as Hugging Face makes them, everything padded to
---max_seq_length, and bfloat16.
+--max_seq_length, bfloat16, and predictions in ONNX Runtime (--runtime=onnx).
 
     python benchmarks/finetuning.py --data_dir=glue --task_name=mrpc \
         --spm_model_file=30k-clean.model
@@ -27,6 +27,7 @@ PROGRAMS = {
     "ours_random": "albert_tf, float32, random batches",
     "ours_padded": "albert_tf, float32, all padded",
     "ours_bfloat16": "albert_tf, bfloat16",
+    "ours_onnx": "albert_tf, ONNX Runtime",
     "huggingface": "Hugging Face, float32",
     "huggingface_bfloat16": "Hugging Face, bfloat16",
 }
@@ -53,7 +54,8 @@ def main():
     names = [
         name
         for name in args.programs
-        if "ours" in name or importlib.util.find_spec("transformers")
+        if (args.work == "predict" or name != "ours_onnx")
+        and ("ours" in name or importlib.util.find_spec("transformers"))
     ]
     command = [sys.executable, __file__, *sys.argv[1:]]
     seconds = take_turns(
@@ -126,6 +128,8 @@ def serve_ours(args, policy):
     optimizer = training._optimizer(config)
     optimizer.build(model.trainable_variables)
     trainer = Trainer(task, config, strategy, model, optimizer)
+    if args.serve == "ours_onnx":
+        trainer.predict_in("onnx")
     steps = args.examples // args.batch_size
 
     def epoch(steps=steps):

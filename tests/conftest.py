@@ -81,6 +81,21 @@ def arrays():
 
 
 @pytest.fixture
+def opened(monkeypatch):
+    """Lists the endings of the files that other runtimes open."""
+    from albert_tf import runtimes
+
+    endings, load = [], runtimes.load
+
+    def note(path, *threads):
+        endings.append(path.suffix)
+        return load(path, *threads)
+
+    monkeypatch.setattr(runtimes, "load", note)
+    return endings
+
+
+@pytest.fixture
 def cut_initial_values(request):
     """Marks a test of what Keras on PyTorch cuts, but for one value in 240,000."""
     if keras.backend.backend() == "torch":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import io
 import json
 
@@ -295,6 +296,16 @@ def test_mistakes_are_named(config, settings, message):
     with pytest.raises(InputError) as mistake:
         config(**settings)
     assert str(mistake.value) == message
+
+
+def test_another_runtime_is_refused_before_training(config, task, monkeypatch):
+    with pytest.raises(InputError) as mistake:
+        several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        fine_tuning.run(task, config(runtime="litert"), several)
+    assert str(mistake.value) == "--runtime=litert: expected one device, got 2"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="ONNX needs the package onnx: pip install"):
+        fine_tuning.run(task, config(runtime="onnx"), one_device())
 
 
 def test_model_and_vocabulary_come_from_where_the_weights_are(

@@ -135,6 +135,20 @@ def test_several_seeds_then_predictions_without_answers_and_a_served_model(
     )
 
 
+def test_another_runtime_chooses_the_same(run, own, tmp_path, opened):
+    run(train_file=own("train", 4, answer=1), do_eval=False, **TRAIN)
+    flags = {"predict_file": own("test", 5), "do_predict": True, **ALONE}
+
+    def probabilities(**more):
+        run(new=False, **flags, **more)
+        lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+        return [json.loads(line)["probabilities"] for line in lines]
+
+    wanted = probabilities()
+    np.testing.assert_allclose(probabilities(runtime="litert"), wanted, atol=2e-5)
+    assert opened == [".tflite"]
+
+
 def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path):
     run(train_file=own("train", 4, answer=1), do_eval=False, **TRAIN)
     lines = (tmp_path / "train.jsonl").read_text().splitlines()

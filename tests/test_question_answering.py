@@ -264,6 +264,21 @@ def test_questions_without_answers_are_answered(two, run, files):
         run("two", do_eval=True, predict_file=str(test))
 
 
+@pytest.mark.parametrize("version", ["one", "two"])
+def test_another_runtime_answers_the_same(version, run, files, request, opened):
+    folder, _ = request.getfixturevalue(version)
+    number = {"one": "1.1", "two": "2.0"}[version]
+    again, _ = run(
+        f"{version}-litert",
+        do_predict=True,
+        predict_file=str(files / f"train-{number}.json"),
+        init_checkpoint=str(folder),
+        runtime="litert",
+    )
+    assert opened == [".tflite"]
+    assert read(again / "predictions.json") == read(folder / "predictions.json")
+
+
 def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files):
     contents = read(files / "other-1.1.json")
     contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []

@@ -91,8 +91,7 @@ def save(
         raise InputError(
             f"{path}: {size:,} bytes of weights; the format holds {MOST_BYTES:,}"
         )
-    convert = _litert().convert if format == "litert" else _onnx().build
-    _write(path, convert(in_float32(model), described, precision))
+    _write(path, module_of(format).convert(in_float32(model), described, precision))
     return path
 
 
@@ -112,13 +111,12 @@ def load(path: str | Path, num_threads: int | None = None) -> Runner:
             input is missing.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES.values():
-        known = " or ".join(SUFFIXES.values())
-        raise InputError(f"{path}: expected a file that ends in {known}")
+    formats = {suffix: format for format, suffix in SUFFIXES.items()}
+    if path.suffix not in formats:
+        raise InputError(f"{path}: expected a file that ends in {' or '.join(formats)}")
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    runtime = _litert() if path.suffix == SUFFIXES["litert"] else _onnx()
-    names, run = runtime.load(path, num_threads)
+    names, run = module_of(formats[path.suffix]).load(path, num_threads)
 
     def call(batch):
         missing = [name for name in names if name not in batch]
@@ -179,7 +177,8 @@ def computed_by(
             """Takes and gives what the model does."""
             values = [inputs[name] for name in described.inputs]
             dtypes = [spec.dtype for spec in specs.values()]
-            found = tf.numpy_function(compute, values, dtypes)
+            # Eagerly, a single output comes bare.
+            found = tf.nest.flatten(tf.numpy_function(compute, values, dtypes))
             return {
                 name: tf.ensure_shape(value, spec.shape)
                 for (name, spec), value in zip(specs.items(), found, strict=True)
@@ -190,13 +189,16 @@ def computed_by(
     return copy
 
 
-def _litert():
-    from albert_tf.runtimes import litert
+def module_of(format: str) -> Any:
+    """Returns the module of a format, with `convert` and `load`.
 
-    return litert
+    Raises:
+        InputError: a package that it needs is not installed.
+    """
+    if format == "litert":
+        from albert_tf.runtimes import litert
 
-
-def _onnx():
+        return litert
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise InputError(

@@ -170,7 +170,7 @@ class _Graph:
         return self.add("Gather", states, self.store("first", np.int64(0)), axis=1)
 
 
-def build(model: keras.Model, signature: Signature, precision: str) -> bytes:
+def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns an .onnx file's contents."""
     graph = _Graph(precision)
     made = _outputs(graph, model, set(signature.outputs))
