@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import logging
 import re
 import sys
 import time
@@ -444,20 +443,8 @@ def load(
     model = _KINDS[kind].model(config, described)
     parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}
     only = [part for part in ("encoder", parts.get(kind, "head")) if part]
-    with _quiet_about_other_heads():
-        weights.load(model, model_folder.weights_in(path), only=only)
+    weights.load(model, model_folder.weights_in(path), only=only, warn=False)
     return of_model(model, tokenizer, described, options)
-
-
-@contextlib.contextmanager
-def _quiet_about_other_heads() -> Iterator[None]:
-    logger = logging.getLogger(weights.__name__)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def of_model(

@@ -221,7 +221,9 @@ def test_failed_runs_are_named_and_counted_apart(task):
     assert lines[-1] == "  without failed runs: mean 0.8500, spread 0.0707"
 
 
-def test_a_head_is_new_unless_the_file_has_one_that_fits(task, config, tmp_path):
+def test_a_head_is_new_unless_the_file_has_one_that_fits(
+    task, config, tmp_path, caplog
+):
     first = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
     path = str(tmp_path / "run" / "model.ckpt-best")
     model = task.build_model()
@@ -235,6 +237,10 @@ def test_a_head_is_new_unless_the_file_has_one_that_fits(task, config, tmp_path)
     np.testing.assert_array_equal(two.head.output_dense.kernel, before)
     with pytest.raises(InputError, match=r"does not fit AlbertClassifier"):
         other.load(two, path, complete=True)
+    # What is left over is said once, and never of the encoder.
+    left = [record.getMessage() for record in caplog.records]
+    assert left and all("output_weights [" in text for text in left)
+    assert not any("bert/" in text or "head." in text for text in left)
 
 
 def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):

@@ -181,7 +181,9 @@ class FineTuningTask(Task):
         )
         done = f"{len(report.loaded)} weights of the encoder ({report.format})"
         try:
-            head = weights.load(model, path, only="head", allow_missing="head")
+            head = weights.load(
+                model, path, only="head", allow_missing="head", warn=False
+            )
         except InputError:  # the head of another task
             return f"{done}; the file's head does not fit: a new one"
         return f"{done} and the head" if head.loaded else f"{done}; a new head"

@@ -62,6 +62,7 @@ def load(
     allow_missing: str | Sequence[str] = (),
     init_from_group0: bool = False,
     optimizer: keras.optimizers.Optimizer | None = None,
+    warn: bool = True,
 ) -> Report:
     """Sets a model's weights from a file or folder, whose format it finds out.
 
@@ -82,10 +83,10 @@ def load(
             set from a TF1 checkpoint that has them; it is built if it is not yet.
             `only` and `allow_missing` hold for the slots of a weight too, whose names
             are the weight's with ".adam_m" and ".adam_v". None: they are ignored.
+        warn: also log what is missing or unused.
 
     Returns:
-        what was loaded, missing, unused and ignored. What is missing or unused is
-        also logged as a warning.
+        what was loaded, missing, unused and ignored.
 
     Raises:
         InputError: nothing there, an unknown or damaged file, and, unless allowed
@@ -130,8 +131,9 @@ def load(
     _assign(loaded, source)
     if optimizer is not None:
         optimizer.iterations.assign(step)
-    _warn("%s: left as they were: %s", source, missing)
-    _warn("%s: not used: %s", source, unused)
+    if warn:
+        _warn("%s: left as they were: %s", source, missing)
+        _warn("%s: not used: %s", source, unused)
     ours = tuple(target.ours for target in loaded)
     ignored = tuple(name for name in source.ignored if name not in used)
     return Report(source.format, ours, missing, unused, ignored)
