@@ -100,7 +100,7 @@ def cut_initial_values(request):
     """Marks a test of what Keras on PyTorch cuts, but for one value in 240,000."""
     if keras.backend.backend() == "torch":
         reason = "keras.random.truncated_normal draws four times, then takes any value"
-        request.applymarker(pytest.mark.xfail(reason=reason))
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
 
 
 def _tensorflow(function, variables):
