@@ -53,8 +53,12 @@ class FineTuningConfig(TrainingConfig):
     do_train: bool = flags.field("Train.", False)
     do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
     train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
-    eval_batch_size: int = flags.field("The same, for evaluation.", 8)
-    predict_batch_size: int = flags.field("The same, for prediction.", 8)
+    eval_batch_size: int = flags.field(
+        "Examples of a step in evaluation, on all devices.", 8
+    )
+    predict_batch_size: int = flags.field(
+        "Examples of a step in prediction, on all devices.", 8
+    )
     optimizer: Literal["lamb", "adamw"] = flags.field(
         "Optimizer, as released; adamw also for models that lamb has pretrained.",
         "adamw",
@@ -85,8 +89,8 @@ class FineTuningConfig(TrainingConfig):
         None,
     )
     runtime: Literal["onnx", "litert"] | None = flags.field(
-        "Compute predictions in ONNX Runtime or LiteRT, on the CPU and in float32, "
-        "where ONNX Runtime is most often faster; by default in TensorFlow.",
+        "Compute what --do_predict writes in ONNX Runtime or LiteRT, on the CPU and in "
+        "float32, where ONNX Runtime is most often faster; by default in TensorFlow.",
         None,
     )
     cached_dir: str | None = flags.field(
@@ -112,6 +116,8 @@ class FineTuningConfig(TrainingConfig):
                 f"--warmup_proportion={self.warmup_proportion}: expected a number in "
                 f"[0, 1)"
             )
+        if self.runtime is not None and not self.do_predict:
+            raise InputError(f"--runtime={self.runtime}: expected --do_predict with it")
         if self.num_runs > 1 and not (self.do_train and self.do_eval):
             raise InputError(
                 f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "

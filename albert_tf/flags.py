@@ -99,7 +99,15 @@ def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
             print("interrupted", file=sys.stderr)
             sys.exit(130)
 
-    app.run(call)
+    app.run(call, flags_parser=_parsed)
+
+
+def _parsed(arguments: list[str]) -> list[str]:
+    """Parses the flags; libraries are to tell of their work with --verbosity alone."""
+    rest = app.parse_flags_with_usage(arguments)
+    if flags.FLAGS["verbosity"].using_default_value:
+        flags.FLAGS.verbosity = -1  # warnings; the default would become 0 afterwards
+    return rest
 
 
 def _define_one(name: str, hint: Any, default: Any, help: str) -> None:

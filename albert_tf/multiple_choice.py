@@ -51,9 +51,11 @@ class ChoiceConfig(FineTuningConfig):
         "a cache of TFRecords, as in the released script).",
         None,
     )
-    eval_file: str | None = flags.field("The same, to evaluate on.", None)
+    eval_file: str | None = flags.field(
+        "Questions to evaluate on, as for --train_file.", None
+    )
     predict_file: str | None = flags.field(
-        "The same, to predict; answers may be absent.", None
+        "Questions to predict, as for --train_file; answers may be absent.", None
     )
     high_only: bool = flags.field("Only the questions for high school.", False)
     middle_only: bool = flags.field("Only the questions for middle school.", False)
@@ -191,7 +193,9 @@ def _read(config: ChoiceConfig, flag: str) -> list[Question]:
     if path := getattr(config, file):
         return reading.read_file(path)
     if config.data_dir is None:
-        raise InputError(f"--{flag}: expected --data_dir or --{file} with it")
+        raise InputError(
+            f"--{flag}: expected --data_dir or --{file} with it, or --no{flag}"
+        )
     return reading.read_split(config.data_dir, split, config.levels)
 
 

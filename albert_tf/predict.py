@@ -160,7 +160,9 @@ class PredictConfig:
     spm_model_file: str | None = flags.field(
         "SentencePiece vocabulary; by default the one beside the weights.", None
     )
-    vocab_file: str | None = flags.field("WordPiece vocabulary, likewise.", None)
+    vocab_file: str | None = flags.field(
+        "WordPiece vocabulary; by default the one beside the weights.", None
+    )
     do_lower_case: bool | None = flags.field(
         "Lower-case the text; by default as the model's folder says, or else true.",
         None,
@@ -419,6 +421,7 @@ def load(
     described = model_folder.task_of(path) or {}
     kind = options.task or described.get("kind")
     if kind is None:
+        weights.open_source(model_folder.weights_in(path))  # else a path that is none
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
             f"one of {', '.join(_FOR_ANY_MODEL)}"

@@ -131,7 +131,9 @@ class SquadConfig(FineTuningConfig):
     train_feature_file: str | None = flags.field(
         "Where converted questions are kept (.npz); by default in --cached_dir.", None
     )
-    predict_feature_file: str | None = flags.field("The same for --predict_file.", None)
+    predict_feature_file: str | None = flags.field(
+        "Converted questions of --predict_file, as for --train_feature_file.", None
+    )
     predict_feature_left_file: str | None = flags.field(
         "A released flag without effect: --predict_feature_file holds everything.", None
     )

@@ -140,6 +140,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             runtime: "onnx" or "litert". It takes the weights as they are now.
         """
         self._predictor = runtimes.computed_by(self.model, runtime)
+        self._say(f"Predictions in {runtime}, on the CPU in float32")
 
     def predict(
         self, source: batches.Source, batch_size: int

@@ -56,7 +56,9 @@ class TrainingConfig:
     do_train: bool = flags.field("Train.", True)
     do_eval: bool = flags.field("Evaluate, while training or alone.", False)
     train_batch_size: int = flags.field("Examples of a step, on all devices.", 4096)
-    eval_batch_size: int = flags.field("The same, for evaluation.", 64)
+    eval_batch_size: int = flags.field(
+        "Examples of a step in evaluation, on all devices.", 64
+    )
     optimizer: Literal["lamb", "adamw"] = flags.field("Optimizer, as released.", "lamb")
     learning_rate: float = flags.field("Peak learning rate.", 0.00176)
     poly_power: float = flags.field("Power of the decay to 0; 1 is linear.", 1.0)

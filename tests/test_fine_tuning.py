@@ -282,6 +282,7 @@ def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
             "--do_train or --do_eval or --do_predict must be given: got none of them",
         ),
         ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
+        ({"runtime": "onnx"}, "--runtime=onnx: expected --do_predict with it"),
         ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
         (
             {"num_train_epochs": 0.0},
@@ -307,11 +308,11 @@ def test_mistakes_are_named(config, settings, message):
 def test_another_runtime_is_refused_before_training(config, task, monkeypatch):
     with pytest.raises(InputError) as mistake:
         several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        fine_tuning.run(task, config(runtime="litert"), several)
+        fine_tuning.run(task, config(do_predict=True, runtime="litert"), several)
     assert str(mistake.value) == "--runtime=litert: expected one device, got 2"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="ONNX needs the package onnx: pip install"):
-        fine_tuning.run(task, config(runtime="onnx"), one_device())
+        fine_tuning.run(task, config(do_predict=True, runtime="onnx"), one_device())
 
 
 def test_model_and_vocabulary_come_from_where_the_weights_are(

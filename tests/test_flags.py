@@ -93,6 +93,18 @@ def test_a_stray_argument_is_refused_by_name():
     )
 
 
+@pytest.mark.parametrize(("given", "told"), [((), 1), (("--verbosity=0",), 2)])
+def test_libraries_tell_of_their_work_when_asked(given, told):
+    body = """
+from absl import logging
+def main():
+    logging.info("of no interest")
+    logging.warning("of interest")"""
+    result = run_script(body, *given)
+    assert result.returncode == 0
+    assert len(result.stderr.splitlines()) == told, result.stderr
+
+
 def test_help_lists_the_flags_of_a_script():
     body = """
 import dataclasses

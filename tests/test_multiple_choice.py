@@ -223,7 +223,10 @@ def test_a_model_of_another_kind_is_not_asked(run, own, tmp_path):
             f"--export_dir={__file__}: exists and is no SavedModel; expected a new "
             f"folder",
         ),
-        ({"do_train": False}, "--do_eval: expected --data_dir or --eval_file with it"),
+        (
+            {"do_train": False},
+            "--do_eval: expected --data_dir or --eval_file with it, or --nodo_eval",
+        ),
         (
             ALONE,
             "--do_train or --do_eval or --do_predict or --export_dir must be given: "

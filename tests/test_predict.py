@@ -258,6 +258,8 @@ def test_mistakes_are_named(folder, tmp_path):
         answers(folder("multiple_choice"), rows)
     with pytest.raises(InputError, match=r"no task.json says what it was fine-tuned"):
         predict.load(folder("pretrained"))
+    with pytest.raises(InputError, match=r"none: no such file, folder or checkpoint"):
+        predict.load(tmp_path / "none")
     message = (
         "--task=regression: expected one of fill_mask, sentence_order, embedding, "
         "classification"

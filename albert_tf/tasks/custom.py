@@ -162,7 +162,10 @@ def _labels(config: CustomConfig, skip_bad_rows: bool) -> tuple[str, ...] | None
     found = set(config.labels)
     if not found:
         if config.train_file is None:
-            raise InputError("--labels: expected where there is no --train_file")
+            raise InputError(
+                "--labels: expected where neither --train_file nor a task.json in "
+                "--output_dir says them"
+            )
         found = _labels_in(config.train_file, config, skip_bad_rows)
     least = 1 if config.kind == "multi_label" else 2
     if len(found) < least:

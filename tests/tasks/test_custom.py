@@ -114,6 +114,12 @@ def test_a_single_label_is_nothing_to_learn(write):
         declare(CustomConfig(train_file=path, labels=("1",)))
 
 
+NO_LABELS = (
+    "--labels: expected where neither --train_file nor a task.json in --output_dir "
+    "says them"
+)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -145,7 +151,7 @@ def test_flags_that_cannot_be_meant_are_refused(settings, message):
             {},
             "--task_name=custom: expected --train_file, --dev_file or --test_file",
         ),
-        ({"dev_file": "a.tsv"}, "--labels: expected where there is no --train_file"),
+        ({"dev_file": "a.tsv"}, NO_LABELS),
     ],
 )
 def test_flags_that_are_needed_are_named(settings, message):
@@ -166,5 +172,5 @@ def test_what_the_model_was_trained_on_fills_what_flags_leave_open(tmp_path):
     task = declare(CustomConfig(test_file=str(test)), known=known)
     assert (task.labels, task.key_metric) == (None, "pearson")
     known = {"kind": "span"}
-    with refused("--labels: expected where there is no --train_file"):
+    with refused(NO_LABELS):
         declare(CustomConfig(test_file=str(test)), known=known)
