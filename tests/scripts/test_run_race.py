@@ -134,8 +134,10 @@ def test_a_killed_run_goes_on_evaluates_and_predicts(start, tmp_path):
 
 
 def test_a_users_mistake_is_one_line(start):
-    message = "error: --do_train: expected --data_dir or --train_file with it\n"
-    assert start(code=2) == message
+    assert start(code=2) == (
+        "error: --do_train: expected --data_dir or --train_file with it, or "
+        "--nodo_train\n"
+    )
 
 
 def test_the_example_of_the_help_names_a_recipe_that_is_there():
