@@ -14,7 +14,7 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The tests of what is written with keras.ops alone, on another backend of Keras. PyTorch
+# The same layer, model and optimizer tests on another backend of Keras. PyTorch
 # has to be installed first: .venv/bin/pip install -c constraints.txt -e '.[hf]'
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest $(patsubst %,tests/test_%.py,layers models optimizers)

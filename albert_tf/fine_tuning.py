@@ -90,7 +90,7 @@ class FineTuningConfig(TrainingConfig):
     )
     runtime: Literal["onnx", "litert"] | None = flags.field(
         "Compute what --do_predict writes in ONNX Runtime or LiteRT, on the CPU and in "
-        "float32, where ONNX Runtime is most often faster; by default in TensorFlow.",
+        "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
         None,
     )
     cached_dir: str | None = flags.field(
