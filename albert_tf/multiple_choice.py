@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,15 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from albert_tf import distribution, fine_tuning, flags, predict, records, training
+from albert_tf import (
+    cores,
+    distribution,
+    fine_tuning,
+    flags,
+    predict,
+    records,
+    training,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
@@ -233,7 +240,7 @@ def _split(
         tokenizer,
         lengths,
         config.cache,
-        num_threads=os.cpu_count() or 1,
+        num_threads=cores.available(),
     )
     levels = collections.Counter(q.level for q in questions if q.level)
     parts = ", ".join(f"{level} {count:,}" for level, count in levels.items())

@@ -12,6 +12,7 @@ from typing import IO, Any, ClassVar, Literal
 import tensorflow as tf
 
 from albert_tf import (
+    cores,
     distribution,
     fine_tuning,
     flags,
@@ -401,7 +402,7 @@ def _windows(
         tokenizer,
         Path(given.get(use) or config.cache / f"squad_{use}.npz"),
         training=use == "train",
-        num_workers=config.num_workers or len(os.sched_getaffinity(0)),
+        num_workers=config.num_workers or cores.available(),
         log=log,
     )
     windows = Windows(dataset, pieces, tokenizer, lengths)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import (
+    cores,
     distribution,
     fine_tuning,
     flags,
@@ -293,7 +293,7 @@ def _split(
         tokenizer,
         length,
         config.cache,
-        num_threads=os.cpu_count() or 1,
+        num_threads=cores.available(),
     )
     found = split.inputs
     say(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from albert_tf import flags
+from albert_tf import cores, flags
 from albert_tf.corpus import files
 from albert_tf.errors import InputError
 
@@ -256,11 +256,7 @@ class CorpusConfig:
     @property
     def workers(self) -> int:
         """How many worker processes to start."""
-        if self.num_workers:
-            return self.num_workers
-        if hasattr(os, "sched_getaffinity"):  # not on macOS
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return self.num_workers or cores.available()
 
     def to_dict(self) -> dict[str, object]:
         """The settings that decide the records, with values that JSON can hold.

@@ -100,7 +100,8 @@ def load(path: str | Path, num_threads: int | None = None) -> Runner:
 
     Args:
         path: a `.tflite` or `.onnx` file.
-        num_threads: threads of one run; None leaves it to the runtime.
+        num_threads: threads of one run. By default LiteRT has one for each core, and
+            ONNX Runtime chooses for itself.
 
     Returns:
         a function from a batch, int arrays by name, to the outputs by name. It passes

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from albert_tf import cores
 from albert_tf.errors import InputError
 from albert_tf.runtimes.signatures import Signature
 
@@ -49,7 +50,9 @@ def load(path: Path, num_threads: int | None) -> tuple[list[str], Callable]:
     from ai_edge_litert.interpreter import Interpreter
 
     try:
-        interpreter = Interpreter(str(path), num_threads=num_threads)
+        # By itself it would take a single thread.
+        threads = num_threads or cores.available()
+        interpreter = Interpreter(str(path), num_threads=threads)
     except ValueError:
         raise InputError(f"{path}: no LiteRT model") from None
     # A signature's runner gives its inputs the sizes of what they are given.

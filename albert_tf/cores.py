@@ -1,0 +1,10 @@
+"""How many cores there are to work on."""
+
+import os
+
+
+def available() -> int:
+    """Returns how many cores this process may use: maybe fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
