@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 
 _NUMBERS = re.compile(r"[0-9][0-9. ]*")
@@ -14,7 +15,7 @@ def take_turns(
     """Starts every program, then asks each in turn for one measurement, `rounds` times.
 
     A program prints "ready"; then, for each line that it reads, one number. Programs
-    that end before they are ready are left out.
+    that end before they are ready are left out, with the last line of their errors.
 
     Returns:
         The numbers of each program.
@@ -33,26 +34,37 @@ def take_long_turns(
     """
     workers = {}
     for name, command in commands.items():
+        errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (the worker writes to it)
         worker = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=errors,
             text=True,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
         if _answer(worker) == "ready":
-            workers[name] = worker
+            workers[name] = worker, errors
         else:
-            print(f"  {name}: could not run here")
+            worker.wait()
+            print(f"  {name}: could not run here: {_last_line(errors)}")
     numbers: dict[str, list[list[float]]] = {name: [] for name in workers}
     for _ in range(rounds):
-        for name, worker in workers.items():
+        for name, (worker, errors) in workers.items():
             print("go", file=worker.stdin, flush=True)
-            numbers[name].append([float(word) for word in _answer(worker).split()])
-    for worker in workers.values():
+            answer = _answer(worker)
+            if answer is None:
+                raise SystemExit(f"{name} ended: {_last_line(errors)}")
+            numbers[name].append([float(word) for word in answer.split()])
+    for worker, _ in workers.values():
         worker.communicate()
     return numbers
+
+
+def _last_line(errors):
+    errors.seek(0)
+    lines = [line.strip() for line in errors if line.strip()]
+    return lines[-1] if lines else "no reason given"
 
 
 def _answer(worker):
