@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf import records
+from albert_tf import cores, records
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Records are drawn from as many; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 16
+# Batches that are made before they are asked for, and calls that prepare them.
+_BATCHES_AHEAD = 8
+_CALLS_AT_ONCE = 16
 # Rows that are prepared together: preparing has costs for each call.
 _ROWS_TO_PREPARE = 512
 # Batches of like length are made from the examples of so many batches, in training,
@@ -261,9 +264,10 @@ class ByLength(Source):
         one = np.zeros(1, np.int64)
         longer = self.longest + 1 if self.multiple else self.longest
         ends = (finish(one, self.make(one, n)) for n in (self.longest, longer))
-        return tf.data.Dataset.from_generator(
+        found = tf.data.Dataset.from_generator(
             pieces, output_signature=tf.nest.map_structure(spec, *ends)
-        ).prefetch(tf.data.AUTOTUNE)
+        )
+        return _ahead(found, share)
 
 
 def in_order(
@@ -353,10 +357,11 @@ def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
     import tensorflow as tf
 
     compression = records.compression(source.files)
+    at_once = min(_FILES_AT_ONCE, len(source.files))
     return tf.data.Dataset.from_tensor_slices(files).interleave(
         lambda file: tf.data.TFRecordDataset(file, compression),
-        cycle_length=min(_FILES_AT_ONCE, len(source.files)),
-        num_parallel_calls=tf.data.AUTOTUNE,
+        cycle_length=at_once,
+        num_parallel_calls=min(cores.available(), at_once),
         deterministic=True,
     )
 
@@ -388,5 +393,20 @@ def _parsed(
         }
 
     lines = lines.batch(together).enumerate(first)
-    found = lines.map(work, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return found.unbatch().prefetch(tf.data.AUTOTUNE)
+    calls = min(cores.available(), _CALLS_AT_ONCE)
+    found = lines.map(work, num_parallel_calls=calls, deterministic=True)
+    return _ahead(found.unbatch(), share)
+
+
+def _ahead(found: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":
+    """Makes some batches ahead, as many as are said here: no thread tunes that.
+
+    Such a thread may miss that its iterator ends, and sleeps on for up to a minute; who
+    drops the iterator, maybe the garbage collector in the midst of training, waits.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    pieces = share.rows // share.per_replica
+    return found.prefetch(_BATCHES_AHEAD * pieces).with_options(options)

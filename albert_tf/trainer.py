@@ -55,7 +55,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._config = config
         self._strategy = strategy
         self._iterator: Any = None
-        self._compiled_step: Any = None
+        self._graphs: dict[str, tuple[Any, Callable]] = {}
         # Of "train" and of "eval": an evaluation may have other figures, or no loss.
         self._losses: dict[str, list[str]] = {}
         self._names: dict[str, list[str]] = {}
@@ -118,7 +118,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         count = min(len(source), size * (self._config.max_eval_steps or len(source)))
 
         def found():
-            step = _for_any_length(self._evaluate_step, read)
+            step = self._graph("evaluate", self._evaluate_step, read)
             for batch in self._told(read, "evaluated", size, count):
                 sums, kept = step(batch)
                 totals.append(sums.numpy())
@@ -140,6 +140,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             runtime: "onnx" or "litert". It takes the weights as they are now.
         """
         self._predictor = runtimes.computed_by(self.model, runtime)
+        self._graphs.pop("predict", None)
         self._say(f"Predictions in {runtime}, on the CPU in float32")
 
     def predict(
@@ -158,7 +159,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             lambda context: source.evaluation(batches.Share.of(context, batch_size))
         )
         told = self._told(found, "predicted", batch_size, len(source))
-        step = _for_any_length(self._predict_step, found)
+        step = self._graph("predict", self._predict_step, found)
         return batches.in_order(_with_rows(step(batch)) for batch in told)
 
     def _told(self, found, done: str, batch_size: int, count: int):
@@ -183,7 +184,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return {}
         return {"loss": float(self.task.total(losses))}
 
-    def _training(self) -> tf.distribute.DistributedDataset:
+    def _training(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         return self._read(
             lambda context: self.task.training.training(
                 batches.Share.of(context, self._config.train_batch_size),
@@ -192,7 +193,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             )
         )
 
-    def _evaluation(self, source: batches.Source) -> tf.distribute.DistributedDataset:
+    def _evaluation(
+        self, source: batches.Source
+    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         return self._read(
             lambda context: source.evaluation(
                 batches.Share.of(context, self._config.eval_batch_size),
@@ -200,20 +203,37 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             )
         )
 
-    def _read(self, read) -> tf.distribute.DistributedDataset:
+    def _read(self, read) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+        """Reads on every worker.
+
+        One device reads for itself: the iterators of tf.distribute have threads that
+        tune them, see `batches`, whatever their dataset says.
+        """
+        on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
+        if self._strategy.num_replicas_in_sync == 1 and not on_tpu:
+            return read(tf.distribute.InputContext())
         return self._strategy.distribute_datasets_from_function(read)
 
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
         """Makes updates, each called from here; returns the seconds of waiting, too."""
         results, waited = [], 0.0
-        if self._compiled_step is None:
-            self._compiled_step = _for_any_length(self._step, self._iterator)
+        step = self._graph("train", self._step, self._iterator)
         for _ in range(count):
             begin = time.perf_counter()
             batch = next(self._iterator)
             waited += time.perf_counter() - begin
-            results.append(self._compiled_step(batch))
+            results.append(step(batch))
         return results, waited
+
+    def _graph(self, name: str, step: Callable, dataset) -> Callable:
+        """Returns a step of which one graph serves every length of batches.
+
+        A graph of twelve layers takes seconds to make, so it is kept for the next call.
+        """
+        spec = dataset.element_spec
+        if name not in self._graphs or self._graphs[name][0] != spec:
+            self._graphs[name] = spec, tf.function(step, input_signature=[spec])
+        return self._graphs[name][1]
 
     def _step(self, batch):
         found = self._strategy.run(self._replica_step, args=(batch,))
@@ -388,11 +408,6 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             f"was written since. Try a lower --learning_rate, more "
             f"--num_warmup_steps, or --precision=float32"
         )
-
-
-def _for_any_length(step, dataset):
-    """Returns a step of which one graph serves every length of batches."""
-    return tf.function(step, input_signature=[dataset.element_spec])
 
 
 def _with_rows(kept: Mapping[str, tf.Tensor]):

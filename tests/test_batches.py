@@ -209,3 +209,10 @@ def test_without_a_multiple_all_batches_are_as_wide_as_the_longest():
 def test_records_say_which_row_is_which(source):
     rows = [b["row"].numpy().tolist() for b in source().evaluation(batches.Share(10))]
     assert rows == [[*range(10)], [*range(10, 20)], [20, 21, 22, *[-1] * 7]]
+
+
+def test_no_thread_tunes_a_pipeline(source):
+    share = batches.Share(4)
+    for one in (source(), by_length()):
+        for found in (one.training(share, seed=1), one.evaluation(share)):
+            assert found.options().autotune.enabled is False

@@ -17,6 +17,7 @@ from albert_tf import (
     fine_tuning,
     metrics,
     model_folder,
+    runtimes,
     tokenization,
     weights,
 )
@@ -153,6 +154,21 @@ def test_scores_belong_to_their_examples(task, config):
     assert outcome.best["eval_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
 
 
+def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch):
+    outcome = fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    first = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+
+    def computed_by(model, runtime):
+        assert runtime == "onnx"
+        return lambda batch, training: {"logits": 0 * model(batch)["logits"]}
+
+    monkeypatch.setattr(runtimes, "computed_by", computed_by)
+    outcome.trainer.predict_in("onnx")
+    found = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    assert np.ptp(first) > 0.01
+    np.testing.assert_allclose(found, 1 / 3)
+
+
 def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
     # A rate this high makes the last step worse than the first.
     settings = config(learning_rate=0.05, num_train_steps=9)
@@ -166,7 +182,8 @@ def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
 def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
     labels = np.zeros(46, np.int32)  # right from the start on, so never better again
     task = Numbers(tokenizer_of_task, labels)
-    log = io.StringIO()
+    log, metrics_of, traced = io.StringIO(), task.metrics, []
+    task.metrics = lambda *given: traced.append(given) or metrics_of(*given)
     settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
     outcome = fine_tuning.run(task, settings, one_device(), log=log)
     steps = int(outcome.trainer.optimizer.iterations)
@@ -175,6 +192,8 @@ def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
         f"Stopped at step {steps}: no better eval_accuracy than at step "
         f"{outcome.best['step']} in 2 evaluations" in log.getvalue()
     )
+    # One graph for training, and one for all evaluations.
+    assert len(traced) == 2
     again = io.StringIO()
     fine_tuning.run(task, settings, one_device(), log=again)
     assert "Stopped at step" in again.getvalue()
