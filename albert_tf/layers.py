@@ -334,7 +334,7 @@ class Attention(ConfiguredLayer):
         for part in (self.query, self.key, self.value, self.output_dense, self.norm):
             part.build(shape)
 
-    def call(self, hidden, mask_scores, seeds=(None, None), first_only=False):
+    def call(self, hidden, mask_scores, seeds=(None, None), pick=None):
         """Mixes every position with the positions it attends to.
 
         Args:
@@ -342,17 +342,18 @@ class Attention(ConfiguredLayer):
             mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
                 `MASKED_SCORE` where it is padding.
             seeds: two dropout seeds, for the probabilities and for the output.
-            first_only: whether the first position alone is wanted.
+            pick: takes float [B, T, H] and returns the Q positions wanted of it,
+                [B, Q, H]; None for all.
 
         Returns:
-            float [B, T, H]; [B, 1, H] if `first_only`.
+            float [B, T, H]; [B, Q, H] with `pick`.
         """
         scale = self.config.head_size**-0.5
-        asking = hidden[:, :1] if first_only else hidden
+        asking = hidden if pick is None else pick(hidden)
         query = self._split_heads(self.query(asking)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
-        # [B, N, T, T]; [B, N, 1, T] of the first position.
+        # [B, N, T, T]; [B, N, Q, T] of picked positions.
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         scores = ops.cast(scores, "float32") + mask_scores
         probabilities = ops.cast(ops.softmax(scores), self.compute_dtype)
@@ -453,7 +454,7 @@ class Block(ConfiguredLayer):
             feed_forward.output_dense,
         ]
 
-    def call(self, hidden, mask_scores, seeds=(None, None, None), first_only=False):
+    def call(self, hidden, mask_scores, seeds=(None, None, None), pick=None):
         """Applies the block.
 
         Args:
@@ -461,16 +462,14 @@ class Block(ConfiguredLayer):
             mask_scores: float32 [B, 1, 1, T], see `Attention`.
             seeds: three dropout seeds: attention probabilities, attention output,
                 feed-forward output.
-            first_only: whether the first position alone is wanted.
+            pick: what of the positions is wanted, see `Attention`.
 
         Returns:
-            float [B, T, H]; [B, 1, H] if `first_only`.
+            float [B, T, H]; [B, Q, H] with `pick`.
         """
 
         def apply(hidden):
-            attended = self.attention(
-                hidden, mask_scores, seeds=seeds[:2], first_only=first_only
-            )
+            attended = self.attention(hidden, mask_scores, seeds=seeds[:2], pick=pick)
             return self.feed_forward(attended, seed=seeds[2])
 
         if self.config.recompute != "block":

@@ -135,6 +135,32 @@ class AlbertEncoder(_ConfiguredModel):
         """
         return self._pool(*self._embed(inputs, training))
 
+    def pooled_and_states(self, inputs, positions, training=False):
+        """Encodes tokens for their `pooled_output` and the states at some positions.
+
+        As in `pooled`, the last layer computes no others: P + 1 instead of T.
+
+        Args:
+            inputs: as for `call`.
+            positions: int [B, P], each in [0, T).
+            training: whether dropout applies.
+
+        Returns:
+            the pooled output, float [B, H], and the last layer's states at the
+            positions, float [B, P, H].
+
+        Raises:
+            InputError: see `call`.
+        """
+
+        def pick(hidden):
+            states = heads.gather_positions(hidden, positions)
+            return ops.concatenate([hidden[:, :1], states], axis=1)
+
+        embedded, mask_scores, seeds = self._embed(inputs, training)
+        *_, last = self._transform(embedded, mask_scores, seeds, pick)
+        return self.pooler(last[:, 0]), last[:, 1:]
+
     def pooled_in_parts(self, parts, training=False):
         """Encodes inputs one part after the other, each with the memory of one.
 
@@ -199,13 +225,13 @@ class AlbertEncoder(_ConfiguredModel):
 
     def _pool(self, embedded, mask_scores, seeds):
         """Returns the pooled output, float [B, H]."""
-        *_, last = self._transform(embedded, mask_scores, seeds, first_only=True)
+        *_, last = self._transform(embedded, mask_scores, seeds, lambda x: x[:, :1])
         return self.pooler(last[:, 0])
 
-    def _transform(self, embedded, mask_scores, seeds, first_only=False):
+    def _transform(self, embedded, mask_scores, seeds, pick=None):
         """Returns a list of what each layer makes, float [B, T, H].
 
-        With `first_only` the last layer computes its first position alone, [B, 1, H].
+        With `pick` the last layer computes the positions alone that it picks.
         """
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs: list = []
@@ -224,7 +250,7 @@ class AlbertEncoder(_ConfiguredModel):
                     hidden,
                     mask_scores,
                     seeds=of_block,
-                    first_only=first_only and len(outputs) == len(blocks) - 1,
+                    pick=pick if len(outputs) == len(blocks) - 1 else None,
                 )
                 outputs.append(hidden)
                 used.update(map(id, block.dense_layers()))
@@ -339,10 +365,32 @@ class AlbertPretrainer(_ModelWithHead):
         states = outputs["sequence_output"]
         if "masked_lm_positions" in inputs:
             states = heads.gather_positions(states, inputs["masked_lm_positions"])
-        outputs["mlm_logits"] = self.masked_lm(states, self.encoder.embeddings.word)
+        return {**outputs, **self._logits(states, outputs["pooled_output"])}
+
+    def logits(self, inputs, training=False):
+        """Predicts what `call` predicts, at less cost, and returns nothing else.
+
+        The last layer computes the masked positions and the first alone. With I = 4 H
+        that saves about 5 / (6 L) of the matrix products of L layers, for the positions
+        that it leaves out.
+
+        Args:
+            inputs: as for `call`, `masked_lm_positions` among them.
+            training: whether dropout applies.
+
+        Returns:
+            `mlm_logits` and `sop_logits`, see `call`.
+        """
+        pooled, states = self.encoder.pooled_and_states(
+            inputs, inputs["masked_lm_positions"], training=training
+        )
+        return self._logits(states, pooled)
+
+    def _logits(self, states, pooled):
+        found = {"mlm_logits": self.masked_lm(states, self.encoder.embeddings.word)}
         if self.sentence is not None:
-            outputs["sop_logits"] = self.sentence(outputs["pooled_output"])
-        return outputs
+            found["sop_logits"] = self.sentence(pooled)
+        return found
 
     def get_config(self):
         return {**super().get_config(), "sentence_head": self.sentence is not None}

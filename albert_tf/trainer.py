@@ -326,7 +326,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         make a pooler that nothing reads vanish, under LAMB within some hundred steps.
         """
         with tf.GradientTape() as tape:
-            outputs = self.model(batch, training=True)
+            outputs = self.task.outputs(self.model, batch, training=True)
             losses = self.task.sums(outputs, batch)
             loss = self.task.loss(losses, weights)
             scaled = loss
@@ -339,7 +339,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return self._packed("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluation(self, batch):
-        outputs = self.model(batch, training=False)
+        outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.sums(outputs, batch)
         sums = self._packed("eval", tf.constant(0.0), losses, outputs, batch)
         replicas = tf.distribute.get_replica_context()

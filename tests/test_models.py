@@ -537,30 +537,58 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
     ],
     ids=["shared", "unshared", "one layer", "inner blocks"],
 )
-def test_pooling_alone_gives_the_same_states_and_gradients(
+def test_picked_positions_have_the_same_states_and_gradients(
     changes, recompute, tiny, tokens, differentiate, arrays
 ):
     encoder = models.AlbertEncoder(tiny(recompute=recompute, **changes))
-    batch = tokens()
-    weights = np.random.default_rng(3).standard_normal((2, 1), "float32")
+    batch, positions = tokens(), ops.convert_to_tensor([[3, 0, 6], [1, 1, 0]])
+    random = np.random.default_rng(3)
+    of_pooled = random.standard_normal((2, 1), "float32")
+    of_states = random.standard_normal((2, 3, 1), "float32")
 
     def whole():
-        return encoder(batch)["pooled_output"]
+        outputs = encoder(batch)
+        states = heads.gather_positions(outputs["sequence_output"], positions)
+        return outputs["pooled_output"], states
 
-    def alone():
-        return encoder.pooled(batch)
+    def picked():
+        return encoder.pooled_and_states(batch, positions)
 
-    np.testing.assert_allclose(arrays(whole()), arrays(alone()), atol=BOUND)
-    expected, found = (
-        differentiate(
-            lambda pooled=pooled: ops.sum(ops.multiply(pooled(), weights)),
-            encoder.trainable_variables,
-        )
-        for pooled in (whole, alone)
-    )
+    def first():
+        return encoder.pooled(batch), whole()[1]
+
+    def gradients(encode):
+        def loss():
+            pooled, states = encode()
+            return ops.sum(pooled * of_pooled) + ops.sum(states * of_states)
+
+        return differentiate(loss, encoder.trainable_variables)
+
+    expected = gradients(whole)
     assert max(np.abs(gradient).max() for gradient in expected) > 0.05
-    for one, other in zip(expected, found, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for encode in (picked, first):
+        for one, other in zip(whole(), encode(), strict=True):
+            np.testing.assert_allclose(arrays(one), arrays(other), atol=BOUND)
+        for one, other in zip(expected, gradients(encode), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.fixture
+def last_lengths(monkeypatch):
+    """Has a model's feed-forward layer note how many positions it is given."""
+
+    def noting(model):
+        feed_forward = model.encoder.blocks[0].feed_forward
+        lengths, call = [], feed_forward.call
+
+        def note(hidden, **kwargs):
+            lengths.append(hidden.shape[1])
+            return call(hidden, **kwargs)
+
+        monkeypatch.setattr(feed_forward, "call", note)
+        return lengths
+
+    return noting
 
 
 @pytest.mark.parametrize(
@@ -572,22 +600,35 @@ def test_pooling_alone_gives_the_same_states_and_gradients(
     ],
 )
 def test_the_last_layer_computes_the_first_position_alone(
-    kind, options, batch, parts, tiny, request, monkeypatch
+    kind, options, batch, parts, tiny, request, last_lengths
 ):
     inputs = request.getfixturevalue(batch)
     inputs = inputs() if callable(inputs) else inputs
     model = kind(tiny(num_hidden_layers=3), **options)
-    feed_forward = model.encoder.blocks[0].feed_forward
-    lengths, call = [], feed_forward.call
-
-    def note(hidden, **kwargs):
-        lengths.append(hidden.shape[1])
-        return call(hidden, **kwargs)
-
-    monkeypatch.setattr(feed_forward, "call", note)
+    lengths = last_lengths(model)
     model(inputs, training=True)
     length = inputs["input_ids"].shape[-1]
     assert lengths == [length, length, 1] * parts
+
+
+@pytest.mark.parametrize("sentence_head", [True, False])
+def test_the_logits_of_pretraining_need_masked_positions_alone(
+    sentence_head, tiny, tokens, last_lengths, arrays
+):
+    model = models.AlbertPretrainer(
+        tiny(num_hidden_layers=3), sentence_head=sentence_head
+    )
+    batch = {**tokens(), "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
+    expected = model(batch)
+    lengths = last_lengths(model)
+    found = model.logits(batch)
+    assert lengths == [7, 7, 3]
+    assert set(found) == {"mlm_logits", "sop_logits"} & set(expected)
+    assert ("sop_logits" in found) == sentence_head
+    for name, logits in found.items():
+        np.testing.assert_allclose(
+            arrays(logits), arrays(expected[name]), atol=BOUND, err_msg=name
+        )
 
 
 # --- choices of a question in parts ---

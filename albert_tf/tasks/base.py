@@ -73,6 +73,10 @@ class Task(abc.ABC):
         """
         return None
 
+    def outputs(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
+        """Returns what `sums` and `metrics` read, of the model for a piece."""
+        return model(batch, training=training)
+
     @abc.abstractmethod
     def weights(self, batch: Batch) -> dict[str, Any]:
         """Returns the weight of each loss, float32 [], of a piece of a batch."""

@@ -193,6 +193,10 @@ class Pretraining(base.Task):
         counted = count // share.batch_size * share.batch_size
         return f"the output bias from {counted:,} examples"
 
+    def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
+        """Returns the logits, without the states of positions that no loss reads."""
+        return model.logits(batch, training=training)
+
     def weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of predictions and of examples."""
         found = {"masked_lm_loss": ops.sum(_prediction_weights(batch))}

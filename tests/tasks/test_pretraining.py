@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoints, records, training
+from albert_tf import checkpoints, models, records, training
 from albert_tf.errors import InputError
 from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
 
@@ -76,9 +76,10 @@ def test_evaluation_gives_the_released_figures(trainer, golden, batch_size):
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 4])
-def test_a_step_has_the_released_loss_and_norm(trainer, golden, pieces):
+def test_a_step_has_the_released_loss_and_norm(trainer, golden, pieces, monkeypatch):
     recorded = golden("pretrain_small")
     ours = trainer(gradient_accumulation_steps=pieces)
+    monkeypatch.delattr(models.AlbertPretrainer, "call")  # it needs all positions
     batch = {
         key.removeprefix("in/"): tf.constant(value)
         for key, value in recorded.items()
