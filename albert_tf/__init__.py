@@ -8,9 +8,19 @@ Where the paper's parts are:
 
 Names are imported when they are first used, so that programs which only read text need
 not wait for TensorFlow.
+
+On x86 processors TensorFlow computes with oneDNN, unless the environment's
+TF_ENABLE_ONEDNN_OPTS says otherwise or TensorFlow was imported before this package. It
+would do so by itself where there is AVX-512 for neural networks; with AVX2, steps of
+pretraining were 1.15 to 1.2 times as fast.
 """
 
 import importlib
+import os
+import platform
+
+if platform.machine().lower() in ("x86_64", "amd64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
 
 _HOME = {
     "AlbertClassifier": "models",

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import albert_tf  # noqa: F401 (before TensorFlow, as the scripts do)
+
+# isort: split
 import keras
 import numpy as np
 import pytest
