@@ -380,10 +380,16 @@ class AlbertPretrainer(_ModelWithHead):
 
         Returns:
             `mlm_logits` and `sop_logits`, see `call`.
+
+        Raises:
+            InputError: see `AlbertEncoder`, or no `masked_lm_positions`.
         """
-        pooled, states = self.encoder.pooled_and_states(
-            inputs, inputs["masked_lm_positions"], training=training
-        )
+        positions = inputs.get("masked_lm_positions")
+        if positions is None:
+            raise InputError(
+                f"the inputs have no 'masked_lm_positions', only {list(inputs)}"
+            )
+        pooled, states = self.encoder.pooled_and_states(inputs, positions, training)
         return self._logits(states, pooled)
 
     def _logits(self, states, pooled):

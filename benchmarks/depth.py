@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+import albert_tf  # noqa: F401 (before TensorFlow, for oneDNN)
+
 
 def run(layers, looped):
     """Times one case and prints it."""

@@ -4,7 +4,7 @@ A step is forward, backward and AdamW update, with the masked LM loss on 15 % of
 tokens and, where the program has one, the sentence loss. Each program runs in a process
 of its own; they take turns, so that they meet the same machine, and the matrix product
 peak is measured between their turns. Programs that are not installed are left out.
-All that run on TensorFlow do so with oneDNN, which this package turns on.
+All that run on TensorFlow, and the peak, have oneDNN, which this package turns on.
 
     python benchmarks/pretraining_step.py
     python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=3

@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 
+import albert_tf  # noqa: F401 (before TensorFlow, for oneDNN in every program)
+
 _NUMBERS = re.compile(r"[0-9][0-9. ]*")
 
 

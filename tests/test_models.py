@@ -629,6 +629,18 @@ def test_the_logits_of_pretraining_need_masked_positions_alone(
         np.testing.assert_allclose(
             arrays(logits), arrays(expected[name]), atol=BOUND, err_msg=name
         )
+    with pytest.raises(InputError, match="no 'masked_lm_positions', only"):
+        model.logits({"input_ids": batch["input_ids"]})
+
+
+def test_the_logits_of_pretraining_drop_in_training_alone(tiny, tokens, drops):
+    model = models.AlbertPretrainer(tiny(hidden_dropout_prob=0.5))
+    batch = {**tokens(), "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
+    model.logits(batch)
+    assert drops == []
+    model.logits(batch, training=True)
+    lengths = [shape[1] for shape, _ in drops.sites()]
+    assert lengths == [7, *[7] * 8, 3, 3]
 
 
 # --- choices of a question in parts ---

@@ -321,14 +321,17 @@ ROWS = {
 
 @pytest.mark.parametrize("runtime", ["litert", "onnx"])
 @pytest.mark.parametrize("kind", ROWS)
-def test_other_runtimes_give_the_same_answers(folder, kind, runtime, tmp_path):
+def test_other_runtimes_give_the_same_answers(
+    folder, kind, runtime, tmp_path, monkeypatch
+):
     if runtime == "onnx":
         pytest.importorskip("onnxruntime")
     path, task = (folder(kind), None) if kind in TASKS else (folder("pretrained"), kind)
+    expected = answers(path, ROWS[kind], task=task)
     options = predict.Options(task=task, runtime=runtime)
     predictor = predict.load(path, options)
+    monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
     found = list(predictor(ROWS[kind]))
-    expected = answers(path, ROWS[kind], task=task)
     assert_alike(found, expected)
     assert_alike(list(predictor(ROWS[kind][-1:])), expected[-1:])
     with pytest.raises(InputError, match="another runtime computes the model; exp"):

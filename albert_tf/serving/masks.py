@@ -53,7 +53,7 @@ def fill_mask(
         places = tf.broadcast_to(tf.range(shape[1]), shape)
         gaps = tf.ragged.boolean_mask(places, tokens["input_ids"] == mask)
         positions = gaps.to_tensor()
-        outputs = model.logits({**tokens, "masked_lm_positions": positions})
+        outputs = model({**tokens, "masked_lm_positions": positions})
         best, ids = tf.math.top_k(tf.nn.softmax(outputs["mlm_logits"]), top_k)
         there = tf.sequence_mask(gaps.row_lengths(), tf.shape(positions)[1])[..., None]
         return {

@@ -74,7 +74,7 @@ class Task(abc.ABC):
         return None
 
     def outputs(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
-        """Returns what `sums` and `metrics` read, of the model for a piece."""
+        """Runs the model on a piece of a batch, to train or to evaluate."""
         return model(batch, training=training)
 
     @abc.abstractmethod

@@ -115,6 +115,21 @@ def test_objectives_leave_out_the_sentence_head(files):
     assert float(right) == float(weight) == 1
 
 
+def test_dropout_is_for_training_alone(files, tiny, tmp_path, tokens):
+    path = tmp_path / "config.json"
+    config = tiny(vocab_size=211, max_position_embeddings=24, hidden_dropout_prob=0.5)
+    path.write_text(config.to_json_string())
+    task = Pretraining(PretrainingConfig(**{**files, "albert_config_file": str(path)}))
+    model = task.build_model()
+    batch = {**tokens(), "masked_lm_positions": tf.constant([[3, 1], [2, 2]])}
+    first, second, dropped = (
+        task.outputs(model, batch, training)["mlm_logits"].numpy()
+        for training in (False, False, True)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert np.abs(first - dropped).max() > 0.1
+
+
 def test_sharing_and_recompute_are_flags(files):
     config = PretrainingConfig(**files, parameter_sharing="ffn", recompute="block")
     model = Pretraining(config).build_model()
