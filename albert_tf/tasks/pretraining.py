@@ -415,5 +415,7 @@ def _prediction_weights(batch):
 
 
 def _hits(logits, labels):
-    found = ops.cast(ops.argmax(logits, axis=-1), labels.dtype)
-    return ops.cast(ops.equal(found, labels), "float32")
+    # Of equal logits the first, as `ops.argmax`, which takes three times as long on a
+    # CPU: it looks for negative zeros first.
+    _, found = ops.top_k(logits, 1)
+    return ops.cast(ops.equal(found[..., 0], labels), "float32")

@@ -115,6 +115,19 @@ def test_objectives_leave_out_the_sentence_head(files):
     assert float(right) == float(weight) == 1
 
 
+def test_of_equal_logits_the_first_is_predicted(files):
+    task = Pretraining(PretrainingConfig(**files, objective="none"))
+    batch = {
+        "input_ids": np.zeros((1, 24), "int32"),
+        "masked_lm_ids": np.array([[5, 8]], "int32"),
+        "masked_lm_weights": np.ones((1, 2), "float32"),
+    }
+    logits = np.zeros((1, 2, 211), "float32")
+    logits[:, :, [5, 8]] = 1
+    [(right, weight)] = task.metrics({"mlm_logits": logits}, batch).values()
+    assert (float(right), float(weight)) == (1, 2)
+
+
 def test_dropout_is_for_training_alone(files, tiny, tmp_path, tokens):
     path = tmp_path / "config.json"
     config = tiny(vocab_size=211, max_position_embeddings=24, hidden_dropout_prob=0.5)
