@@ -283,7 +283,7 @@ def measure(programs, precision, batch, length, rounds):
 
 def report(seconds, batch, length, precision):
     """Prints tokens/s, the share of the peak, and our speed over each peer's."""
-    peak = PEAK_FLOP / min(seconds["peak"])
+    peak = PEAK_FLOP / statistics.median(seconds["peak"])
     print(f"{batch} x {length}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
     ours = statistics.median(seconds.get("albert_tf", [float("nan")]))
     for program, times in seconds.items():
