@@ -212,8 +212,9 @@ class ModelConfig:
             found = weights.open_source(config.start).config()
         if found is None:
             raise InputError(
-                "--albert_config_file: expected where --output_dir has no "
-                "albert_config.json and no --init_checkpoint is given"
+                f"--albert_config_file: expected, as --output_dir={config.output_dir} "
+                f"holds no model (no albert_config.json) and no --init_checkpoint is "
+                f"given"
             )
         return found
 

@@ -142,8 +142,8 @@ class PredictConfig:
         "convert_checkpoint.py reads."
     )
     input_file: str | None = flags.field(
-        "Texts, one row a line; columns between tabs, or JSON lines (.jsonl). By "
-        "default the arguments, or else standard input.",
+        "Texts, one row a line; columns between tabs, or JSON lines (.jsonl, .json). "
+        "By default the arguments, or else standard input.",
         None,
     )
     input_format: Literal["auto", "text", "json"] = flags.field(
@@ -225,8 +225,9 @@ class Predictor:
                 or (is_list and not isinstance(value, list))
             ):
                 kind = "a list of texts" if is_list else "a text"
+                given = json.dumps(value) if name in row else "missing"
                 raise InputError(
-                    f"row {number}: {name} is {json.dumps(value)}; expected {kind} "
+                    f"row {number}: {name} is {given}; expected {kind} "
                     f"(a row has {', '.join(self.fields)})"
                 )
             # Half of a surrogate pair is no text, and TensorFlow refuses it.
@@ -299,9 +300,7 @@ def run(
         raise InputError("texts as arguments and --input_file: give one of them")
     name = config.input_file or "the input"
     predictor = _load(config, options)
-    is_json = config.input_format == "json" or (
-        config.input_format == "auto" and name.endswith(".jsonl")
-    )
+    is_json = _is_json(config)
     with contextlib.ExitStack() as files:
         lines: Iterable[str] = arguments or sys.stdin
         write: Callable[[bytes], Any] = _to_standard_output
@@ -315,6 +314,19 @@ def run(
         rows = _rows(lines, predictor.fields, name, is_json)
         for answer in _told(predictor(rows), log):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+
+
+def _is_json(config: PredictConfig) -> bool:
+    if config.input_format != "auto" or config.input_file is None:
+        return config.input_format == "json"
+    suffix = Path(config.input_file).suffix.lower()
+    if suffix == ".csv":  # as text, its header and quotes would be answered
+        raise InputError(
+            f"--input_file={config.input_file}: CSV is not read; expected texts with "
+            f"tabs between the columns, or JSON lines (.jsonl); with "
+            f"--input_format=text every line is a text"
+        )
+    return suffix in (".json", ".jsonl")
 
 
 def _load(config: PredictConfig, options: Options) -> Predictor:

@@ -188,6 +188,8 @@ def _prepare(
     parts = _parts(config, declared)
     albert, tokenizer = fine_tuning.prepare(config, model)
     length = _length(config, albert, described)
+    # Before tables are converted: what is converted is kept in the folder.
+    _check_head(config, classification.describe(declared, length))
     found = {
         part: [_split(config, declared, n, tokenizer, length, say) for n in names]
         for part, names in parts.items()
@@ -201,7 +203,6 @@ def _prepare(
         evaluation=found["dev"],
         multiple=config.multiple(strategy),
     )
-    _check_head(config, task)
     return task, found["test"]
 
 
@@ -318,9 +319,9 @@ def _say_skipped(path: Path, table: Table[Example], say: Say) -> None:
         say(f"  and {len(table.skipped) - _SKIPPED_TO_SHOW:,} more")
 
 
-def _check_head(config: ClassifierConfig, task: Classification) -> None:
+def _check_head(config: ClassifierConfig, description: dict[str, Any]) -> None:
     """Refuses weights that answer another question."""
-    wanted = json.loads(json.dumps(task.description))
+    wanted = json.loads(json.dumps(description))
     for folder in fine_tuning.folders_of_head(config):
         found = model_folder.task_of(folder)
         if found is None:

@@ -368,7 +368,7 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
     )
     with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
         fine_tuning.ModelConfig().tokenizer(config())
-    with pytest.raises(InputError, match=r"^--albert_config_file: expected where"):
+    with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
         fine_tuning.ModelConfig().model(config())
 
 

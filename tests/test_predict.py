@@ -238,7 +238,14 @@ def test_texts_come_from_arguments_files_and_standard_input(
         (
             "a.jsonl",
             '{"text_a": "x"}\n',
-            "row 1: text_b is null; expected a text (",
+            "row 1: text_b is missing; expected a text (a row has text_a, text_b)",
+        ),
+        ("a.json", '{"text_a": "x", "text_b": null}\n', "row 1: text_b is null; exp"),
+        (
+            "a.csv",
+            '"one, two",three\n',
+            "a.csv: CSV is not read; expected texts with tabs between the columns, or "
+            "JSON lines (.jsonl); with --input_format=text every line is a text",
         ),
         ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "row 1: text_a is 3; expected a"),
         ("a.jsonl", "[1]\n", "a.jsonl:1: expected a JSON object"),

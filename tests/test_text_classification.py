@@ -425,12 +425,14 @@ def test_a_table_that_a_task_does_not_have(run, own_table):
 def test_a_folder_of_another_model_is_refused(run, glue, own_table, tmp_path):
     folder = tmp_path / "run"
     run(task_name="rte", data_dir=glue, do_eval=True, **TRAIN)
+    before = sorted(folder.iterdir())
     message = (
         f"{folder}: a model with task 'rte', but this task has 'qnli'; expected "
         f"another --output_dir"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(task_name="qnli", data_dir=glue, **TRAIN)
+    assert sorted(folder.iterdir()) == before
     message = (
         f"{folder}: a model with labels ['entailment', 'not_entailment'], but this "
         f"task has ['contradiction', 'entailment', 'neutral']; they must agree"

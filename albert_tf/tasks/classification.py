@@ -88,6 +88,20 @@ def convert(
     return Split(name, examples, Inputs(**fields))
 
 
+def describe(declared: TextTask, max_seq_length: int) -> dict[str, Any]:
+    """Returns the kind of a task, its labels, and how inputs are made."""
+    kind = "multi_label" if declared.label_separator else "classification"
+    return {
+        "kind": kind if declared.labels else "regression",
+        "task": declared.name,
+        "labels": declared.labels,
+        "label_separator": declared.label_separator,
+        "bounds": declared.bounds,
+        "texts": len(declared.text),
+        "max_seq_length": max_seq_length,
+    }
+
+
 class Classification(base.FineTuningTask):
     """Classes, several labels per example, or numbers (paper, GLUE).
 
@@ -131,18 +145,8 @@ class Classification(base.FineTuningTask):
 
     @property
     def description(self) -> dict[str, Any]:
-        """The kind of task, its labels, and how inputs are made."""
-        declared = self.declared
-        kind = "multi_label" if declared.label_separator else "classification"
-        return {
-            "kind": kind if declared.labels else "regression",
-            "task": declared.name,
-            "labels": declared.labels,
-            "label_separator": declared.label_separator,
-            "bounds": declared.bounds,
-            "texts": len(declared.text),
-            "max_seq_length": self.tokens_per_example,
-        }
+        """See `describe`."""
+        return describe(self.declared, self.tokens_per_example)
 
     def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
         """Returns the batches of some splits, one after the other.
