@@ -3,7 +3,8 @@
 A folder of a run is a folder of the released code: `model.ckpt-<step>.*` with the
 optimizer's slots and `global_step`, `checkpoint`, `albert_config.json`. So either code
 goes on with a run of the other. Tensors under `albert_tf/` say what the released code
-has no name for: examples seen, the state of the dropout seeds, the loss scale.
+has no name for: examples seen, which they are of, the state of the dropout seeds, the
+loss scale.
 """
 
 import json
@@ -19,6 +20,7 @@ from albert_tf import records, weights
 from albert_tf.errors import InputError
 
 _EXAMPLES = "albert_tf/examples_seen"
+_FINGERPRINT = "albert_tf/examples_fingerprint"
 _SUFFIXES = (".data-00000-of-00001", ".index")
 _BEST = "model.ckpt-best"
 
@@ -31,7 +33,8 @@ class Checkpoints:
         model: whose weights they hold.
         optimizer: whose slots and step they hold.
         keep: how many to keep beside the best; 0 keeps all.
-        say: told when one is damaged.
+        say: told when one is damaged, or was trained on other examples.
+        fingerprint: of the examples to train on, see `batches.Source`; None: unknown.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Checkpoints:
         optimizer: keras.optimizers.Optimizer,
         keep: int,
         say: Callable[[str], None] = print,
+        fingerprint: int | None = None,
     ):
         self._folder = folder
         self._model = model
@@ -56,6 +60,7 @@ class Checkpoints:
             self._state["albert_tf/loss_scale_steps"] = optimizer.step_counter
         self._keep = keep
         self._say = say
+        self._fingerprint = fingerprint
 
     @property
     def steps(self) -> list[int]:
@@ -111,6 +116,14 @@ class Checkpoints:
         for name, variable in self._state.items():
             if name in source.ignored:
                 variable.assign(source.read(name))
+        known = self._fingerprint
+        if _FINGERPRINT in source.ignored:
+            known = int(source.read(_FINGERPRINT))
+        if self._fingerprint not in (None, known):
+            self._say(
+                f"Warning: {prefix} was trained on other examples than those given "
+                f"now; another --output_dir begins anew"
+            )
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return steps_made(self._optimizer) * batch_size
@@ -132,6 +145,8 @@ class Checkpoints:
             for name, value in self._state.items()
         }
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
+        if self._fingerprint is not None:
+            extra[_FINGERPRINT] = np.asarray(self._fingerprint, np.int64)
         weights.save(
             self._model,
             self.prefix(step),

@@ -231,7 +231,12 @@ def run(
         folder, log, task, config, enabled=distribution.is_chief(strategy)
     )
     checkpoints = Checkpoints(
-        folder, model, optimizer, config.keep_checkpoint_max, reporter.say
+        folder,
+        model,
+        optimizer,
+        config.keep_checkpoint_max,
+        reporter.say,
+        task.training.fingerprint if config.do_train and task.training else None,
     )
     if distribution.is_chief(strategy):
         checkpoints.remove_unfinished()

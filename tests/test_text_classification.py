@@ -222,6 +222,17 @@ def test_a_stopped_run_goes_on_to_the_same_predictions(run, glue, tmp_path):
     assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
 
 
+def test_other_examples_than_a_run_began_with_are_noticed(run, own_table):
+    def text(examples, steps):
+        table = {"train_file": own_table("train", examples)}
+        flags = TRAIN | {"num_train_steps": steps}
+        return run(task_name="custom", table=table, **flags)
+
+    assert "other examples" not in text(12, 2) + text(12, 4)
+    assert "model.ckpt-4 was trained on other examples than those given" in text(13, 6)
+    assert "other examples" not in text(13, 6)
+
+
 def test_the_predictions_of_all_tasks_become_one_zip(run, glue, tmp_path):
     names = {
         name for task in catalogue.every().values() for name in task.submission.values()
