@@ -299,8 +299,8 @@ def run(
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
     name = config.input_file or "the input"
-    predictor = _load(config, options)
     is_json = _is_json(config)
+    predictor = _load(config, options)
     with contextlib.ExitStack() as files:
         lines: Iterable[str] = arguments or sys.stdin
         write: Callable[[bytes], Any] = _to_standard_output
