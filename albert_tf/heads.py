@@ -11,9 +11,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import (
     ACTIVATIONS,
     ConfiguredLayer,
+    LayerNormalization,
     dense,
     initializer,
-    layer_norm,
 )
 
 # Released code: the classifier, RACE and SQuAD 1.1 heads start with this deviation,
@@ -53,7 +53,7 @@ class MaskedLMHead(ConfiguredLayer):
             config, config.embedding_size, "transform", dtype=self.dtype_policy
         )
         self.activation = ACTIVATIONS[config.hidden_act]
-        self.norm = layer_norm("norm")
+        self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
         """Creates the transform and the output bias."""
@@ -257,7 +257,7 @@ class ConditionalSpanHead(ConfiguredLayer):
         size = config.hidden_size
         self.start = dense(config, 1, "start", dtype=policy)
         self.end_hidden = dense(config, size, "end_hidden", dtype=policy)
-        self.end_norm = layer_norm("end_norm")
+        self.end_norm = LayerNormalization("end_norm")
         self.end = dense(config, 1, "end", dtype=policy)
         self.answer_hidden = dense(
             config, size, "answer_hidden", activation="tanh", dtype=policy

@@ -55,6 +55,51 @@ def gelu(x):
 
 
 @ops.custom_gradient
+def attend(query, key, value, mask_scores, *kept):
+    """Mixes values by the softmax of the products of queries and keys.
+
+    The chain rule sums, for each query, the probabilities times their gradients. That
+    sum is also the product of the result and its gradient (Dao et al. 2022, appendix
+    B.2), which are T / D times smaller. So nothing of [B, N, Q, T] is kept for the
+    backward pass but the probabilities, and what dropout makes of them.
+
+    Args:
+        query: float [B, N, Q, D] of Q positions that ask, scaled.
+        key: float [B, N, T, D].
+        value: float [B, N, T, D].
+        mask_scores: float32 [B, 1, 1, T], added to the products.
+        *kept: with dropout one tensor, float [B, N, Q, T], that the probabilities are
+            multiplied by.
+
+    Returns:
+        float [B, N, Q, D]. The softmax runs in float32.
+    """
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    scores = ops.cast(scores, "float32") + mask_scores
+    probabilities = ops.cast(ops.softmax(scores), query.dtype)
+    shares = probabilities * kept[0] if kept else probabilities
+    mixed = ops.matmul(shares, value)
+
+    def gradient(*args, upstream=None):
+        if upstream is None:
+            (upstream,) = args
+        of_value = ops.matmul(ops.transpose(shares, (0, 1, 3, 2)), upstream)
+        of_shares = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
+        product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
+        mean = ops.sum(product, -1, keepdims=True)
+        if kept:
+            of_scores = shares * of_shares - probabilities * ops.cast(mean, query.dtype)
+        else:  # the same, and the difference is rounded once
+            difference = ops.cast(of_shares, "float32") - mean
+            of_scores = probabilities * ops.cast(difference, query.dtype)
+        of_query = ops.matmul(of_scores, key)
+        of_key = ops.matmul(ops.transpose(of_scores, (0, 1, 3, 2)), query)
+        return of_query, of_key, of_value, None, *[None for _ in kept]
+
+    return mixed, gradient
+
+
+@ops.custom_gradient
 def lookup(table, ids):
     """Picks rows of a table, with a gradient that is dense.
 
@@ -199,11 +244,50 @@ def initializer(stddev: float) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-def layer_norm(name: str) -> keras.layers.LayerNormalization:
-    """Returns a layer normalisation that runs in float32 and returns float32."""
-    return keras.layers.LayerNormalization(
-        epsilon=NORM_EPSILON, dtype="float32", name=name
-    )
+@ops.custom_gradient
+def normalise(x, gamma, beta):
+    """Normalises the last axis to mean 0 and variance 1, then scales and shifts it.
+
+    With its gradient written out, both ways take 0.7 of the time that Keras's form and
+    the chain rule take on a CPU.
+
+    Args:
+        x: float32 [..., H].
+        gamma: float32 [H], the scale.
+        beta: float32 [H], the shift.
+
+    Returns:
+        float32 [..., H].
+    """
+    centred = x - ops.mean(x, -1, keepdims=True)
+    variance = ops.mean(ops.square(centred), -1, keepdims=True)
+    inverse = ops.rsqrt(variance + NORM_EPSILON)
+    normed = centred * inverse
+
+    def gradient(*args, upstream=None):
+        if upstream is None:
+            (upstream,) = args
+        of_normed = upstream * gamma
+        both = of_normed * normed
+        of_x = of_normed - ops.mean(of_normed, -1, keepdims=True)
+        of_x -= normed * ops.mean(both, -1, keepdims=True)
+        rows = tuple(range(len(x.shape) - 1))
+        of_gamma = ops.sum(upstream * normed, rows)
+        return of_x * inverse, of_gamma, ops.sum(upstream, rows)
+
+    return normed * gamma + beta, gradient
+
+
+class LayerNormalization(keras.layers.LayerNormalization):
+    """Keras's layer normalisation in float32, with the gradient of `normalise`."""
+
+    def __init__(self, name: str):
+        super().__init__(epsilon=NORM_EPSILON, dtype="float32", name=name)
+
+    def call(self, inputs):
+        """Takes float [..., H] of any dtype; returns float32 [..., H]."""
+        inputs = ops.cast(inputs, "float32")
+        return normalise(inputs, ops.copy(self.gamma), ops.copy(self.beta))
 
 
 class DropoutSeeds:
@@ -279,7 +363,7 @@ class Embeddings(ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.norm = layer_norm("norm")
+        self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
         """Creates the three tables."""
@@ -326,7 +410,7 @@ class Attention(ConfiguredLayer):
         self.key = dense(config, size, "key", dtype=self.dtype_policy)
         self.value = dense(config, size, "value", dtype=self.dtype_policy)
         self.output_dense = dense(config, size, "output", dtype=self.dtype_policy)
-        self.norm = layer_norm("norm")
+        self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
         """Creates the four projections and the normalisation."""
@@ -353,19 +437,22 @@ class Attention(ConfiguredLayer):
         query = self._split_heads(self.query(asking)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
-        # [B, N, T, T]; [B, N, Q, T] of picked positions.
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        scores = ops.cast(scores, "float32") + mask_scores
-        probabilities = ops.cast(ops.softmax(scores), self.compute_dtype)
-        probabilities = dropout(
-            probabilities, self.config.attention_probs_dropout_prob, seeds[0]
-        )
-        mixed = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))
+        kept = self._kept(query, key, seeds[0])
+        mixed = attend(query, key, value, mask_scores, *kept)
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, ops.shape(asking))
         output = dropout(
             self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]
         )
         return ops.cast(self.norm(asking + output), self.compute_dtype)
+
+    def _kept(self, query, key, seed):
+        """Returns the factors of dropout for `attend`: one tensor, or none."""
+        rate = self.config.attention_probs_dropout_prob
+        if seed is None or not rate:
+            return []
+        shape = (*ops.shape(query)[:3], ops.shape(key)[2])
+        return [dropout(ops.ones(shape, self.compute_dtype), rate, seed)]
 
     def _split_heads(self, x):
         """Turns float [B, T, H] into [B, N, T, D]."""
@@ -386,7 +473,7 @@ class FeedForward(ConfiguredLayer):
         self.output_dense = dense(
             config, config.hidden_size, "output", dtype=self.dtype_policy
         )
-        self.norm = layer_norm("norm")
+        self.norm = LayerNormalization("norm")
         self.activation = ACTIVATIONS[config.hidden_act]
 
     def build(self, input_shape=None):

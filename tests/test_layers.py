@@ -124,10 +124,69 @@ def test_embeddings_are_the_normalised_sum_of_three_tables(tiny, tokens, arrays)
 def test_layer_norm_has_the_released_epsilon(arrays):
     # Deviations of 1e-6: an epsilon of 1e-12 halves their square, 1e-3 erases them.
     x = np.array([[1e-6, -1e-6]], "float32")
-    layer = layers.layer_norm("norm")
+    layer = layers.LayerNormalization("norm")
     np.testing.assert_allclose(
         arrays(layer(x)), [[math.sqrt(0.5), -math.sqrt(0.5)]], rtol=1e-5
     )
+
+
+def test_layer_norm_has_the_gradient_of_its_formula(differentiate):
+    random = np.random.default_rng(4)
+    shape = (2, 3, 5, 12)
+    x = keras.Variable(8 + random.standard_normal(shape, "float32"))
+    layer = layers.LayerNormalization("norm")
+    layer.build(shape)
+    for weight in layer.weights:
+        weight.assign(random.standard_normal(12, "float32"))
+    factor = ops.convert_to_tensor(random.standard_normal(shape, "float32"))
+
+    def formula():
+        centred = x - ops.mean(x, -1, keepdims=True)
+        deviation = ops.sqrt(ops.mean(ops.square(centred), -1, keepdims=True))
+        return ops.sum(factor * (layer.gamma * centred / deviation + layer.beta))
+
+    variables = [x, layer.gamma, layer.beta]
+    gradients = differentiate(lambda: ops.sum(factor * layer(ops.copy(x))), variables)
+    for gradient, expected in zip(
+        gradients, differentiate(formula, variables), strict=True
+    ):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("with_dropout", [False, True])
+def test_attention_has_the_gradient_of_its_formula(with_dropout, differentiate):
+    random = np.random.default_rng(6)
+    batch, heads, asking, length, size = 2, 3, 5, 7, 4
+
+    def normal(*shape):
+        return random.standard_normal(shape, "float32")
+
+    query, key, value = (
+        keras.Variable(normal(batch, heads, rows, size))
+        for rows in (asking, length, length)
+    )
+    mask = ops.convert_to_tensor(-1e4 * random.integers(0, 2, (batch, 1, 1, length)))
+    mask = ops.cast(mask, "float32")
+    kept = 1.25 * random.integers(0, 2, (batch, heads, asking, length))
+    kept = [ops.convert_to_tensor(kept, "float32")] if with_dropout else []
+    factor = ops.convert_to_tensor(normal(batch, heads, asking, size))
+
+    def formula():
+        scores = ops.einsum("bnqd,bntd->bnqt", query, key) + mask
+        shares = ops.softmax(scores) * (kept[0] if kept else 1.0)
+        return ops.sum(factor * ops.einsum("bnqt,bntd->bnqd", shares, value))
+
+    def attended():
+        parts = [ops.copy(part) for part in (query, key, value)]
+        return ops.sum(factor * layers.attend(*parts, mask, *kept))
+
+    variables = [query, key, value]
+    for gradient, expected in zip(
+        differentiate(attended, variables),
+        differentiate(formula, variables),
+        strict=True,
+    ):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_attention_follows_its_formula(tiny, arrays):
@@ -284,7 +343,7 @@ def test_norms_run_in_float32(compute_dtype, half_a_digit, arrays):
     # Far from zero the mean needs more digits than the compute dtype has.
     x = 8 + np.random.default_rng(5).standard_normal((2, 7, 12), "float32")
     x = ops.cast(x, compute_dtype)
-    normed = layers.layer_norm("norm")(x)
+    normed = layers.LayerNormalization("norm")(x)
     assert keras.backend.standardize_dtype(normed.dtype) == "float32"
     expected = norm(arrays(ops.cast(x, "float32")))
     np.testing.assert_allclose(arrays(normed), expected, rtol=half_a_digit, atol=1e-5)
