@@ -13,6 +13,7 @@ normalisation always run in float32.
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -33,7 +34,26 @@ _GELU_SCALE = 0.7978845608028654
 _GELU_CUBIC = 0.044715
 
 
-@ops.custom_gradient
+def own_gradient(on_torch: Callable | None = None) -> Callable:
+    """Decorates a function that returns its value and the gradient's function.
+
+    On PyTorch the chain rule serves: what a gradient of our own holds, PyTorch's
+    recomputation would keep, and a result that it holds is freed late.
+
+    Args:
+        on_torch: takes its place on PyTorch, where there is something faster; None:
+            the function itself, without its gradient.
+    """
+
+    def decorate(function):
+        if keras.backend.backend() != "torch":
+            return ops.custom_gradient(function)
+        return on_torch or functools.wraps(function)(lambda *args: function(*args)[0])
+
+    return decorate
+
+
+@own_gradient(on_torch=lambda x: ops.gelu(x, approximate=True))
 def gelu(x):
     """Gaussian error linear unit in its tanh form, as released.
 
@@ -46,30 +66,28 @@ def gelu(x):
     y = x * gate
     slope = gate + y * (1.0 - gate) * (6.0 * inner - 4.0 * _GELU_SCALE)
 
-    def gradient(*args, upstream=None):
-        if upstream is None:
-            (upstream,) = args
+    def gradient(upstream):
         return upstream * slope
 
     return y, gradient
 
 
-@ops.custom_gradient
+@own_gradient()
 def attend(query, key, value, mask_scores, *kept):
     """Mixes values by the softmax of the products of queries and keys.
 
     The chain rule sums, for each query, the probabilities times their gradients. That
     sum is also the product of the result and its gradient (Dao et al. 2022, appendix
-    B.2), which are T / D times smaller. So nothing of [B, N, Q, T] is kept for the
-    backward pass but the probabilities, and what dropout makes of them.
+    B.2), which are T / D times smaller. So of the tensors [B, N, Q, T] the backward
+    pass reads the probabilities alone, and what dropout makes of them.
 
     Args:
         query: float [B, N, Q, D] of Q positions that ask, scaled.
         key: float [B, N, T, D].
         value: float [B, N, T, D].
-        mask_scores: float32 [B, 1, 1, T], added to the products.
+        mask_scores: float32 [B, 1, 1, T], added to the products; gets no gradient.
         *kept: with dropout one tensor, float [B, N, Q, T], that the probabilities are
-            multiplied by.
+            multiplied by; gets no gradient.
 
     Returns:
         float [B, N, Q, D]. The softmax runs in float32.
@@ -80,16 +98,14 @@ def attend(query, key, value, mask_scores, *kept):
     shares = probabilities * kept[0] if kept else probabilities
     mixed = ops.matmul(shares, value)
 
-    def gradient(*args, upstream=None):
-        if upstream is None:
-            (upstream,) = args
+    def gradient(upstream):
         of_value = ops.matmul(ops.transpose(shares, (0, 1, 3, 2)), upstream)
         of_shares = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
         mean = ops.sum(product, -1, keepdims=True)
-        if kept:
+        if kept:  # read here, the factors themselves would have to be kept
             of_scores = shares * of_shares - probabilities * ops.cast(mean, query.dtype)
-        else:  # the same, and the difference is rounded once
+        else:
             difference = ops.cast(of_shares, "float32") - mean
             of_scores = probabilities * ops.cast(difference, query.dtype)
         of_query = ops.matmul(of_scores, key)
@@ -99,7 +115,7 @@ def attend(query, key, value, mask_scores, *kept):
     return mixed, gradient
 
 
-@ops.custom_gradient
+@own_gradient()
 def lookup(table, ids):
     """Picks rows of a table, with a gradient that is dense.
 
@@ -116,9 +132,7 @@ def lookup(table, ids):
         float [B, T, E].
     """
 
-    def gradient(*args, upstream=None):
-        if upstream is None:
-            (upstream,) = args
+    def gradient(upstream):
         rows = ops.reshape(upstream, (-1, table.shape[1]))
         flat = ops.reshape(ids, (-1,))
         return ops.segment_sum(rows, flat, num_segments=table.shape[0]), None
@@ -244,12 +258,14 @@ def initializer(stddev: float) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-@ops.custom_gradient
+@own_gradient(
+    on_torch=lambda *args: ops.layer_normalization(*args, epsilon=NORM_EPSILON)
+)
 def normalise(x, gamma, beta):
     """Normalises the last axis to mean 0 and variance 1, then scales and shifts it.
 
     With its gradient written out, both ways take 0.7 of the time that Keras's form and
-    the chain rule take on a CPU.
+    the chain rule take in TensorFlow on a CPU.
 
     Args:
         x: float32 [..., H].
@@ -264,9 +280,7 @@ def normalise(x, gamma, beta):
     inverse = ops.rsqrt(variance + NORM_EPSILON)
     normed = centred * inverse
 
-    def gradient(*args, upstream=None):
-        if upstream is None:
-            (upstream,) = args
+    def gradient(upstream):
         of_normed = upstream * gamma
         both = of_normed * normed
         of_x = of_normed - ops.mean(of_normed, -1, keepdims=True)
@@ -279,7 +293,7 @@ def normalise(x, gamma, beta):
 
 
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's layer normalisation in float32, with the gradient of `normalise`."""
+    """Keras's layer normalisation in float32, computed by `normalise`."""
 
     def __init__(self, name: str):
         super().__init__(epsilon=NORM_EPSILON, dtype="float32", name=name)
@@ -287,6 +301,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     def call(self, inputs):
         """Takes float [..., H] of any dtype; returns float32 [..., H]."""
         inputs = ops.cast(inputs, "float32")
+        # As tensors: a gradient of our own is no variable's.
         return normalise(inputs, ops.copy(self.gamma), ops.copy(self.beta))
 
 

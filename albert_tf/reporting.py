@@ -252,16 +252,16 @@ def expected_memory(
     size = config.hidden_size
     kernels = size * (4 * size + 2 * config.intermediate_size)
     state += kernels * (16 if config.recompute == "block" else layers * width)
-    # Per token and layer: what the backward pass of attention, GELU and norms reads.
-    block = (
-        9 * config.hidden_size
-        + 4 * config.intermediate_size
-        + 3 * config.num_attention_heads * length
-    )
+    # Per token and layer: what the backward pass of GELU, norms and attention reads.
+    scores = config.num_attention_heads * length
+    block = 9 * config.hidden_size + 4 * config.intermediate_size + scores
+    if config.attention_probs_dropout_prob:
+        block += scores
     if config.recompute == "block":
         kept = layers * config.hidden_size + block
     else:
         kept = layers * block
+    kept += 2 * scores  # on the way, of one layer at a time
     return state + tokens * (kept * width + outputs_per_token * 4)
 
 
