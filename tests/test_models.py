@@ -560,7 +560,8 @@ def test_picked_positions_have_the_same_states_and_gradients(
     def gradients(encode):
         def loss():
             pooled, states = encode()
-            return ops.sum(pooled * of_pooled) + ops.sum(states * of_states)
+            parts = ops.multiply(pooled, of_pooled), ops.multiply(states, of_states)
+            return ops.sum(parts[0]) + ops.sum(parts[1])
 
         return differentiate(loss, encoder.trainable_variables)
 
