@@ -520,7 +520,7 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
 
     one_input = 8 * 128 * 48 * 4
     assert kept_by_a_layer("block") == one_input
-    assert kept_by_a_layer("none") > 10 * one_input
+    assert kept_by_a_layer("none") > 17 * one_input
 
 
 # --- the last layer of what reads the pooler ---
