@@ -35,6 +35,14 @@ def flat(lists):
     return [number for row in lists for number in row]
 
 
+def test_a_fingerprint_tells_records_from_others(source):
+    known = source(sizes=(7, 7))
+    assert source(sizes=(7, 7)).fingerprint == known.fingerprint
+    assert source(sizes=(7, 8)).fingerprint != known.fingerprint
+    turned = batches.Records(known.files[::-1], known.sizes, SPEC)
+    assert turned.fingerprint != known.fingerprint
+
+
 def test_every_epoch_has_every_example_once_in_another_order(source):
     found = flat(numbers(source().training(batches.Share(1), seed=3), 46))
     first, second = found[:23], found[23:]

@@ -295,6 +295,18 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(start, tmp_path):
     assert ended["global_step"] == 1
 
 
+def test_other_records_than_a_run_began_with_are_noticed(start, files, tmp_path):
+    other = tmp_path / "other.tfrecord"
+    other.write_bytes(2 * (files / "train.tfrecord").read_bytes())
+    texts = [
+        start("run", f"--num_train_steps={steps}", f"--input_file={path}").wait().text
+        for steps, path in ((1, files / "train.tfrecord"), (2, other), (3, other))
+    ]
+    notice = "model.ckpt-1 was trained on other examples than those given"
+    assert [notice in text for text in texts] == [False, True, False]
+    assert "other examples" not in texts[2]
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(start, tmp_path):
     flags = ["--learning_rate=1e25", "--optimizer=adamw", "--save_checkpoints_steps=2"]
     text = start("run", *flags, "--num_warmup_steps=3").wait(2).text
