@@ -17,7 +17,8 @@ test: $(VENV)/.dev
 # The same layer, model and optimizer tests on another backend of Keras. PyTorch
 # has to be installed first: .venv/bin/pip install -c constraints.txt -e '.[hf]'
 test-jax test-torch: $(VENV)/.dev
-	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest $(patsubst %,tests/test_%.py,layers models optimizers)
+	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest --dist=load \
+	  $(patsubst %,tests/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check
