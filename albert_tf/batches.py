@@ -10,6 +10,7 @@ B is the batch of all devices together.
 
 import abc
 import dataclasses
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     Batch = Mapping[str, tf.Tensor]
     Prepare = Callable[[Batch, tf.Tensor], Batch]
 
-# Of each record file, what tells it from another of as many records.
+# Of each record file: what tells it from another of the same length.
 _BYTES_THAT_TELL = 2**16
 # Records are drawn from as many; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
@@ -109,8 +110,13 @@ class Records(Source):
 
     @property
     def fingerprint(self) -> int:
-        """See `Source`; made of each file's number of records and its beginning."""
-        found = zlib.crc32(str(self.sizes).encode())
+        """See `Source`; made of what is read, and of each file's length and beginning.
+
+        The bytes as stored count: the same records compressed are others.
+        """
+        lengths = [os.path.getsize(path) for path in self.files]
+        known = (sorted(self.spec.items()), self.sizes, lengths)
+        found = zlib.crc32(repr(known).encode())
         for path in self.files:
             with open(path, "rb") as file:
                 found = zlib.crc32(file.read(_BYTES_THAT_TELL), found)

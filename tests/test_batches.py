@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -36,11 +38,13 @@ def flat(lists):
 
 
 def test_a_fingerprint_tells_records_from_others(source):
-    known = source(sizes=(7, 7))
-    assert source(sizes=(7, 7)).fingerprint == known.fingerprint
-    assert source(sizes=(7, 8)).fingerprint != known.fingerprint
-    turned = batches.Records(known.files[::-1], known.sizes, SPEC)
-    assert turned.fingerprint != known.fingerprint
+    found = source(sizes=(7, 7))
+    known = found.fingerprint
+    assert dataclasses.replace(found, files=found.files[::-1]).fingerprint != known
+    fewer = {"number": SPEC["number"]}
+    assert dataclasses.replace(found, spec=fewer).fingerprint != known
+    assert source(sizes=(7, 8)).fingerprint != known
+    assert source(sizes=(7, 7)).fingerprint == known
 
 
 def test_every_epoch_has_every_example_once_in_another_order(source):

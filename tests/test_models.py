@@ -520,7 +520,8 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
 
     one_input = 8 * 128 * 48 * 4
     assert kept_by_a_layer("block") == one_input
-    assert kept_by_a_layer("none") > 17 * one_input
+    # A tensor [B, N, T, T] is 8 times the input: one is kept, and no second.
+    assert 17 < kept_by_a_layer("none") / one_input < 19
 
 
 # --- the last layer of what reads the pooler ---

@@ -298,13 +298,20 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(start, tmp_path):
 def test_other_records_than_a_run_began_with_are_noticed(start, files, tmp_path):
     other = tmp_path / "other.tfrecord"
     other.write_bytes(2 * (files / "train.tfrecord").read_bytes())
-    texts = [
-        start("run", f"--num_train_steps={steps}", f"--input_file={path}").wait().text
-        for steps, path in ((1, files / "train.tfrecord"), (2, other), (3, other))
-    ]
-    notice = "model.ckpt-1 was trained on other examples than those given"
-    assert [notice in text for text in texts] == [False, True, False]
-    assert "other examples" not in texts[2]
+    notices = (
+        "model.ckpt-1 was trained on other examples than those given",
+        "of step 1, was judged on other examples; the best is sought anew",
+    )
+
+    def noticed(steps, path):
+        flags = [f"--{name}={path}" for name in ("input_file", "eval_input_file")]
+        text = start("run", f"--num_train_steps={steps}", *flags).wait().text
+        assert text.count("other examples") == sum(notice in text for notice in notices)
+        return [notice in text for notice in notices]
+
+    assert noticed(1, files / "train.tfrecord") == [False, False]
+    assert noticed(2, other) == [True, True]
+    assert noticed(3, other) == [False, False]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(start, tmp_path):
