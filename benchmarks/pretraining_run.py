@@ -1,4 +1,4 @@
-"""Times whole pretraining runs: reading records, steps, lines, checkpoints.
+r"""Times whole pretraining runs: reading records, steps, lines, checkpoints.
 
 Three programs take turns, each with the same model, AdamW, and the same records of
 random tokens: this package's run, this package's bare step (one batch over and over,
@@ -6,8 +6,9 @@ see pretraining_step.py), and Hugging Face's Trainer where it is installed. In e
 a program makes some steps, and the two runs write a checkpoint.
 
     python benchmarks/pretraining_run.py
-    python benchmarks/pretraining_run.py --steps=5 --rounds=2
-    python benchmarks/pretraining_run.py --model=small.json --shape=16x128 --steps=100
+    python benchmarks/pretraining_run.py --shapes=2x512 --precision=bfloat16 --rounds=5
+    python benchmarks/pretraining_run.py --model=small.json --shapes=16x128 \
+        --tokens=204800
 """
 
 import argparse
@@ -34,25 +35,33 @@ def main():
     """Makes records and lets the programs take turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=MODEL, help="its name, or a config file")
-    parser.add_argument("--shape", default="8x128", help="batch x length")
+    parser.add_argument("--shapes", default="8x128,32x128", help="batch x length")
     parser.add_argument("--precision", default="float32", choices=POLICIES)
-    parser.add_argument("--steps", type=int, default=20, help="in each turn")
+    parser.add_argument("--tokens", type=int, default=20480, help="in each turn")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    batch, length = map(int, args.shape.split("x"))
-    if args.serve:
-        serve = {"run": serve_run, "step": serve_step, "trainer": serve_trainer}
-        serve[args.serve](args, batch, length)
-        return
+    for shape in args.shapes.split(","):
+        batch, length = map(int, shape.split("x"))
+        steps = max(1, args.tokens // (batch * length))
+        if args.serve:
+            serve = {"run": serve_run, "step": serve_step, "trainer": serve_trainer}
+            serve[args.serve](args, batch, length, steps)
+        else:
+            compare(args, shape, length, steps * batch * length)
+
+
+def compare(args, shape, length, tokens):
+    """Lets the programs take turns with batches of one shape; prints their speeds."""
     programs = ["run", "step"]
     if importlib.util.find_spec("transformers"):
         programs.append("trainer")
     with tempfile.TemporaryDirectory() as folder:
         write_records(Path(folder), args.model, length)
         command = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
-        commands = {name: [*command, "--serve", name] for name in programs}
+        command += ["--shapes", shape, "--serve"]
+        commands = {name: [*command, name] for name in programs}
         seconds = take_turns(commands, args.rounds)
     names = {
         "run": "albert_tf, whole run",
@@ -60,8 +69,9 @@ def main():
         "trainer": "Hugging Face Trainer",
     }
     run = statistics.median(seconds["run"])
+    print(f"{args.model}, {shape}, {args.precision}")
     for name, times in seconds.items():
-        speed = args.steps * batch * length / statistics.median(times)
+        speed = tokens / statistics.median(times)
         ratio = statistics.median(times) / run
         print(
             f"  {names[name]}  {speed:6.0f} tokens/s   the whole run is {ratio:4.2f} "
@@ -100,17 +110,17 @@ class Turns:
         return goes_on
 
 
-def serve_step(args, batch, length):
+def serve_step(args, batch, length, steps):
     """The bare step, without input, lines or checkpoints."""
     rows, wait = random_batch(batch, length, args.model), Turns()
     step = albert_tf_step(rows, args.precision, args.model)
     step(), step()
     while wait():
-        for _ in range(args.steps):
+        for _ in range(steps):
             step()
 
 
-def serve_run(args, batch, length):
+def serve_run(args, batch, length, steps):
     """This package's run, which waits for the next turn after each checkpoint."""
     from albert_tf import checkpoints, distribution, training
     from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
@@ -123,7 +133,7 @@ def serve_run(args, batch, length):
         precision=args.precision,
         num_train_steps=10**6,
         num_warmup_steps=10**4,
-        save_checkpoints_steps=args.steps,
+        save_checkpoints_steps=steps,
         log_steps=10,
     )
     strategy = training.prepare(config, distribution.DistributionConfig())
@@ -144,7 +154,7 @@ def serve_run(args, batch, length):
     training.run(task, config, strategy)
 
 
-def serve_trainer(args, batch, length):
+def serve_trainer(args, batch, length, steps):
     """Hugging Face's Trainer, its data in memory as it likes them."""
     import numpy as np
     import torch
@@ -179,7 +189,7 @@ def serve_trainer(args, batch, length):
         max_steps=10**6,
         bf16=args.precision == "bfloat16",
         use_cpu=True,
-        save_steps=args.steps,
+        save_steps=steps,
         save_total_limit=5,
         logging_steps=10,
         report_to=[],
