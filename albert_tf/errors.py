@@ -1,4 +1,8 @@
-"""The one exception for a user's mistake."""
+"""The one exception for a user's mistake, and what turns others' exceptions into it."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 
 class InputError(ValueError):
@@ -11,3 +15,57 @@ class InputError(ValueError):
 
     # Keras rewrites what is raised in a layer's call to many lines, unless this is set.
     _keras_call_info_injected = True
+
+
+@contextlib.contextmanager
+def reading(path: Any, expected: str = "a readable file") -> Iterator[None]:
+    """Turns whatever a library raises on a damaged or hostile file into InputError.
+
+    TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
+    some twenty kinds of exceptions on files that are cut short or changed, with no base
+    class in common. Keep the block down to the calls that read.
+
+    Args:
+        path: the file, for the message.
+        expected: what it should have been.
+
+    Raises:
+        InputError: anything but InputError was raised in the block.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path}: {reason(error)}; expected {expected}") from error
+
+
+@contextlib.contextmanager
+def writing(path: Any) -> Iterator[None]:
+    """Turns what the file system or a library raises on writing into InputError.
+
+    A full disk is an OSError to Python, an OpError to TensorFlow and a
+    SafetensorError to safetensors. Keep the block down to the calls that write.
+
+    Args:
+        path: the file or folder, for the message.
+
+    Raises:
+        InputError: anything but InputError was raised in the block.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Returns in one line why something failed, without the library's own frames."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
