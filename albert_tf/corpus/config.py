@@ -268,6 +268,7 @@ class CorpusConfig:
             del values[name]
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
         values["max_predictions_per_seq"] = self.max_predictions
+        values["word_rule"] = self.word_start_rule
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod

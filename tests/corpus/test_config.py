@@ -57,6 +57,18 @@ def test_equal_records_have_equal_settings_wherever_they_are_made():
 
 
 @pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({}, "word_mark"),
+        ({"word_rule": "released"}, "released"),
+        ({"released_behaviour": True}, "released"),
+    ],
+)
+def test_the_settings_name_the_word_rule_that_acts(changes, rule):
+    assert settings(**changes).to_dict()["word_rule"] == rule
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"masked_lm_prob": 0.0, "random_next_sentence": True},
