@@ -162,6 +162,20 @@ def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
     assert dict(short)["five"].spans == ()
 
 
+def test_padding_is_not_searched_and_that_is_documented(dataset, tokenizer, tiny):
+    windows = features.windows(dataset(("a b", ("q", "who", "b"))), tokenizer, LENGTHS)
+    padding = [5] * 7
+    scores = logits([0, 0, 0, 1, 2, 0, *padding], [0, 0, 0, 1, 2, 0, *padding])
+    search = answers.Search(n_best_size=3)
+    # As released: the seven positions of padding leave no place for a span.
+    assert answers.spans_of_logits(windows[0], *scores.values(), search) == []
+    task = task_of(tiny(), tokenizer, "1.1", "linear", search=search)
+    ((_, found),) = task.candidates(windows, iter([scores]))
+    assert [span.text for span in found.spans] == ["b", "a b", "a"]
+    for documented in (answers, answers.spans_of_logits, task._spans):
+        assert "padding" in documented.__doc__.split("**As released:**")[1]
+
+
 def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
     windows = features.windows(dataset(("", ("q", "", None))), tokenizer, LENGTHS)
     assert windows.lengths.tolist() == [3]

@@ -5,9 +5,13 @@ A model scores the positions of one window; `spans_of_logits` (SQuAD 1.1) and
 question, and `gather` and `write` write the files. Only the best spans of a question
 are held, and n-best lists are written as they come, so memory grows with neither.
 
-**As released:** which spans are valid, their order, the softmax over the n-best list,
-and what stands in the files. A threshold is compared as the official scripts do, which
-answer at the threshold; the release answered below it only.
+Which spans are valid, their order, the softmax over the n-best list and what stands in
+the files are the release's.
+
+**As released:** in SQuAD 1.1 the logits of padding are searched for starts and ends;
+here they are left out, see `spans_of_logits`. A question is answered where its null
+odds are below the threshold; here also where they are equal, as in the official
+scripts.
 """
 
 import contextlib
@@ -77,14 +81,19 @@ def spans_of_logits(
 ) -> list[Span]:
     """Makes spans of the best starts and ends of a window, for SQuAD 1.1.
 
-    **As released:** the best are drawn from all positions, also those where no answer
-    can be, so a window may have no span at all.
+    The best are drawn from all positions of the window, also those where no answer can
+    be ([CLS], the question, [SEP]), so a window may have no span at all.
+
+    **As released:** padding is searched, too: where its logits are among the best they
+    take the places of spans, and answers depend on `max_seq_length`. Here the caller
+    leaves it out, so that neither the length nor the neighbours in a batch decide; to
+    search it, give its logits.
 
     Args:
         window: what the model read.
-        start_logits: float [length], of each position as an answer's first; padding
-            counts where it is given.
-        end_logits: float [length], of each position as its last.
+        start_logits: float [positions], of each position as an answer's first; all
+            that are given are searched.
+        end_logits: float [positions], of each position as its last.
         search: what counts as an answer.
 
     Returns:

@@ -264,13 +264,16 @@ class QuestionAnswering(base.FineTuningTask):
     def _spans(
         self, window: Window, found: Mapping[str, np.ndarray]
     ) -> tuple[list[answers.Span], float | None]:
-        """Returns the spans of a window, and its null odds or null score (2.0)."""
+        """Returns the spans of a window, and its null odds or null score (2.0).
+
+        **As released:** the linear head's logits of padding are searched, too. Here
+        they are left out, so that the neighbours in a batch decide nothing.
+        """
         settings = self.settings
         optional = settings.version == "2.0"
         if settings.head == "conditional":
             spans = answers.spans_of_beams(window, found, settings.search)
             return spans, float(found["cls_logits"]) if optional else None
-        # Without padding, so that the neighbours in a batch decide nothing.
         start, end = (found[name][: len(window.ids)] for name in _LOGITS)
         spans = answers.spans_of_logits(window, start, end, settings.search)
         return spans, float(start[0]) + float(end[0]) if optional else None
