@@ -1,54 +1,20 @@
 """Converts weights from one format to another, and checks the result with numbers."""
 
-import dataclasses
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
 
-from albert_tf import flags, models, runtimes, weights
+from albert_tf import models, runtimes, weights
 from albert_tf.config import AlbertConfig, read_json_object
 from albert_tf.errors import InputError
+from albert_tf.settings.conversion import ConversionSettings
 
 # Largest difference of an output that two programs may show on the same weights.
 TOLERANCE = 1e-4
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSettings:
-    """What to convert into what."""
-
-    input: str = flags.field(
-        "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
-        "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
-        "preset folder, or a .keras file."
-    )
-    output: str = flags.field(
-        "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
-        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."
-    )
-    output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field(
-        "Format to write: tf1 is read by the released code, hf by transformers, litert "
-        "by LiteRT (TensorFlow Lite) and onnx by ONNX Runtime."
-    )
-    precision: Literal["float32", "float16", "int8"] = flags.field(
-        "How litert and onnx store the weights. With int8 products are rounded too; "
-        "the check shows what that costs.",
-        "float32",
-    )
-    albert_config_file: str | None = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
-        "by default the file beside the weights.",
-        None,
-    )
-    allow_missing: tuple[str, ...] = flags.field(
-        "Beginnings of weights that may be missing from the input and keep their "
-        "initial values, such as encoder.pooler.",
-        (),
-    )
 
 
 def convert(settings: ConversionSettings) -> None:

@@ -7,13 +7,12 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal
+from typing import IO, Any
 
 import tensorflow as tf
 
 from albert_tf import (
     distribution,
-    flags,
     model_folder,
     records,
     runtimes,
@@ -24,9 +23,10 @@ from albert_tf import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
+from albert_tf.settings.fine_tuning import FineTuningConfig, ModelConfig
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tokenization import Tokenizer
-from albert_tf.training import Outcome, TrainingConfig
+from albert_tf.training import Outcome
 
 # The placeholder that the released notebook gives for a required flag.
 _FROM_HUB = "from_tf_hub"
@@ -34,209 +34,70 @@ _FROM_HUB = "from_tf_hub"
 _RUNS = "runs.json"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningConfig(TrainingConfig):
-    """How to train, evaluate and predict.
+def pad_multiple(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> int:
+    """Returns what `batches.ByLength` pads to a multiple of."""
+    if config.pad_to_multiple_of is not None:
+        return config.pad_to_multiple_of
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return 0
+    # What is compiled is compiled for each length anew: there should be few.
+    if tf.config.list_logical_devices("GPU"):
+        return 64
+    return 8 if config.xla else 1
+
+
+def model_config(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfig:
+    """Returns the configuration: the file's, changed by the flags.
 
     Raises:
-        InputError: a value is out of range, or two contradict each other.
+        InputError: there is none, or it is bad.
     """
-
-    evaluates_best = True
-    work: ClassVar[tuple[str, ...]] = (*TrainingConfig.work, "do_predict")
-
-    albert_hub_module_handle: str | None = flags.field(
-        "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
-        "--init_checkpoint.",
-        None,
-    )
-    do_train: bool = flags.field("Train.", False)
-    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
-    train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
-    eval_batch_size: int = flags.field(
-        "Examples of a step in evaluation, on all devices.", 8
-    )
-    predict_batch_size: int = flags.field(
-        "Examples of a step in prediction, on all devices.", 8
-    )
-    optimizer: Literal["lamb", "adamw"] = flags.field(
-        "Optimizer, as released; adamw also for models that lamb has pretrained.",
-        "adamw",
-    )
-    learning_rate: float = flags.field("Peak learning rate.", 5e-5)
-    num_train_steps: int = flags.field("Updates.", 1000, alias="train_step")
-    num_warmup_steps: int = flags.field(
-        "Updates with a rising rate.", 0, alias="warmup_step"
-    )
-    num_train_epochs: float | None = flags.field(
-        "Times that each example is trained on, instead of a number of updates.", None
-    )
-    warmup_proportion: float | None = flags.field(
-        "Share of the updates with a rising rate, instead of their number.", None
-    )
-    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
-    max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
-    log_steps: int = flags.field("Updates between lines of progress.", 50)
-    num_runs: int = flags.field(
-        "Runs that differ in their seeds, --seed and those after it, each in a folder "
-        "of its own; the best one predicts.",
-        1,
-    )
-    pad_to_multiple_of: int | None = flags.field(
-        "Batches are padded to a multiple of so many tokens; 0 pads all of them to "
-        "--max_seq_length. By default 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a "
-        "TPU.",
-        None,
-    )
-    runtime: Literal["onnx", "litert"] | None = flags.field(
-        "Compute what --do_predict writes in ONNX Runtime or LiteRT, on the CPU and in "
-        "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
-        None,
-    )
-    cached_dir: str | None = flags.field(
-        "Where converted examples are kept; by default --output_dir.", None
+    found = _config_file(settings, config)
+    changes: dict[str, Any] = {
+        "hidden_dropout_prob": settings.albert_dropout_prob,
+        "attention_probs_dropout_prob": settings.albert_dropout_prob,
+        "classifier_dropout_prob": settings.classifier_dropout_prob,
+        "recompute": settings.recompute,
+    }
+    return dataclasses.replace(
+        found, **{key: v for key, v in changes.items() if v is not None}
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (
-            ("predict_batch_size", 1),
-            ("num_runs", 1),
-            ("pad_to_multiple_of", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"--{name}={value}: expected at least {least}")
-        if self.num_train_epochs is not None and not self.num_train_epochs > 0:
-            raise InputError(
-                f"--num_train_epochs={self.num_train_epochs}: expected a number above 0"
-            )
-        if self.warmup_proportion is not None and not 0 <= self.warmup_proportion < 1:
-            raise InputError(
-                f"--warmup_proportion={self.warmup_proportion}: expected a number in "
-                f"[0, 1)"
-            )
-        if self.runtime is not None and not self.do_predict:
-            raise InputError(f"--runtime={self.runtime}: expected --do_predict with it")
-        if self.num_runs > 1 and not (self.do_train and self.do_eval):
-            raise InputError(
-                f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "
-                f"it, to compare the runs"
-            )
-        if self.albert_hub_module_handle and self.init_checkpoint:
-            raise InputError(
-                "--albert_hub_module_handle and --init_checkpoint: give one of them"
-            )
 
-    @property
-    def start(self) -> str | None:
-        """The weights to start from."""
-        return self.albert_hub_module_handle or self.init_checkpoint
-
-    @property
-    def cache(self) -> Path:
-        """Where converted examples are kept."""
-        return Path(self.cached_dir or self.output_dir)
-
-    def multiple(self, strategy: tf.distribute.Strategy) -> int:
-        """Returns what `batches.ByLength` pads to a multiple of."""
-        if self.pad_to_multiple_of is not None:
-            return self.pad_to_multiple_of
-        if isinstance(strategy, tf.distribute.TPUStrategy):
-            return 0
-        # What is compiled is compiled for each length anew: there should be few.
-        if tf.config.list_logical_devices("GPU"):
-            return 64
-        return 8 if self.xla else 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Which model, and which vocabulary."""
-
-    albert_config_file: str | None = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
-        "by default the file beside the weights.",
-        None,
-    )
-    spm_model_file: str | None = flags.field(
-        "SentencePiece vocabulary (.model); by default the one beside the weights.",
-        None,
-    )
-    vocab_file: str | None = flags.field(
-        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
-        None,
-    )
-    do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the model's folder says, or else true.",
-        None,
-    )
-    albert_dropout_prob: float | None = flags.field(
-        "Dropout of hidden states and of attention; by default as the model's file "
-        "says.",
-        None,
-    )
-    classifier_dropout_prob: float | None = flags.field(
-        "Dropout of the new head; by default as the model's file says, or else 0.1.",
-        None,
-        alias="dropout_prob",
-    )
-    recompute: Literal["none", "block"] | None = flags.field(
-        "block keeps only each block's input for the backward pass; by default as the "
-        "model's file says.",
-        None,
-    )
-
-    def model(self, config: FineTuningConfig) -> AlbertConfig:
-        """Returns the configuration: the file's, changed by the flags.
-
-        Raises:
-            InputError: there is none, or it is bad.
-        """
-        found = self._file(config)
-        changes: dict[str, Any] = {
-            "hidden_dropout_prob": self.albert_dropout_prob,
-            "attention_probs_dropout_prob": self.albert_dropout_prob,
-            "classifier_dropout_prob": self.classifier_dropout_prob,
-            "recompute": self.recompute,
-        }
-        return dataclasses.replace(
-            found, **{key: v for key, v in changes.items() if v is not None}
+def _config_file(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfig:
+    if settings.albert_config_file:
+        return AlbertConfig.find(settings.albert_config_file)
+    found = model_folder.find_config(_folders(config))
+    if found is None and config.start:
+        found = weights.open_source(config.start).config()
+    if found is None:
+        raise InputError(
+            f"--albert_config_file: expected, as --output_dir={config.output_dir} "
+            f"holds no model (no albert_config.json) and no --init_checkpoint is "
+            f"given"
         )
+    return found
 
-    def _file(self, config: FineTuningConfig) -> AlbertConfig:
-        if self.albert_config_file:
-            return AlbertConfig.find(self.albert_config_file)
-        found = model_folder.find_config(_folders(config))
-        if found is None and config.start:
-            found = weights.open_source(config.start).config()
-        if found is None:
-            raise InputError(
-                f"--albert_config_file: expected, as --output_dir={config.output_dir} "
-                f"holds no model (no albert_config.json) and no --init_checkpoint is "
-                f"given"
-            )
-        return found
 
-    def tokenizer(self, config: FineTuningConfig) -> Tokenizer:
-        """Returns the tokenizer.
+def load_tokenizer(settings: ModelConfig, config: FineTuningConfig) -> Tokenizer:
+    """Returns the tokenizer.
 
-        Raises:
-            InputError: there is no vocabulary, or it is bad.
-        """
-        spm = None if self.spm_model_file == _FROM_HUB else self.spm_model_file
-        if spm or self.vocab_file:
-            lower = self.do_lower_case
-            if lower is None:
-                lower = known_task(config).get("do_lower_case", True)
-            return tokenization.load(spm, self.vocab_file, lower)
-        found = model_folder.find_tokenizer(_folders(config), self.do_lower_case)
-        if found is None:
-            raise InputError(
-                "no vocabulary beside the weights: expected --spm_model_file or "
-                "--vocab_file"
-            )
-        return found
+    Raises:
+        InputError: there is no vocabulary, or it is bad.
+    """
+    spm = None if settings.spm_model_file == _FROM_HUB else settings.spm_model_file
+    if spm or settings.vocab_file:
+        lower = settings.do_lower_case
+        if lower is None:
+            lower = known_task(config).get("do_lower_case", True)
+        return tokenization.load(spm, settings.vocab_file, lower)
+    found = model_folder.find_tokenizer(_folders(config), settings.do_lower_case)
+    if found is None:
+        raise InputError(
+            "no vocabulary beside the weights: expected --spm_model_file or "
+            "--vocab_file"
+        )
+    return found
 
 
 def _folders(config: FineTuningConfig) -> list[Path]:
@@ -273,7 +134,8 @@ def prepare(
     Raises:
         InputError: one of them is missing or bad, or they do not fit.
     """
-    model, tokenizer = settings.model(config), settings.tokenizer(config)
+    model = model_config(settings, config)
+    tokenizer = load_tokenizer(settings, config)
     if tokenizer.vocab_size > model.vocab_size:
         raise InputError(
             f"{tokenizer.path}: {tokenizer.vocab_size} pieces, but the model's "

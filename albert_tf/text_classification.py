@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +14,6 @@ from albert_tf import (
     cores,
     distribution,
     fine_tuning,
-    flags,
     model_folder,
     predict,
     training,
@@ -23,11 +21,11 @@ from albert_tf import (
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
-from albert_tf.fine_tuning import FineTuningConfig, ModelConfig
+from albert_tf.settings.classification import ClassifierConfig, CustomConfig
+from albert_tf.settings.fine_tuning import ModelConfig
 from albert_tf.tables import Table
 from albert_tf.tasks import catalogue, classification, custom, score_table, submission
 from albert_tf.tasks.classification import Classification, Split
-from albert_tf.tasks.custom import CustomConfig
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.tokenization import Tokenizer
 from albert_tf.training import Outcome
@@ -38,79 +36,6 @@ _MAX_SEQ_LENGTH = 512
 # What has to be alike for weights of one task to answer another: AX is MNLI.
 _OF_THE_HEAD = ("kind", "labels", "label_separator", "texts")
 _SKIPPED_TO_SHOW = 5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(FineTuningConfig):
-    """What to do, on which data.
-
-    Raises:
-        InputError: see `FineTuningConfig`; or a threshold has nothing to go into.
-    """
-
-    work: ClassVar[tuple[str, ...]] = (
-        *FineTuningConfig.work,
-        "export_dir",
-        "glue_submission",
-    )
-
-    task_name: str | None = flags.field(
-        "A task of GLUE, another declared one, or custom (--train_file and others).",
-        None,
-    )
-    data_dir: str | None = flags.field(
-        "The root of the benchmark's tables, or the task's own folder.", None
-    )
-    max_seq_length: int | None = flags.field(
-        "Most tokens of an input; longer texts are shortened. By default what the "
-        "model was fine-tuned with, or else 512, or what the model can take.",
-        None,
-    )
-    skip_bad_rows: bool = flags.field(
-        "Pass over broken rows of the training and evaluation tables, and list them.",
-        False,
-    )
-    glue_submission: str | None = flags.field(
-        "Zip to write for the benchmark's site, of all predictions in "
-        "--submission_dirs.",
-        None,
-    )
-    submission_dirs: tuple[str, ...] = flags.field(
-        "Folders with predictions, or of folders with them; by default --output_dir.",
-        (),
-    )
-
-    export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
-    )
-    threshold_to_export: float | None = flags.field(
-        "With --export_dir: probability from which on a label is chosen, the second "
-        "one where an example has one of two; by default the likeliest.",
-        None,
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.threshold is None:
-            return
-        if not self.export_dir or not 0 <= self.threshold <= 1:
-            raise InputError(
-                f"--threshold_to_export={self.threshold}: expected a probability, with "
-                f"--export_dir"
-            )
-
-    @property
-    def threshold(self) -> float | None:
-        """What is exported; not a number stands for none, as released."""
-        given = self.threshold_to_export
-        return None if given is None or math.isnan(given) else given
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether there is more to do than to gather predictions."""
-        return any(
-            getattr(self, name) for name in self.work if name != "glue_submission"
-        )
 
 
 def run(
@@ -201,7 +126,7 @@ def _prepare(
         max_seq_length=length,
         training=next(iter(found["train"]), None),
         evaluation=found["dev"],
-        multiple=config.multiple(strategy),
+        multiple=fine_tuning.pad_multiple(config, strategy),
     )
     return task, found["test"]
 

@@ -123,7 +123,7 @@ def serve_ours(args, policy):
         pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
     strategy = training.prepare(config, distribution.DistributionConfig())
-    task = sample(args, config.multiple(strategy))
+    task = sample(args, fine_tuning.pad_multiple(config, strategy))
     model = task.build_model()
     optimizer = training._optimizer(config)
     optimizer.build(model.trainable_variables)

@@ -290,7 +290,7 @@ def test_epochs_and_shares_become_steps(task, config):
 )
 def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
     cpu = tf.distribute.OneDeviceStrategy("CPU:0")
-    assert config(**settings).multiple(cpu) == multiple
+    assert fine_tuning.pad_multiple(config(**settings), cpu) == multiple
 
 
 @pytest.mark.parametrize(
@@ -367,9 +367,9 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
         f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499"
     )
     with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
-        fine_tuning.ModelConfig().tokenizer(config())
+        fine_tuning.load_tokenizer(fine_tuning.ModelConfig(), config())
     with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
-        fine_tuning.ModelConfig().model(config())
+        fine_tuning.model_config(fine_tuning.ModelConfig(), config())
 
 
 def test_nothing_to_train_on_is_said(task, config):

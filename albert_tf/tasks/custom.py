@@ -2,73 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from albert_tf import flags, metrics, tables
+from albert_tf import metrics, tables
 from albert_tf.errors import InputError
+from albert_tf.settings.classification import CustomConfig
 from albert_tf.tables import Column
 from albert_tf.tasks.text_task import Score, TextTask, split_labels
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CustomConfig:
-    """The flags of `--task_name=custom`.
-
-    Raises:
-        InputError: the columns are not one text or two, a name is used twice, or the
-            labels do not go with the kind of task.
-    """
-
-    train_file: str | None = flags.field(
-        "Table to train on: .tsv (no quoting), .csv or .jsonl.", None
-    )
-    dev_file: str | None = flags.field("Table to evaluate on.", None)
-    test_file: str | None = flags.field("Table to predict, without labels.", None)
-    text_columns: tuple[str, ...] = flags.field(
-        "The column of the text, or those of both texts of a pair.", ("text",)
-    )
-    label_column: str = flags.field("The column of the label.", "label")
-    index_column: str | None = flags.field(
-        "The column that names the rows in predictions; by default their number.", None
-    )
-    columns: tuple[str, ...] = flags.field(
-        "Names of all columns, for tables without a header.", ()
-    )
-    kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
-        "One label per row, any number of labels per row, or a number; by default that "
-        "of the model's folder, or else classification.",
-        None,
-    )
-    labels: tuple[str, ...] = flags.field(
-        "All labels, in the order of the outputs; by default those of --train_file, "
-        "sorted, or else those of the model's folder.",
-        (),
-    )
-    label_separator: str = flags.field(
-        "With --kind=multi_label: what stands between a row's labels.", ","
-    )
-
-    def __post_init__(self) -> None:
-        if len(self.text_columns) not in (1, 2):
-            raise InputError(
-                f"--text_columns={','.join(self.text_columns)}: expected one or two"
-            )
-        used = [*self.text_columns, self.label_column, self.index_column]
-        twice = next((name for name in used if used.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(
-                f"--text_columns, --label_column, --index_column: {twice!r} is named "
-                f"twice"
-            )
-        if self.kind == "regression" and self.labels:
-            raise InputError(
-                f"--labels={','.join(self.labels)}: --kind=regression has none"
-            )
-        if not self.label_separator:
-            raise InputError("--label_separator: expected at least one character")
-        if len(set(self.labels)) < len(self.labels):
-            raise InputError(f"--labels={','.join(self.labels)}: a label stands twice")
-
 
 _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
     "classification": (

@@ -1,0 +1,18 @@
+"""What can be set, as dataclasses whose fields are the scripts' flags.
+
+Nothing here imports TensorFlow or Keras: a script's `--help` and its checks of the
+command line need not wait for them.
+
+training        one run, whatever the task
+pretraining     what to pretrain, on what
+fine_tuning     what all fine-tuning tasks share: training, model and vocabulary
+classification  GLUE, and tables of one's own
+squad           questions about a text
+choice          RACE, and questions with choices
+predict         raw text in, answers out
+conversion      weights from one format to another
+hub             TF-Hub modules
+
+The generator's are in `corpus.config`, a vocabulary's in `vocabulary`, the devices' in
+`distribution`.
+"""

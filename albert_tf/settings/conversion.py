@@ -1,0 +1,40 @@
+"""The settings of `convert_checkpoint.py`."""
+
+import dataclasses
+from typing import Literal
+
+from albert_tf import flags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings:
+    """What to convert into what."""
+
+    input: str = flags.field(
+        "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
+        "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
+        "preset folder, or a .keras file."
+    )
+    output: str = flags.field(
+        "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
+        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."
+    )
+    output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field(
+        "Format to write: tf1 is read by the released code, hf by transformers, litert "
+        "by LiteRT (TensorFlow Lite) and onnx by ONNX Runtime."
+    )
+    precision: Literal["float32", "float16", "int8"] = flags.field(
+        "How litert and onnx store the weights. With int8 products are rounded too; "
+        "the check shows what that costs.",
+        "float32",
+    )
+    albert_config_file: str | None = flags.field(
+        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
+        "by default the file beside the weights.",
+        None,
+    )
+    allow_missing: tuple[str, ...] = flags.field(
+        "Beginnings of weights that may be missing from the input and keep their "
+        "initial values, such as encoder.pooler.",
+        (),
+    )

@@ -1,0 +1,40 @@
+"""The settings of `export_to_tfhub.py`."""
+
+import dataclasses
+
+from albert_tf import flags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubSettings:
+    """What to export, and where to."""
+
+    albert_directory: str = flags.field(
+        "Folder with weights of any format that convert_checkpoint.py reads, "
+        "albert_config.json and the vocabulary."
+    )
+    checkpoint_name: str | None = flags.field(
+        "The weights in that folder, such as model.ckpt-best; by default the ones that "
+        "are there.",
+        None,
+    )
+    do_lower_case: bool | None = flags.field(
+        "Lower-case text; by default as a fine-tuned model's folder says, or true.",
+        None,
+    )
+    use_einsum: bool = flags.field(
+        "Accepted for the commands of the released code, and without effect: no "
+        "Einsum operation is ever exported.",
+        True,
+    )
+    spm_model_file: str | None = flags.field(
+        "SentencePiece model, where it is not the one .model file in the folder.", None
+    )
+    vocab_file: str | None = flags.field(
+        "WordPiece vocabulary, where it is not vocab.txt in the folder.", None
+    )
+    export_path: str = flags.field("Folder of the encoder; is made.")
+    preprocess_export_path: str | None = flags.field(
+        "Folder of the preprocessing; by default --export_path with _preprocess added.",
+        None,
+    )
