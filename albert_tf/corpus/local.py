@@ -7,7 +7,6 @@ when it is complete, with a JSON note that a rerun looks for.
 """
 
 import contextlib
-import fcntl
 import functools
 import glob
 import os
@@ -17,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from albert_tf import records, tokenization
+from albert_tf import locks, records, tokenization
 from albert_tf.corpus import examples, files, manifest, plan, store, text
 from albert_tf.corpus.config import CorpusConfig
 from albert_tf.corpus.workers import Progress, Workers, own_memory
-from albert_tf.errors import InputError
 
 _COPY_BYTES = 1 << 20
-_SETTINGS, _LOCK = "settings.json", "lock"
+_SETTINGS = "settings.json"
 # Less text than this, times its duplicates, is done before another process has started.
 _BYTES_PER_WORKER = 4 << 20
 
@@ -146,16 +144,7 @@ def _read_groups(
 def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, wanted["input"])
-    try:
-        work.mkdir(exist_ok=True)
-        (work / _LOCK).touch()
-    except OSError as error:
-        raise InputError(f"{work}: cannot be written: {error.strerror}") from error
-    with open(work / _LOCK, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{work}: another run is at work here") from error
+    with locks.held(work):
         modified = {path: files.modified(path) for path in wanted["input"]}
         wanted = wanted | {"modified": modified}
         settings = str(work / _SETTINGS)
@@ -173,7 +162,7 @@ def _clear(work: Path) -> None:
     for left in work.iterdir():
         if left.is_dir():
             shutil.rmtree(left)
-        elif left.name != _LOCK:
+        elif left.name != locks.NAME:
             left.unlink()
 
 

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -410,17 +411,23 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path
 
 
 def test_two_runs_do_not_share_an_output(make, tmp_path):
+    errors = []
+
+    def refused():
+        with pytest.raises(InputError) as error:
+            make()
+        errors.append(str(error.value))
+
     (tmp_path / "run" / "x.tfrecord.work").mkdir(parents=True)
     config = settings(output_file=(str(tmp_path / "run" / "x.tfrecord"),))
-    with (
-        corpus.local._claimed(
-            tmp_path / "run" / "x.tfrecord.work", config, {"input": {}}
-        ),
-        pytest.raises(InputError) as error,
-    ):
-        make()
-    assert str(error.value) == (
-        f"{tmp_path}/run/x.tfrecord.work: another run is at work here"
+    work = tmp_path / "run" / "x.tfrecord.work"
+    with corpus.local._claimed(work, config, {"input": {}}):
+        other = threading.Thread(target=refused)
+        other.start()
+        other.join()
+    assert len(errors) == 1
+    assert errors[0].startswith(
+        f"{work}: another run is at work here (process {os.getpid()} on "
     )
 
 
