@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from albert_tf import json_values
 from albert_tf.errors import InputError
 
 # Keys that released files carry and that nothing in the released code reads.
@@ -204,17 +205,16 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
     """
     try:
         # Files from other hands may begin with a byte order mark.
-        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})"
-        ) from None
+    values = json_values.parse(text, path)
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a JSON object, got {values!r:.60}")
+        raise InputError(
+            f"{path}: expected a JSON object, got {json_values.shown(values)}"
+        )
     return values
 
 

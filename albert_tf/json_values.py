@@ -1,5 +1,9 @@
-"""Values of JSON objects that have to be there and of one type."""
+"""Reads JSON of users: text to values, and values that have to be of one type."""
 
+import contextlib
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from albert_tf.errors import InputError
@@ -12,6 +16,87 @@ _NAMES = {
     bool: "a truth value",
 }
 _REQUIRED = object()
+# Whole pairs and other escapes come first, so that what is left is half a pair.
+_ESCAPE = re.compile(
+    r"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u])|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+_SHOWN = 40
+
+
+class JsonError(InputError):
+    """A text that is no JSON, or none that can be read.
+
+    Args:
+        path: the file.
+        line: of the file, from 1 on.
+        problem: what is wrong, without the place.
+
+    Attributes:
+        problem: as given.
+    """
+
+    def __init__(self, path: Any, line: int, problem: str):
+        super().__init__(f"{path}:{line}: {problem}")
+        self.problem = problem
+
+
+def parse(text: str, path: Any, line: int = 1) -> Any:
+    """Parses a text that is one JSON value.
+
+    Half a surrogate pair, which no text can hold, becomes U+FFFD.
+
+    Args:
+        text: the whole of it.
+        path: the file it stands in, for messages.
+        line: the line it begins in, from 1 on.
+
+    Raises:
+        JsonError: not JSON, nested too deeply, or a number of too many digits.
+    """
+    with _named(path, line, line):
+        return json.loads(whole_pairs(text))
+
+
+def parse_next(text: str, begin: int, path: Any, line: int = 1) -> tuple[Any, int]:
+    """Parses the value that begins somewhere in a text; others may come after it.
+
+    Args:
+        text: what `whole_pairs` returns.
+        begin: the character to begin at, from 0 on.
+        path: the file, for messages.
+        line: the line of that character, from 1 on.
+
+    Returns:
+        The value, and the character after it.
+
+    Raises:
+        JsonError: see `parse`.
+    """
+    with _named(path, 1, line):
+        return json.JSONDecoder().raw_decode(text, begin)
+
+
+def whole_pairs(text: str) -> str:
+    """Returns JSON in which U+FFFD stands for each escaped half of a surrogate pair."""
+    if "\\u" not in text:
+        return text
+    return _ESCAPE.sub(lambda escape: escape[1] or r"\ufffd", text)
+
+
+@contextlib.contextmanager
+def _named(path: Any, first_line: int, line: int) -> Iterator[None]:
+    """Names the place of a mistake, in a text whose first line has a number."""
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        problem = f"not JSON: {error.msg} (column {error.colno})"
+        raise JsonError(path, first_line + error.lineno - 1, problem) from None
+    except RecursionError:
+        problem = "not JSON that can be read: nested too deeply"
+        raise JsonError(path, line, problem) from None
+    except ValueError:  # Python refuses it, since its time grows with the square
+        problem = "not JSON that can be read: a number of more than 4,300 digits"
+        raise JsonError(path, line, problem) from None
 
 
 def get(value: Any, key: str, kind: type, place: str, default: Any = _REQUIRED) -> Any:
@@ -42,3 +127,12 @@ def get(value: Any, key: str, kind: type, place: str, default: Any = _REQUIRED) 
 def describe(value: Any) -> str:
     """Names the type of a value, for messages."""
     return _NAMES.get(type(value), repr(value))
+
+
+def shown(value: Any) -> str:
+    """Returns the beginning of a value as JSON, for messages."""
+    try:
+        text = json.dumps(value, default=repr)
+    except (TypeError, ValueError, RecursionError):  # keys of other types, cycles
+        text = type(value).__name__
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

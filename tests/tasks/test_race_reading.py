@@ -183,7 +183,12 @@ def test_files_that_are_no_json(tmp_path, refused):
     assert refusal(reading.read_file, path) == expected
     path.write_text(json.dumps(SINGLE) + "\n\n{'article': 1}\n")
     assert refusal(reading.read_file, path) == (
-        f"{path}:3: not JSON: Expecting property name enclosed in double quotes"
+        f"{path}:3: not JSON: Expecting property name enclosed in double quotes "
+        f"(column 2)"
+    )
+    path.write_text(json.dumps(SINGLE) + "\n" + '{"article":' * 50_000)
+    assert refusal(reading.read_file, path) == (
+        f"{path}:2: not JSON that can be read: nested too deeply"
     )
     path.write_bytes(b'{"article": "\xff"}')
     assert refusal(reading.read_file, path) == f"{path}: not UTF-8 at byte 13"
@@ -220,3 +225,18 @@ def test_an_incomplete_all_txt_is_no_data(tmp_path):
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         reading.read_split(tmp_path, "dev", ["high"])
+
+
+def test_ids_and_texts_are_text_that_a_file_can_hold(tmp_path, refused):
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({**SINGLE, "id": "\ud800x", "article": "a\udfff"}))
+    [question] = reading.read_file(path)
+    assert (question.id, question.article) == ("\ufffdx", "a\ufffd")
+    assert refused({**SINGLE, "id": [1]}) == "1: the id is a list; expected a text"
+    deep = [[]]
+    for _ in range(900):
+        deep = [deep]
+    assert refused({**SINGLE, "answer": deep}) == (
+        "1: answer a list; expected a letter from A to B, a number from 0 to 1, or the "
+        "text of an option"
+    )

@@ -94,6 +94,8 @@ QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
     ("contents", "message"),
     [
         ("{\n\n'", ":3: not JSON: Expecting property name"),
+        ('{"data":' * 50_000, ":1: not JSON that can be read: nested too deeply"),
+        (f'{{"data": {"1" * 5000}}}', ":1: not JSON that can be read: a number of m"),
         ("[]", ": expected a JSON object, got []"),
         ({"version": "1.1"}, ": the key 'data' is missing"),
         ({"data": {}}, ": 'data' is an object; expected a list"),
@@ -203,3 +205,8 @@ def test_questions_without_an_answer_to_train_on_are_refused(answers, message):
         reading.training_answer(
             "f.json", CONTEXT, reading.Question("q", "Who?", answers, False)
         )
+
+
+def test_ids_are_text_that_a_file_can_hold(write):
+    path = write(squad(question("\udc00a", context="\ud83d")))
+    assert [q.id for q in reading.read(path).questions] == ["\ufffda"]

@@ -19,13 +19,13 @@ absent or null where they are not needed.
 
 import collections
 import dataclasses
-import json
 import re
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from albert_tf import json_values
 from albert_tf.errors import InputError
 from albert_tf.json_values import describe, get
 
@@ -154,18 +154,15 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
     A line may hold several, as where files without a line end were put together.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = json_values.whole_pairs(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
-    decoder, line, position = json.JSONDecoder(), 1, 0
+    line, position = 1, 0
     while (begin := _after_space(text, position)) < len(text):
         line += text.count("\n", position, begin)
-        try:
-            value, end = decoder.raw_decode(text, begin)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+        value, end = json_values.parse_next(text, begin, path, line)
         yield f"{path}:{line}", value
         line += text.count("\n", begin, end)
         position = end
@@ -184,7 +181,7 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
             f"{place}: {len(texts)} questions, {len(options)} lists of options, "
             f"{len(answers)} answers; expected as many of each"
         )
-    id = str(value.get("id") or Path(place).name)
+    id = _id(value, place)
     found = []
     for i, (text, choices, answer) in enumerate(
         zip(texts, options, answers, strict=True), 1
@@ -205,10 +202,18 @@ def _single(value: Any, place: str) -> Question:
     article = get(value, "article", str, place)
     text = get(value, "question", str, place)
     options = _options(get(value, "options", list, place), place)
-    id = value.get("id")
-    id = Path(place).name if id is None else str(id)
     answer = _any_answer(value.get("answer"), options, place)
-    return Question(id, article, text, options, answer, "", place)
+    return Question(_id(value, place), article, text, options, answer, "", place)
+
+
+def _id(value: dict[str, Any], place: str) -> str:
+    """Returns the id of a passage or a question; without one its place."""
+    id = value.get("id")
+    if id is None or id == "":
+        return Path(place).name
+    if not isinstance(id, str | int | float):
+        raise InputError(f"{place}: the id is {describe(id)}; expected a text")
+    return str(id)
 
 
 def _options(value: Any, place: str) -> tuple[str, ...]:
@@ -225,7 +230,7 @@ def _letter(value: Any, options: tuple[str, ...], place: str) -> int | None:
     letters = LETTERS[: len(options)]
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
         raise InputError(
-            f"{place}: answer {value!r}; expected a letter from {letters[0]} to "
+            f"{place}: answer {_shown(value)}; expected a letter from {letters[0]} to "
             f"{letters[-1]}"
         )
     return letters.index(value)
@@ -249,11 +254,15 @@ def _any_answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
         )
     if not found:
         raise InputError(
-            f"{place}: answer {value!r}; expected a letter from A to "
+            f"{place}: answer {_shown(value)}; expected a letter from A to "
             f"{LETTERS[len(options) - 1]}, a number from 0 to {len(options) - 1}, or "
             f"the text of an option"
         )
     return found.pop()
+
+
+def _shown(answer: Any) -> str:
+    return describe(answer) if isinstance(answer, list | dict) else repr(answer)
 
 
 def _checked(questions: list[Question]) -> list[Question]:
