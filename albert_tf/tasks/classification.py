@@ -1,7 +1,7 @@
 """Texts and pairs of texts to labels or numbers: the model side of a `TextTask`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ def convert(
     max_seq_length: int,
     folder: Path,
     num_threads: int = 1,
+    unsaved: list[Callable[[], None]] | None = None,
 ) -> Split:
     """Turns a table into inputs, or takes them from a file of an earlier run.
 
@@ -55,9 +56,10 @@ def convert(
         max_seq_length: most tokens of an input.
         folder: gets `<task>_<split>.npz`.
         num_threads: at most so many threads tokenize.
+        unsaved: see `cache.load_or_make`.
 
     Raises:
-        InputError: see `inputs.encode`; or the folder cannot be written.
+        InputError: see `inputs.encode` and `cache.load_or_make`.
     """
     examples = table.rows
     made_from = {
@@ -82,7 +84,7 @@ def convert(
         return {name: np.asarray(v) for name, v in dataclasses.asdict(found).items()}
 
     arrays, _ = cache.load_or_make(
-        folder / f"{declared.name}_{name}.npz", made_from, make
+        folder / f"{declared.name}_{name}.npz", made_from, make, unsaved
     )
     fields: dict[str, Any] = {n: v if v.ndim else int(v) for n, v in arrays.items()}
     return Split(name, examples, Inputs(**fields))

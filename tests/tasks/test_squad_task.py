@@ -307,7 +307,7 @@ def test_processes_and_files_change_nothing(dataset, tokenizer, tmp_path, monkey
 def test_files_that_are_not_ours_are_left_alone(dataset, tokenizer, tmp_path):
     path = tmp_path / "train.tf_record"
     path.write_bytes(b"released")
-    with pytest.raises(InputError, match="not a file of converted questions"):
+    with pytest.raises(InputError, match="not a cache of converted examples"):
         conversion.convert(dataset(*PARAGRAPHS), tokenizer, path)
     assert path.read_bytes() == b"released"
 

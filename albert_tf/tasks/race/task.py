@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ def convert(
     lengths: Lengths,
     folder: Path,
     num_threads: int = 1,
+    unsaved: list[Callable[[], None]] | None = None,
 ) -> Split:
     """Cuts questions into pieces, or takes these from a file of an earlier run.
 
@@ -69,9 +70,10 @@ def convert(
         lengths: how long inputs may be.
         folder: gets `<task>_<split>.npz`.
         num_threads: at most so many threads tokenize.
+        unsaved: see `cache.load_or_make`.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: see `cache.load_or_make`.
     """
     texts = hashlib.sha256()
     for question in questions:
@@ -89,7 +91,7 @@ def convert(
         return dict(vars(found))
 
     path = folder / f"{task_name}_{name}.npz"
-    arrays, _ = cache.load_or_make(path, made_from, make)
+    arrays, _ = cache.load_or_make(path, made_from, make, unsaved)
     return Split(name, questions, Features(**arrays))
 
 

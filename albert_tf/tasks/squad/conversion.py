@@ -8,14 +8,12 @@ import dataclasses
 import functools
 import sys
 import time
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from albert_tf import cache
 from albert_tf.corpus.workers import Workers
-from albert_tf.errors import InputError
 from albert_tf.tasks.squad import features
 from albert_tf.tasks.squad.features import Pieces
 from albert_tf.tasks.squad.reading import Dataset, Paragraph
@@ -33,6 +31,7 @@ def convert(
     *,
     training: bool = False,
     num_workers: int = 1,
+    unsaved: list[Callable[[], None]] | None = None,
     log: IO[str] = sys.stderr,
 ) -> Pieces:
     """Returns the pieces of a dataset: from a file of an earlier run, or made now.
@@ -43,17 +42,12 @@ def convert(
         path: the file that keeps them, `.npz`.
         training: see `features.encode`.
         num_workers: processes.
+        unsaved: see `cache.load_or_make`.
         log: where progress goes.
 
     Raises:
-        InputError: see `features.encode`; or the file cannot be written, or is none of
-            ours.
+        InputError: see `features.encode` and `cache.load_or_make`.
     """
-    if path.is_file() and path.stat().st_size and not zipfile.is_zipfile(path):
-        raise InputError(
-            f"{path}: not a file of converted questions (.npz); the TFRecords and "
-            f"pickles of the released code are not read, and it is left as it is"
-        )
     made_from = {
         "task": "squad",
         "file": cache.fingerprint(dataset.path),
@@ -65,7 +59,7 @@ def convert(
     def make() -> cache.Arrays:
         return vars(encode(dataset, tokenizer, training, num_workers, log))
 
-    arrays, known = cache.load_or_make(path, made_from, make)
+    arrays, known = cache.load_or_make(path, made_from, make, unsaved)
     if known:
         log.write(f"{dataset.path}: converted before, in {path}\n")
     return Pieces(**arrays)
