@@ -8,6 +8,7 @@ character, and the graph looks them up.
 
 import functools
 import hashlib
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -111,7 +112,11 @@ class OffsetTokenizer(GraphTokenizer):
 class _SentencePiece(tf.Module):
     def __init__(self, tokenizer: tokenization.SentencePieceTokenizer):
         super().__init__()
-        self._decompose = _changed(tokenization.DECOMPOSED.function)
+        self._decompose: _Decomposition | _Replacement
+        if tokenizer.keep_accents:
+            self._decompose = _decomposition()
+        else:
+            self._decompose = _changed(tokenization.DECOMPOSED.function)
         self._lower = _lowered(str) if tokenizer.do_lower_case else None
         self._model = _sentencepiece(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
@@ -227,11 +232,8 @@ class _WordPiece(tf.Module):
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
         super().__init__()
         self._isolate = _changed(tokenization.IDEOGRAPHS_ALONE.function)
-        self._finish = (
-            _lowered(tokenization.UNACCENTED_PUNCTUATION_ALONE.function)
-            if tokenizer.do_lower_case
-            else _changed(tokenization.PUNCTUATION_ALONE.function)
-        )
+        finish = tokenizer.finish.function
+        self._finish = _lowered(finish) if tokenizer.do_lower_case else _changed(finish)
         self._model = tf_text.FastWordpieceTokenizer(
             vocab=list(tokenizer.pieces),
             max_bytes_per_word=4 * tokenization.MAX_WORD_CHARS,
@@ -339,6 +341,60 @@ class _Replacement:
         return _pick(self._values, source, place, ragged.values)
 
 
+class _Ranges:
+    """Looks up a function of characters that is alike for long runs of them."""
+
+    def __init__(self, function: Callable[[str], int]):
+        values = [function(chr(code)) for code in _CODE_POINTS]
+        changes = [0, *(np.flatnonzero(np.diff(values)) + 1)]
+        self._starts = np.array([_CODE_POINTS[i] for i in changes], np.int32)
+        self._values = np.array([values[i] for i in changes], np.int32)
+
+    def __call__(self, codes: tf.Tensor) -> tf.Tensor:
+        """Returns int32 [N] for int32 [N]."""
+        run = tf.searchsorted(self._starts, codes, side="right") - 1
+        return tf.gather(self._values, run)
+
+
+class _Decomposition:
+    """NFKD: decomposes each character, then puts marks in canonical order."""
+
+    def __init__(self) -> None:
+        self._replace = _changed(tokenization.DECOMPOSED_WITH_MARKS.function)
+        self._classes = _Ranges(unicodedata.combining)
+
+    def __call__(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns int32 [B, None] for int32 [B, None]."""
+        return self._order(self._replace(codes))
+
+    def follow(
+        self, codes: tf.RaggedTensor, places: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """See `_Replacement.follow`; the places keep their order."""
+        codes, places = self._replace.follow(codes, places)
+        return self._order(codes), places
+
+    def _order(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        flat = codes.values
+        classes = tf.cast(self._classes(flat), tf.int64)
+        # No mark changes places with one of another text, as of another letter.
+        begins = tf.scatter_nd(
+            codes.row_starts()[:, None],
+            tf.ones_like(codes.row_starts()),
+            [tf.size(flat, tf.int64) + 1],
+        )[:-1]
+        letter = tf.cumsum(tf.cast(classes == 0, tf.int64) + begins)
+        key = letter * 256 + classes
+        in_order = tf.reduce_all(key[1:] >= key[:-1])
+        return codes.with_values(
+            tf.cond(
+                in_order,
+                lambda: flat,
+                lambda: tf.gather(flat, tf.argsort(key, stable=True)),
+            )
+        )
+
+
 class _Lowering:
     """`str.lower` on code points, then another function of a character.
 
@@ -349,10 +405,7 @@ class _Lowering:
     def __init__(self, after: Callable[[str], str]):
         table = CharacterMap(after)
         self._replace = _changed(lambda c: c.lower().translate(table))
-        kinds = [_sigma_kind(chr(code)) for code in _CODE_POINTS]
-        changes = [0, *(np.flatnonzero(np.diff(kinds)) + 1)]
-        self._kind_starts = np.array([_CODE_POINTS[i] for i in changes], np.int32)
-        self._kinds = np.array([kinds[i] for i in changes], np.int32)
+        self._kinds = _Ranges(_sigma_kind)
 
     def __call__(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns int32 [B, None] for int32 [B, None]."""
@@ -367,8 +420,7 @@ class _Lowering:
     def _end_words(self, codes: tf.RaggedTensor) -> tf.Tensor:
         """Returns the code points, int32 [N], with "ς" for each final "Σ"."""
         flat, rows = codes.values, codes.value_rowids()
-        run = tf.searchsorted(self._kind_starts, flat, side="right") - 1
-        kinds = tf.gather(self._kinds, run)
+        kinds = self._kinds(flat)
         seen = tf.where(kinds != _IGNORED)[:, 0]
         text_of, cased = tf.gather(rows, seen), tf.gather(kinds, seen) == _CASED
         same_text = text_of[1:] == text_of[:-1]
@@ -399,6 +451,11 @@ def _changed(function: Callable[[str], str]) -> _Replacement:
             if result != chr(code)
         }
     )
+
+
+@functools.cache
+def _decomposition() -> _Decomposition:
+    return _Decomposition()
 
 
 @functools.cache

@@ -9,6 +9,7 @@ Needs sentencepiece and numpy only: worker processes start without TensorFlow.
 
 import abc
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,6 +85,13 @@ def _decompose(character: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
+def _decompose_and_keep_marks(character: str) -> str:
+    """NFKD: "й" -> "и" and the breve."""
+    if unicodedata.category(character) == "Cs":
+        return "\ufffd"
+    return unicodedata.normalize("NFKD", character)
+
+
 def _isolate_ideographs(character: str) -> str:
     """The first WordPiece stage: no controls, plain spaces, ideographs alone."""
     category = unicodedata.category(character)
@@ -110,19 +118,41 @@ def _strip_accents_and_isolate_punctuation(character: str) -> str:
 
 
 DECOMPOSED = CharacterMap(_decompose)
+DECOMPOSED_WITH_MARKS = CharacterMap(_decompose_and_keep_marks)
 IDEOGRAPHS_ALONE = CharacterMap(_isolate_ideographs)
 PUNCTUATION_ALONE = CharacterMap(_isolate_punctuation)
 UNACCENTED_PUNCTUATION_ALONE = CharacterMap(_strip_accents_and_isolate_punctuation)
 
 
-def clean_text(text: str, do_lower_case: bool = True) -> str:
-    """Returns the text that SentencePiece sees, as released.
+def clean_text(
+    text: str, do_lower_case: bool = True, keep_accents: bool = False
+) -> str:
+    """Returns the text that SentencePiece sees.
 
-    Runs of white space become one space, characters are decomposed (NFKD), combining
-    marks are dropped, and letters are lower-cased if asked.
+    Runs of white space become one space, characters are decomposed (NFKD), and letters
+    are lower-cased if asked.
+
+    **As released:** combining marks are dropped, so "й" becomes "и" and a Hindi word
+    its consonants. With `keep_accents` they stay, in canonical order. Then the model's
+    own rules (NFKC, in every model that is trained with the defaults) compose them
+    again, so a text has the same pieces whether its letters came composed or not, in
+    Python and in a graph, whatever the version of Unicode.
     """
-    cleaned = " ".join(text.split()).translate(DECOMPOSED)
+    joined = " ".join(text.split())
+    if keep_accents:
+        cleaned = _order_marks(joined.translate(DECOMPOSED_WITH_MARKS))
+    else:
+        cleaned = joined.translate(DECOMPOSED)
     return cleaned.lower() if do_lower_case else cleaned
+
+
+def _order_marks(decomposed: str) -> str:
+    """Sorts each run of combining marks by class, in time n log n."""
+    if unicodedata.is_normalized("NFD", decomposed):
+        return decomposed
+    classes = np.array([unicodedata.combining(c) for c in decomposed])
+    order = np.lexsort((classes, (classes == 0).cumsum()))
+    return "".join(decomposed[i] for i in order.tolist())
 
 
 class Tokenizer(abc.ABC):
@@ -131,20 +161,29 @@ class Tokenizer(abc.ABC):
     Attributes:
         path: the vocabulary file.
         do_lower_case: whether text is lower-cased.
-        fingerprint: hexadecimal SHA-256 of the vocabulary file and the casing. Equal
-            fingerprints mean equal ids.
+        keep_accents: whether combining marks stay, see `clean_text`.
+        fingerprint: hexadecimal SHA-256 of the vocabulary file, the casing and
+            `keep_accents`. Equal fingerprints mean equal ids.
     """
 
     _pad_piece: str
     _unk_piece: str
 
     def __init__(
-        self, path: str, contents: bytes, pieces: list[str], do_lower_case: bool
+        self,
+        path: str,
+        contents: bytes,
+        pieces: list[str],
+        do_lower_case: bool,
+        keep_accents: bool,
     ):
         self.path = str(path)
         self.do_lower_case = do_lower_case
-        casing = b"lower" if do_lower_case else b"cased"
-        self.fingerprint = hashlib.sha256(contents + casing).hexdigest()
+        self.keep_accents = keep_accents
+        cleaning = b"lower" if do_lower_case else b"cased"
+        if keep_accents:
+            cleaning += b"accents"
+        self.fingerprint = hashlib.sha256(contents + cleaning).hexdigest()
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
         self._word_starts: dict[WordRule, WordStarts] = {}
@@ -338,27 +377,36 @@ class SentencePieceTokenizer(Tokenizer):
         byte_values: for each id that stands for a byte of UTF-8, the byte.
     """
 
-    def __init__(self, spm_model_file: str, do_lower_case: bool = True):
+    def __init__(
+        self,
+        spm_model_file: str,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+    ):
         """Reads a model.
 
         Args:
             spm_model_file: a `.model` file of SentencePiece, of any model type.
-            do_lower_case: lower-case the text first; true for the released models.
+            do_lower_case: lower-case the text first; None: as the file says (see
+                `with_cleaning`), or else true, as for the released models.
+            keep_accents: keep combining marks; None: as the file says, or else false.
 
         Raises:
             InputError: the file cannot be read, is not a SentencePiece model, or marks
                 the ends of words.
         """
         self.model = _read(spm_model_file)
-        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor = processor = sentencepiece.SentencePieceProcessor()
         try:
-            self._processor.load_from_serialized_proto(self.model)
-        except RuntimeError as error:
+            processor.load_from_serialized_proto(self.model)
+            size = processor.get_piece_size()
+            pieces = [processor.id_to_piece(i) for i in range(size)]
+            stored = stored_cleaning(self.model)
+        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
+        except (RuntimeError, ValueError) as error:
             raise InputError(
                 f"{spm_model_file}: not a SentencePiece model (a .model file)"
             ) from error
-        processor = self._processor
-        pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
         longer = [piece for piece in pieces if piece != WORD_MARK]
         if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
             piece.startswith(WORD_MARK) for piece in longer
@@ -367,7 +415,13 @@ class SentencePieceTokenizer(Tokenizer):
                 f"{spm_model_file}: its pieces end in the word mark; expected a model "
                 f"trained without treat_whitespace_as_suffix"
             )
-        super().__init__(spm_model_file, self.model, pieces, do_lower_case)
+        if do_lower_case is None:
+            do_lower_case = stored.get("do_lower_case", True)
+        if keep_accents is None:
+            keep_accents = stored.get("keep_accents", False)
+        super().__init__(
+            spm_model_file, self.model, pieces, do_lower_case, keep_accents
+        )
         self._unk_piece = pieces[processor.unk_id()]
         self._pad_piece = (
             pieces[processor.pad_id()] if processor.pad_id() >= 0 else "<pad>"
@@ -395,8 +449,8 @@ class SentencePieceTokenizer(Tokenizer):
         }
 
     def clean(self, text: str) -> str:
-        """Returns `clean_text` with this tokenizer's casing."""
-        return clean_text(text, self.do_lower_case)
+        """Returns `clean_text` with this tokenizer's casing and accents."""
+        return clean_text(text, self.do_lower_case, self.keep_accents)
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown piece is the text it stands for."""
@@ -439,7 +493,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.encode(cleaned, out_type=str)
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        cleaned, origins = _clean_with_origins(text, self.do_lower_case)
+        cleaned, origins = self._clean_with_origins(text)
         # What the model cuts into pieces: `cleaned` after the model's own rules.
         normal, places = self._processor.normalize(cleaned, with_offsets=True)
         # Marks are not counted: the digit-comma rule adds some that `normal` lacks.
@@ -458,6 +512,20 @@ class SentencePieceTokenizer(Tokenizer):
         spans[some, 1] = sources[ends[some] - 1] + 1
         of = np.where(self._inner_bytes[row], 0, np.arange(len(ids)))
         return spans[np.maximum.accumulate(of)]
+
+    def _clean_with_origins(self, text: str) -> tuple[str, np.ndarray]:
+        """`clean`, and for each of its characters the one in `text` it came from."""
+        black = ~_spaces(text)
+        # Of white space the last character before a word stays, but before the first
+        # word.
+        kept = black.copy()
+        kept[:-1] |= black[1:]
+        kept[: black.argmax() if len(text) else 0] = False
+        characters = DECOMPOSED_WITH_MARKS if self.keep_accents else DECOMPOSED
+        joined, kept = " ".join(text.split()), np.flatnonzero(kept)
+        _, origins = _translate(joined, kept, characters)
+        # Where marks change places, the places keep their order.
+        return self.clean(text), origins
 
     def _text_of(self, id: int) -> str:
         processor = self._processor
@@ -482,7 +550,8 @@ class WordPieceTokenizer(Tokenizer):
     whole where that fails or where it has more than 200 characters.
 
     **As released:** text is lower-cased first and decomposed after (NFD); with
-    `do_lower_case=False` accents stay. Only the order of two different spacing marks in
+    `do_lower_case=False` accents stay, and also with `keep_accents`; then the text is
+    not composed either, as in BERT. Only the order of two different spacing marks in
     a row that both have a combining class is kept as written, not made canonical.
 
     Attributes:
@@ -492,13 +561,19 @@ class WordPieceTokenizer(Tokenizer):
     _pad_piece = "[PAD]"
     _unk_piece = "[UNK]"
 
-    def __init__(self, vocab_file: str, do_lower_case: bool = True):
+    def __init__(
+        self,
+        vocab_file: str,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+    ):
         """Reads a vocabulary.
 
         Args:
             vocab_file: UTF-8 text, one piece a line, the first line has id 0. Only the
                 text before the first space of a line counts.
-            do_lower_case: lower-case and strip accents first.
+            do_lower_case: lower-case first, and strip accents; None: true.
+            keep_accents: do not strip accents; None: false.
 
         Raises:
             InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
@@ -506,7 +581,9 @@ class WordPieceTokenizer(Tokenizer):
         """
         contents = _read(vocab_file)
         pieces = _parse_vocabulary(vocab_file, contents)
-        super().__init__(vocab_file, contents, pieces, do_lower_case)
+        super().__init__(
+            vocab_file, contents, pieces, do_lower_case is not False, bool(keep_accents)
+        )
         if "<unk>" in pieces and self._unk_piece not in pieces:
             raise InputError(
                 f"{vocab_file}: the vocabulary has no piece '[UNK]'; if it is "
@@ -520,11 +597,15 @@ class WordPieceTokenizer(Tokenizer):
     def clean(self, text: str) -> str:
         """Returns the words, with a space between every two."""
         text = text.translate(IDEOGRAPHS_ALONE)
-        if self.do_lower_case:
-            text = text.lower().translate(UNACCENTED_PUNCTUATION_ALONE)
-        else:
-            text = text.translate(PUNCTUATION_ALONE)
-        return " ".join(text.split())
+        text = text.lower() if self.do_lower_case else text
+        return " ".join(text.translate(self.finish).split())
+
+    @property
+    def finish(self) -> CharacterMap:
+        """What happens to each character after lower-casing."""
+        if self.do_lower_case and not self.keep_accents:
+            return UNACCENTED_PUNCTUATION_ALONE
+        return PUNCTUATION_ALONE
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown word is [UNK]."""
@@ -574,11 +655,8 @@ class WordPieceTokenizer(Tokenizer):
         if self.do_lower_case:
             # Not one to one: the lower-case form of "İ" is two characters.
             origins = np.repeat(origins, [len(c.lower()) for c in words])
-            words, origins = _translate(
-                words.lower(), origins, UNACCENTED_PUNCTUATION_ALONE
-            )
-        else:
-            words, origins = _translate(words, origins, PUNCTUATION_ALONE)
+            words = words.lower()
+        words, origins = _translate(words, origins, self.finish)
         spans: list[Span] = []
         for match in re.finditer(r"\S+", words):
             at = match.start()
@@ -608,18 +686,53 @@ class WordPieceTokenizer(Tokenizer):
 def load(
     spm_model_file: str | None = None,
     vocab_file: str | None = None,
-    do_lower_case: bool = True,
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> Tokenizer:
     """Returns the tokenizer of a vocabulary; with both files, SentencePiece is used.
+
+    Args:
+        spm_model_file: see `SentencePieceTokenizer`.
+        vocab_file: see `WordPieceTokenizer`.
+        do_lower_case: None: as the vocabulary says, or else true.
+        keep_accents: None: as the vocabulary says, or else false.
 
     Raises:
         InputError: neither file is given, or the one used is bad.
     """
     if spm_model_file:
-        return SentencePieceTokenizer(spm_model_file, do_lower_case)
+        return SentencePieceTokenizer(spm_model_file, do_lower_case, keep_accents)
     if vocab_file:
-        return WordPieceTokenizer(vocab_file, do_lower_case)
+        return WordPieceTokenizer(vocab_file, do_lower_case, keep_accents)
     raise InputError("no vocabulary: expected --spm_model_file or --vocab_file")
+
+
+# A field that SentencePiece and tensorflow_text ignore, at the end of the model. Its
+# number is of those set aside for extensions, and the paper's: arXiv 1909.11942.
+_CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2 in 7 bits each
+_CLEANING = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
+
+
+def with_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
+    """Stores in a SentencePiece model how text is cleaned for it.
+
+    Every tokenizer made of the file cleans so by default. A model of the released
+    cleaning stays as it is.
+    """
+    if do_lower_case and not keep_accents:
+        return model
+    stored = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    payload = json.dumps(stored).encode()
+    return model + _CLEANING_TAG + bytes([len(payload)]) + payload
+
+
+def stored_cleaning(model: bytes) -> dict[str, bool]:
+    """Returns what `with_cleaning` stored, or nothing."""
+    payloads = _CLEANING.findall(model)
+    if not payloads:
+        return {}
+    stored = json.loads(payloads[-1])
+    return {key: bool(value) for key, value in stored.items()}
 
 
 # The list of the release; it lacks the apostrophe and "<=>" (pieces that begin with "<"
@@ -680,18 +793,6 @@ def _is_ideograph(character: str) -> bool:
             (0x2F800, 0x2FA1F),
         )
     )
-
-
-def _clean_with_origins(text: str, do_lower_case: bool) -> tuple[str, np.ndarray]:
-    """`clean_text`, and for each of its characters the one in `text` it came from."""
-    black = ~_spaces(text)
-    # Of white space the last character before a word stays, but before the first word.
-    kept = black.copy()
-    kept[:-1] |= black[1:]
-    kept[: black.argmax() if len(text) else 0] = False
-    joined = " ".join(text.split())
-    cleaned, origins = _translate(joined, np.flatnonzero(kept), DECOMPOSED)
-    return (cleaned.lower() if do_lower_case else cleaned), origins
 
 
 def _translate(

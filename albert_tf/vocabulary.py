@@ -16,7 +16,7 @@ from tqdm import tqdm
 from albert_tf import flags
 from albert_tf.corpus import text
 from albert_tf.errors import InputError
-from albert_tf.tokenization import SentencePieceTokenizer, clean_text
+from albert_tf.tokenization import SentencePieceTokenizer, clean_text, with_cleaning
 
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 _MEASURED_LINES = 10_000
@@ -46,8 +46,12 @@ class VocabularySettings:
     )
     vocab_size: int = flags.field("Number of pieces, special ones included.", 30_000)
     do_lower_case: bool = flags.field(
-        "Lower-case the text; give the same value wherever the vocabulary is used.",
-        True,
+        "Lower-case the text, wherever the vocabulary is used.", True
+    )
+    keep_accents: bool = flags.field(
+        "Keep combining marks (the breve of й, Hindi vowels, tones of Vietnamese), "
+        "wherever the vocabulary is used; the release drops them.",
+        False,
     )
     character_coverage: float = flags.field(
         "Share of the text's characters, in (0, 1], that get a piece of their own.",
@@ -93,7 +97,7 @@ class VocabularySettings:
                     f"--user_defined_symbols: {symbol!r} is given twice or is special"
                 )
             seen.add(symbol)
-            cleaned = clean_text(symbol, self.do_lower_case)
+            cleaned = clean_text(symbol, self.do_lower_case, self.keep_accents)
             if not symbol or cleaned != symbol:
                 raise InputError(
                     f"--user_defined_symbols: {symbol!r} never occurs in text that the "
@@ -142,7 +146,8 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
 
     The text is cleaned as the tokenizer will clean it. No line is left out for its
     length or its characters: long ones are cut at spaces. The same lines and settings
-    give the same bytes, whatever the number of processors.
+    give the same bytes, whatever the number of processors. How the text is cleaned is
+    stored in the model where it is not as released, see `tokenization.with_cleaning`.
 
     Args:
         lines: text; blank lines are skipped.
@@ -154,8 +159,10 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
     """
     prefix = Path(settings.model_prefix)
     _check_writable(prefix)
-    source = _Source(lines, settings.do_lower_case)
-    model = _train_model(source, settings)
+    source = _Source(lines, settings)
+    model = with_cleaning(
+        _train_model(source, settings), settings.do_lower_case, settings.keep_accents
+    )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = "".join(
         f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n"
@@ -164,7 +171,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
     _write(prefix.with_name(f"{prefix.name}.vocab"), pieces.encode())
     model_file = prefix.with_name(f"{prefix.name}.model")
     _write(model_file, model)
-    tokenizer = SentencePieceTokenizer(str(model_file), settings.do_lower_case)
+    tokenizer = SentencePieceTokenizer(str(model_file))
     return _summarise(tokenizer, source)
 
 
@@ -188,18 +195,22 @@ class _Source:
         error: what ended the lines too early. SentencePiece would take it for the end.
     """
 
-    def __init__(self, lines: Iterable[str], do_lower_case: bool):
+    def __init__(self, lines: Iterable[str], settings: VocabularySettings):
         self.count = 0
         self.sample: list[str] = []
         self.error: Exception | KeyboardInterrupt | None = None
         self._lines = lines
         self._random = random.Random(0)
-        self._do_lower_case = do_lower_case
+        self._settings = settings
 
     def __iter__(self) -> Iterator[str]:
         try:
             for line in tqdm(self._lines, "reading", unit=" lines", disable=None):
-                cleaned = clean_text(line.translate(_RESERVED), self._do_lower_case)
+                cleaned = clean_text(
+                    line.translate(_RESERVED),
+                    self._settings.do_lower_case,
+                    self._settings.keep_accents,
+                )
                 if cleaned.strip():
                     self._remember(cleaned)
                     yield from _cut(cleaned)

@@ -23,28 +23,37 @@ HARD = [
         "a5, ▁ 5字, 1995,,",
         "ﷺ½ ㍿ 한국 각",
         "\u2028a\x1cb\x85",
+        "Йи\u0306 ệe\u0302\u0323 \u0323\u0302 \u0344",
+        "\u0323\u0301",
     ),
 ]
 
 
 @pytest.fixture(
     scope="module",
-    params=[(kind, lower) for kind in ("spm", "words") for lower in (True, False)],
+    params=[
+        *((kind, lower, False) for kind in ("spm", "words") for lower in (True, False)),
+        ("spm", True, True),
+        ("words", True, True),
+    ],
     ids=str,
 )
 def pair(request, tmp_path_factory):
     """A Python tokenizer, the same in a graph, and the recorded rows for both."""
-    kind, lower = request.param
+    kind, lower, accents = request.param
     if kind == "spm":
-        tokenizer = tokenization.load(SMALL_MODEL, None, lower)
+        tokenizer = tokenization.load(SMALL_MODEL, None, lower, accents)
         rows = SENTENCEPIECE["rows"]
     else:
         path = tmp_path_factory.mktemp("words") / "vocab.txt"
         path.write_text("\n".join(WORDPIECE["vocab"]), encoding="utf-8")
-        tokenizer = tokenization.load(None, str(path), lower)
+        tokenizer = tokenization.load(None, str(path), lower, accents)
         rows = WORDPIECE["rows"]
     graph = graph_tokenization.GraphTokenizer(tokenizer)
-    return tokenizer, graph, [row for row in rows if row[0] == lower]
+    rows = [row for row in rows if row[0] == lower]
+    if accents:
+        rows = [[*row[:4], tokenizer.encode(row[1])] for row in rows]
+    return tokenizer, graph, rows
 
 
 def test_recorded_ids(pair):

@@ -1,7 +1,11 @@
+# Letters that look alike are the point of some strings.
+# ruff: noqa: RUF001
+import hashlib
 import json
 import pickle
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +179,115 @@ def test_tensorflow_is_not_imported():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "set()\n"
+
+
+# Accents
+
+LANGUAGES = {
+    "Ukrainian": "Її йогурт, мій ґанок: не иі, а йї",
+    "Hindi": "हिन्दी में किताबें पढ़ना, ज़रूर",
+    "Arabic": "العَرَبِيَّةُ لُغَةٌ قُرْآن",
+    "Vietnamese": "Tiếng Việt có sáu thanh điệu, đặng ngọc",
+    "Thai": "น้ำเป็นภาษาไทย เก่า เก้า",
+    "Japanese": "かがみ がか はばぱ パン",
+    "Korean": "한국어 각각",
+    "Hebrew": "שָׁלוֹם עִבְרִית",
+}
+
+
+def train_on(folder, lines, **changes):
+    settings = {
+        "input_file": (),
+        "model_prefix": str(folder / "own"),
+        "vocab_size": 400,
+        "character_coverage": 1.0,
+        "user_defined_symbols": (),
+    }
+    while True:
+        try:
+            vocabulary.train(lines, vocabulary.VocabularySettings(**settings | changes))
+        except InputError as error:
+            settings["vocab_size"] = int(str(error).split("at most ")[1].split(",")[0])
+        else:
+            return str(folder / "own.model")
+
+
+@pytest.fixture(scope="module")
+def accents_file(tmp_path_factory):
+    lines = list(LANGUAGES.values()) * 3
+    return train_on(tmp_path_factory.mktemp("accents"), lines, keep_accents=True)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_accents_are_kept_and_compose(language, accents_file):
+    text = LANGUAGES[language]
+    tokenizer = tokenization.SentencePieceTokenizer(accents_file)
+    assert tokenizer.keep_accents
+    assert tokenizer.do_lower_case
+    composed = unicodedata.normalize("NFKC", text.lower())
+    assert "".join(tokenizer.tokenize(text)) == f"▁{composed}".replace(" ", "▁")
+    ids = tokenizer.encode(text)
+    assert tokenizer.unk_id not in ids
+    for form in ("NFC", "NFD", "NFKD"):
+        assert tokenizer.encode(unicodedata.normalize(form, text)) == ids
+
+
+def test_marks_in_any_order_have_the_same_pieces(accents_file):
+    tokenizer = tokenization.SentencePieceTokenizer(accents_file)
+    forms = ["ệ", "ê\u0323", "ẹ\u0302", "e\u0302\u0323", "e\u0323\u0302"]
+    assert {tuple(tokenizer.tokenize(f"Vi{form}t")) for form in forms} == {
+        tuple(tokenizer.tokenize("việt"))
+    }
+    assert cuts(tokenizer, "đi\u0302\u0323u") == ["đ", "i\u0302\u0323", "u"]
+    assert cuts(tokenizer, "ЙИ\u0306й") == ["Й", "И\u0306", "й"]
+    # As it was given: the longest run of marks that anyone has sent.
+    long = "e" + "\u0302\u0323" * 20_000
+    assert cuts(tokenizer, f"a {long}")[-1].endswith("\u0323")
+
+
+def test_as_released_marks_vanish_and_two_words_are_one():
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
+    assert not tokenizer.keep_accents
+    assert tokenizer.clean("Їжак мій が") == "іжак міи か"
+
+
+def test_flags_win_over_what_a_model_stores(accents_file, tmp_path):
+    released = tokenization.load(accents_file, keep_accents=False)
+    kept = tokenization.load(accents_file)
+    assert released.encode("йї") == kept.encode("иі") == released.encode("иі")
+    assert len({released.fingerprint, kept.fingerprint}) == 2
+    assert kept.fingerprint == tokenization.load(accents_file, None, True).fingerprint
+    assert tokenization.load(SMALL_MODEL, keep_accents=True).keep_accents
+    cased = train_on(tmp_path, ["The Cat"] * 3, do_lower_case=False)
+    assert tokenization.load(cased).tokenize("The") == ["▁", "T", "h", "e"]
+    assert tokenization.load(cased, do_lower_case=True).clean("The") == "the"
+    assert tokenization.load(cased).keep_accents is False
+
+
+def test_a_released_model_stores_nothing(tmp_path):
+    model = Path(train_on(tmp_path, ["The Cat"] * 3)).read_bytes()
+    assert tokenization.stored_cleaning(model) == {}
+    assert tokenization.with_cleaning(model, True, False) == model
+    stored = tokenization.with_cleaning(model, False, True)
+    assert tokenization.stored_cleaning(stored) == {
+        "do_lower_case": False,
+        "keep_accents": True,
+    }
+    # Other programs read the model as it was.
+    processor = sentencepiece.SentencePieceProcessor(model_proto=stored)
+    assert processor.encode("the cat") == sentencepiece.SentencePieceProcessor(
+        model_proto=model
+    ).encode("the cat")
+    assert processor.serialized_model_proto() == stored
+
+
+def test_wordpiece_keeps_accents_if_asked(tmp_path):
+    path = write_vocabulary(tmp_path, ["[UNK]", "мій", "міи", "!"])
+    assert tokenization.load(None, path).tokenize("Мій!") == ["міи", "!"]
+    kept = tokenization.load(None, path, keep_accents=True)
+    assert kept.tokenize("Мій!") == ["мій", "!"]
+    assert cuts(kept, " Мій!") == ["Мій", "!"]
+    assert kept.fingerprint != tokenization.load(None, path).fingerprint
 
 
 # Offsets
@@ -443,6 +556,17 @@ def test_fingerprint_tells_files_and_casing_apart(load, wordpiece_file):
     assert load(True).fingerprint == load(True).fingerprint
 
 
+def test_fingerprints_of_the_released_cleaning_stay_as_they_were(wordpiece_file):
+    for path, load in ((SMALL_MODEL, 0), (wordpiece_file, 1)):
+        for lower, casing in ((True, b"lower"), (False, b"cased")):
+            files = [None, None]
+            files[load] = path
+            contents = Path(path).read_bytes()
+            assert tokenization.load(*files, do_lower_case=lower).fingerprint == (
+                hashlib.sha256(contents + casing).hexdigest()
+            )
+
+
 def test_sentencepiece_wins_over_wordpiece(wordpiece_file):
     tokenizer = tokenization.load(SMALL_MODEL, wordpiece_file)
     assert isinstance(tokenizer, tokenization.SentencePieceTokenizer)
@@ -487,3 +611,18 @@ def test_a_file_that_is_no_model_is_named(wordpiece_file):
     assert str(error.value) == (
         f"{wordpiece_file}: not a SentencePiece model (a .model file)"
     )
+
+
+@pytest.mark.parametrize("damage", ["a piece that is no UTF-8", "half a setting"])
+def test_a_damaged_model_is_named(damage, tmp_path):
+    contents = Path(SMALL_MODEL).read_bytes()
+    if damage == "half a setting":
+        contents = tokenization.with_cleaning(contents, False, False)
+        contents = contents.replace(b'"do_lower', b'"do_\xfflower')
+    else:
+        contents = contents.replace("£".encode(), b"\xc2\xff")
+    path = tmp_path / "own.model"
+    path.write_bytes(contents)
+    with pytest.raises(InputError) as error:
+        tokenization.SentencePieceTokenizer(str(path))
+    assert str(error.value) == f"{path}: not a SentencePiece model (a .model file)"
