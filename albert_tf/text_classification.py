@@ -23,10 +23,9 @@ from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
 from albert_tf.settings.classification import ClassifierConfig, CustomConfig
 from albert_tf.settings.fine_tuning import ModelConfig
-from albert_tf.tables import Table
 from albert_tf.tasks import catalogue, classification, custom, score_table, submission
 from albert_tf.tasks.classification import Classification, Split
-from albert_tf.tasks.text_task import Example, TextTask
+from albert_tf.tasks.text_task import TextTask
 from albert_tf.tokenization import Tokenizer
 from albert_tf.training import Outcome
 
@@ -35,7 +34,6 @@ _CUSTOM = "custom"
 _MAX_SEQ_LENGTH = 512
 # What has to be alike for weights of one task to answer another: AX is MNLI.
 _OF_THE_HEAD = ("kind", "labels", "label_separator", "texts")
-_SKIPPED_TO_SHOW = 5
 
 
 def run(
@@ -211,7 +209,8 @@ def _split(
     table = declared.read(
         name, config.data_dir or "", skip_bad_rows=config.skip_bad_rows
     )
-    _say_skipped(path, table, say)
+    for note in table.notes(path):
+        say(note)
     split = classification.convert(
         declared,
         name,
@@ -232,16 +231,6 @@ def _split(
             f"{found.truncated_pieces:,} pieces in all"
         )
     return split
-
-
-def _say_skipped(path: Path, table: Table[Example], say: Say) -> None:
-    if not table.skipped:
-        return
-    say(f"{path}: {len(table.skipped):,} broken rows passed over:")
-    for reason in table.skipped[:_SKIPPED_TO_SHOW]:
-        say(f"  {reason}")
-    if len(table.skipped) > _SKIPPED_TO_SHOW:
-        say(f"  and {len(table.skipped) - _SKIPPED_TO_SHOW:,} more")
 
 
 def _check_head(config: ClassifierConfig, description: dict[str, Any]) -> None:

@@ -85,8 +85,61 @@ def test_a_column_may_have_another_name_or_be_absent(write, name, contents):
     assert rows(write(name, contents), columns) == [("red", None)]
 
 
-def test_empty_lines_at_the_end_are_no_rows(write):
-    assert rows(write("a.tsv", "text\tlabel\nred\t1\n\n\r\n")) == [("red", "1")]
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("a.tsv", "\ntext\tlabel\r\n\r\nred\t1\n\nblue\t0\n\n\r\n"),
+        ("a.csv", '\r\ntext,label\n\nred,1\n\n"blue",0\n\n\n'),
+        ("a.jsonl", '\n \n{"text": "red", "label": 1}\n\n\r\n'
+         '{"text": "blue", "label": 0}\n\n'),
+    ],
+)  # fmt: skip
+def test_blank_lines_are_skipped_and_counted_wherever_they_stand(write, name, contents):
+    path = write(name, contents)
+    table = read(path, (TEXT, LABEL), tuple)
+    assert table == ([("red", "1"), ("blue", "0")], [], 5)
+    assert table.notes(path) == [f"{path}: 5 blank lines skipped"]
+    assert table._replace(blank=1).notes("x") == ["x: 1 blank line skipped"]
+    assert table._replace(blank=0).notes("x") == []
+
+
+def test_a_row_after_a_blank_line_keeps_the_number_of_its_line(write):
+    cells = "1 cells; expected 2 (text, label)"
+    refuses(write("a.tsv", "text\tlabel\n\na\n"), "{}:3: " + cells)
+    refuses(write("a.csv", 'text,label\n\n"a\nb",1\n\nc\n'), "{}:6: " + cells)
+    refuses(write("a.tsv", "\n\nte\tlabel\n"), "{}: no column 'text'; its columns are "
+            "te, label")  # fmt: skip
+
+
+def test_an_empty_text_in_a_table_of_one_column(write):
+    column = (TEXT._replace(may_be_empty=True),)
+    table = read(write("a.tsv", "text\na\n\nb\n\n\n"), column, list)
+    assert table == ([["a"], [""], ["b"], [""], [""]], [], 0)
+    table = read(write("a.csv", 'text\na\n\n""\nb\n""\n\n'), column, list)
+    assert table == ([["a"], [""], ["b"], [""]], [], 2)
+    table = read(write("b.tsv", "\n\na\n"), column, list, header=("text",))
+    assert table.rows == [[""], [""], ["a"]]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_lone_carriage_return_is_a_character_of_the_text(write, name):
+    path = write(name, "text\none\rtwo\nthree\r\n\rfour\r\n")
+    assert rows(path, (TEXT,)) == [("one\rtwo",), ("three",), ("\rfour",)]
+
+
+def test_a_carriage_return_in_quotes_of_a_csv(write):
+    path = write("a.csv", b'text,label\r\n"a\rb\r\nc",1\r\nd,0\r')
+    assert rows(path) == [("a\rb\r\nc", "1"), ("d", "0")]
+
+
+def test_a_csv_whose_lines_end_with_carriage_returns_alone_is_refused(write):
+    path = write("a.csv", "text,label\ra,1\rb,0\r")
+    refuses(path, "{}: lines end with \\r alone; expected \\n or \\r\\n")
+
+
+def test_names_of_columns_stay_in_one_line(write):
+    path = write("a.csv", '"a\nb",{}\n1,2\n'.format("c" * 300))
+    refuses(path, "{}: no column 'text'; its columns are a b, " + "c" * 195 + "...")
 
 
 def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
@@ -99,7 +152,6 @@ def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
     ("name", "contents", "problem"),
     [
         ("a.tsv", "text\tlabel\na\t1\nb\n", "3: 1 cells; expected 2 (text, label)"),
-        ("a.tsv", "text\tlabel\na\t1\n\nb\t1", "3: 1 cells; expected 2 (text, label)"),
         ("a.tsv", "text\tlabel\n \t1\n", "2: nothing in column 'text'"),
         ("a.tsv", b"text\tlabel\nab\xff\t1\n", "2: not UTF-8 at byte 2 of the line"),
         ("a.tsv", b"te\xff\n", "1: not UTF-8 at byte 2 of the line"),
@@ -111,7 +163,11 @@ def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
             "2: broken quoting: ',' expected after '\"'",
         ),
         ("a.jsonl", "{\n", "1: not JSON: Expecting property name enclosed in double "
-         "quotes: line 1 column 2 (char 1)"),
+         "quotes (column 2)"),
+        ("a.jsonl", "null\n", "1: not a JSON object but null"),
+        ("a.jsonl", "[" * 9999, "1: not JSON that can be read: nested too deeply"),
+        ("a.jsonl", "\n" + "1" * 5000, "2: not JSON that can be read: a number of more "
+         "than 4,300 digits"),
         ("a.jsonl", "[1, 2]\n", "1: not a JSON object but [1, 2]"),
         ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are text"),
         ("a.jsonl", '{"text": "a", "label": null}',
@@ -137,6 +193,10 @@ def test_broken_rows_are_skipped_and_noted_when_asked(write):
     assert table.skipped == [
         f"{path}:3: 1 cells; expected 2 (text, label)",
         f"{path}:4: broken quoting: ',' expected after '\"'",
+    ]
+    assert table.notes(path) == [
+        f"{path}: 2 of 4 rows are broken and skipped:",
+        *(f"  {reason}" for reason in table.skipped),
     ]
 
 

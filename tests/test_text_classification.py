@@ -136,8 +136,8 @@ def test_every_task_of_glue_trains_evaluates_and_predicts(run, glue, tmp_path, t
     declared, folder = catalogue.find(task), tmp_path / "run"
     assert f"{declared.path('train', glue)}: 10 examples of " in log
     assert re.search(r"\n  [1-5] of them shortened to --max_seq_length=40, by \d+", log)
-    passed_over = f"{declared.path('train', glue)}: 1 broken rows passed over:"
-    assert (passed_over in log) == (task == "qqp")
+    skipped = f"{declared.path('train', glue)}: 1 of 11 rows are broken and skipped:"
+    assert (skipped in log) == (task == "qqp")
     *blocks, _ = (folder / "eval_results.txt").read_text().split("=" * 50 + "\n")
     last = dict(line.split(" = ") for line in blocks[-1].splitlines())
     assert last["global_step"] == "3" and len(blocks) == 2
@@ -329,12 +329,14 @@ def test_broken_rows_are_errors_or_listed(run, own_table):
     path = own_table("train", 20)
     with open(path, "a") as file:
         file.writelines(f"no label {n}\n" for n in range(7))
+        file.write("\n\n")
     table = {"train_file": path}
     with pytest.raises(InputError, match=re.escape(f"{path}:22: 1 cells; expected 2")):
         run(task_name="custom", table=table, **TRAIN)
     log = run(task_name="custom", table=table, skip_bad_rows=True, **TRAIN)
-    assert f"{path}: 7 broken rows passed over:\n  {path}:22: 1 cells" in log
+    assert f"{path}: 7 of 27 rows are broken and skipped:\n  {path}:22: 1 cells" in log
     assert "\n  and 2 more\n" in log
+    assert f"{path}: 2 blank lines skipped\n" in log
     assert f"{path}: 20 examples of" in log
 
 

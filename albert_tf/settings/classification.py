@@ -36,7 +36,8 @@ class ClassifierConfig(FineTuningConfig):
         None,
     )
     skip_bad_rows: bool = flags.field(
-        "Pass over broken rows of the training and evaluation tables, and list them.",
+        "Skip broken rows of the training and evaluation tables, and log them; rows of "
+        "the test table are never skipped.",
         False,
     )
     glue_submission: str | None = flags.field(

@@ -37,6 +37,7 @@ _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
     ),
 }
 _DEFAULT_KIND = "classification"
+_DIGITS = 18
 
 
 def declare(
@@ -49,8 +50,8 @@ def declare(
 
     Args:
         config: the flags.
-        skip_bad_rows: pass over broken rows of the training table while labels are
-            looked for; reading it as examples reports them.
+        skip_bad_rows: skip broken rows of the training table while labels are looked
+            for; reading it as examples reports them.
         known: what the `task.json` of the model says: it counts where neither labels
             nor a training table are given.
 
@@ -135,5 +136,6 @@ def _separator(config: CustomConfig) -> str | None:
 
 def _by_number_then_word(label: str) -> tuple[bool, int, str]:
     """Puts whole numbers first, in their own order: 2 before 10."""
-    is_number = label.isdecimal()
+    # Python refuses to read numbers of thousands of digits.
+    is_number = label.isdecimal() and len(label) <= _DIGITS
     return (not is_number, int(label) if is_number else 0, label)

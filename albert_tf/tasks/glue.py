@@ -15,11 +15,6 @@ _ACCURACY = {"eval_accuracy": metrics.accuracy}
 _ACCURACY_AND_F1 = {"eval_accuracy": metrics.accuracy, "f1": metrics.f1}
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
-# As released, one question of a pair may be empty.
-_QUESTIONS = (
-    Column("question1", may_be_empty=True),
-    Column("question2", may_be_empty=True),
-)
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
 
 
@@ -71,7 +66,7 @@ QQP = TextTask(
     name="qqp",
     source="Iyer et al. 2017: Quora Question Pairs",
     files=_files("QQP"),
-    text=_QUESTIONS,
+    text=("question1", "question2"),
     label="is_duplicate",
     labels=("0", "1"),
     metrics=_ACCURACY_AND_F1,

@@ -1,6 +1,7 @@
 """Predictions as files: the released ones, and those that GLUE's site takes."""
 
 import contextlib
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.text_task import Example, TextTask
 
 _HEADER = "index\tprediction\n"
+_SEPARATORS = re.compile("[\t\r\n]")
 # Of an entry of the zip: the earliest that the format can hold, so that equal
 # predictions give equal bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -156,8 +158,9 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _two_columns(examples: Sequence[Example], words: Sequence[str]) -> str:
+    # A cell of a CSV table may hold what ends a cell or a line here.
     lines = (
-        f"{example.guid}\t{word}\n"
+        f"{_SEPARATORS.sub(' ', example.guid)}\t{_SEPARATORS.sub(' ', word)}\n"
         for example, word in zip(examples, words, strict=True)
     )
     return _HEADER + "".join(lines)

@@ -160,11 +160,14 @@ class TextTask:
     ) -> Table[Example]:
         """Reads the examples of a split.
 
+        An empty cell is a text. Only a pair of two empty texts is a broken row, except
+        in a test table, where it has its prediction like every row.
+
         Args:
             split: a key of `files`.
             data_dir: the root of the benchmark, or the task's own folder.
-            skip_bad_rows: pass over broken rows, and note them. Not in test tables,
-                where each row needs its prediction.
+            skip_bad_rows: skip broken rows, and note them. Not in test tables, where
+                each row needs its prediction.
 
         Raises:
             InputError: there is no such table, it cannot be read, or a row is broken.
@@ -172,14 +175,15 @@ class TextTask:
         is_test = split.startswith("test")
         index = [Column(self.index, required=False)] if self.index else []
         texts = [Column(c) if isinstance(c, str) else c for c in self.text]
+        texts = [column._replace(may_be_empty=True) for column in texts]
         label = Column(self.label, may_be_empty=self.label_separator is not None)
         numbers = itertools.count()
 
         def make(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
             found = [_text(value) for value in values[: len(texts)]]
-            if not any(text.strip() for text in found):
-                raise RowError("no text")
+            if len(found) == 2 and not is_test and not "".join(found).strip():
+                raise RowError("both texts are empty")
             return Example(
                 guid=_text(guid or str(next(numbers))),
                 text_a=found[0],

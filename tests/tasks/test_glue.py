@@ -199,8 +199,7 @@ def test_the_recommended_settings_are_those_of_the_paper(line):
         (glue.STSB, "0\ta\tb\tgood", "label 'good'; expected a number in [0, 5]"),
         (glue.STSB, "0\ta\tb\t5.1", "label '5.1'; expected a number in [0, 5]"),
         (glue.STSB, "0\ta\tb\tnan", "label 'nan'; expected a number in [0, 5]"),
-        (glue.RTE, "0\ta\t\tentailment", "nothing in column 'sentence2'"),
-        (glue.QQP, "0\t \t\t1", "no text"),
+        (glue.QQP, "0\t \t\t1", "both texts are empty"),
         (glue.QQP, "0\ta\tb\t", "nothing in column 'is_duplicate'"),
     ],
 )  # fmt: skip

@@ -29,6 +29,13 @@ def test_the_released_files_hold_probabilities_and_labels():
     }
 
 
+def test_what_ends_a_cell_or_a_line_is_a_space_in_an_index():
+    examples = [Example(guid, "a", None, None) for guid in ("a\tb", "c\nd", "e\r")]
+    assert released_files(glue.STSB, examples, NUMBERS)["submit_results.tsv"] == (
+        "index\tprediction\na b\t0.0\nc d\t3.14159\ne \t5.0\n"
+    )
+
+
 def test_a_regression_is_within_its_bounds_where_it_is_submitted():
     found = released_files(glue.STSB, EXAMPLES, NUMBERS)
     assert found == {

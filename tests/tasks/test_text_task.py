@@ -94,3 +94,41 @@ def test_a_regression_stays_within_its_bounds_where_it_has_some():
 def test_every_metric_is_computed_under_its_name():
     found = glue.MRPC.score(np.array([1, 1, 0, 1]), np.array([1, 0, 1, 1]))
     assert found == pytest.approx({"eval_accuracy": 2 / 4, "f1": 4 / 6})
+
+
+def test_empty_cells_are_texts(tmp_path):
+    pair = "index\tsentence1\tsentence2\tlabel\n0\t\tbody\t{0}\n1\ttitle\t\t{0}\n"
+    (tmp_path / "dev.tsv").write_text(pair.format("entailment"))
+    assert [row[1:3] for row in glue.RTE.read("dev", tmp_path).rows] == [
+        ("", "body"),
+        ("title", ""),
+    ]
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n\t1\na\t0\n")
+    assert [row.text_a for row in glue.SST2.read("train", tmp_path).rows] == ["", "a"]
+
+
+def test_a_pair_of_two_empty_texts_is_broken_except_in_a_test_table(tmp_path):
+    both = "index\tsentence1\tsentence2{0}\n0\ta\tb{1}\n1\t\t {1}\n\n"
+    for split in ("train", "test"):
+        label = ("", "") if split == "test" else ("\tlabel", "\tentailment")
+        (tmp_path / f"{split}.tsv").write_text(both.format(*label))
+    path = tmp_path / "train.tsv"
+    with pytest.raises(InputError, match=f"^{path}:3: both texts are empty$"):
+        glue.RTE.read("train", tmp_path)
+    table = glue.RTE.read("train", tmp_path, skip_bad_rows=True)
+    assert (len(table.rows), len(table.skipped), table.blank) == (1, 1, 1)
+    test = glue.RTE.read("test", tmp_path, skip_bad_rows=True)
+    assert test.rows == [("0", "a", "b", None), ("1", "", " ", None)]
+
+
+def test_an_empty_label_is_refused_and_an_empty_test_row_is_kept(tmp_path):
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t\n")
+    path = tmp_path / "dev.tsv"
+    with pytest.raises(InputError, match=f"^{path}:2: nothing in column 'label'$"):
+        glue.SST2.read("dev", tmp_path)
+    (tmp_path / "test.tsv").write_text("text\na\n\n\n")
+    assert [row[:2] for row in TOPICS.read("test", tmp_path).rows] == [
+        ("0", "a"),
+        ("1", ""),
+        ("2", ""),
+    ]
