@@ -19,7 +19,6 @@ import functools
 import gzip
 import os
 import struct
-import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
@@ -28,6 +27,7 @@ import google_crc32c
 import numpy as np
 
 from albert_tf.errors import InputError
+from albert_tf.writing import atomic
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -149,34 +149,6 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
         writer = Writer(file, compress)
         yield writer
         writer.finish()
-
-
-@contextlib.contextmanager
-def atomic(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that replaces `path` only when it is complete.
-
-    Args:
-        path: the file to make; its folder must exist.
-
-    Yields:
-        A binary file under a temporary name beside `path`.
-
-    Raises:
-        InputError: the file cannot be written (permissions, no space left, ...).
-    """
-    # Workers in containers may share both a disk and a process number.
-    temporary = f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
 
 
 def parser(

@@ -17,6 +17,7 @@ from albert_tf import flags
 from albert_tf.corpus import text
 from albert_tf.errors import InputError
 from albert_tf.tokenization import SentencePieceTokenizer, clean_text, with_cleaning
+from albert_tf.writing import atomic
 
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 _MEASURED_LINES = 10_000
@@ -168,9 +169,11 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
         f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n"
         for id in range(settings.vocab_size)
     )
-    _write(prefix.with_name(f"{prefix.name}.vocab"), pieces.encode())
+    with atomic(f"{prefix}.vocab") as file:
+        file.write(pieces.encode())
     model_file = prefix.with_name(f"{prefix.name}.model")
-    _write(model_file, model)
+    with atomic(str(model_file)) as file:
+        file.write(model)
     tokenizer = SentencePieceTokenizer(str(model_file))
     return _summarise(tokenizer, source)
 
@@ -316,14 +319,3 @@ def _check_writable(prefix: Path) -> None:
         raise InputError(
             f"--model_prefix={prefix}: cannot write there: {error.strerror}"
         ) from error
-
-
-def _write(path: Path, contents: bytes) -> None:
-    """Writes a file that is either whole or not there."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_bytes(contents)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error

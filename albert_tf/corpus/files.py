@@ -78,6 +78,11 @@ def _check_local_output(target: str) -> None:
         raise InputError(f"{target}: its folder cannot be written")
     if os.path.isdir(target):
         raise InputError(f"{target}: is a folder; expected the name of a file")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise InputError(
+            f"--output_file: {target} is a pipe or a device; expected the name of a "
+            f"file, since unfinished work and a description stand beside it"
+        )
 
 
 def beam_file_systems() -> Any:

@@ -8,7 +8,6 @@ when it is complete, with a JSON note that a rerun looks for.
 
 import contextlib
 import functools
-import glob
 import os
 import shutil
 from collections import Counter
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from albert_tf import locks, records, tokenization
+from albert_tf import locks, records, tokenization, writing
 from albert_tf.corpus import examples, files, manifest, plan, store, text
 from albert_tf.corpus.config import CorpusConfig
 from albert_tf.corpus.workers import Progress, Workers, own_memory
@@ -105,8 +104,7 @@ def make_unit(note: Path, config: CorpusConfig, unit: plan.Unit) -> Finished:
 
 def join_file(note: Path, target: str, parts: Sequence[Path]) -> Finished:
     """Joins parts into an output file, then removes them to free the disk."""
-    for left_by_a_killed_run in glob.glob(f"{glob.escape(target)}.tmp-*"):
-        os.remove(left_by_a_killed_run)
+    writing.remove_leftovers(target)
     with records.atomic(target) as joined:
         for part in parts:
             with open(part, "rb") as file:

@@ -1,15 +1,16 @@
 """Predictions as files: the released ones, and those that GLUE's site takes."""
 
-import contextlib
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.tasks.text_task import Example, TextTask
+from albert_tf.writing import atomic
 
 _HEADER = "index\tprediction\n"
 _SEPARATORS = re.compile("[\t\r\n]")
@@ -119,8 +120,10 @@ def write(folder: str | Path, files: Mapping[str, str]) -> None:
         InputError: the folder or a file cannot be written.
     """
     for name, text in files.items():
-        with _replacing(Path(folder, name)) as unfinished:
-            unfinished.write_text(text, encoding="utf-8", newline="\n")
+        path = Path(folder, name)
+        _make_folder_of(path)
+        with atomic(str(path)) as file:
+            file.write(text.encode())
 
 
 def write_zip(path: str | Path, files: Mapping[str, str]) -> None:
@@ -135,26 +138,17 @@ def write_zip(path: str | Path, files: Mapping[str, str]) -> None:
     Raises:
         InputError: the zip cannot be written.
     """
-    with (
-        _replacing(Path(path)) as unfinished,
-        zipfile.ZipFile(unfinished, "w") as archive,
-    ):
+    _make_folder_of(Path(path))
+    with atomic(str(path)) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _TIME)
             entry.external_attr = 0o644 << 16  # readable where it is unpacked
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
 
 
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Gives a name to write to, and puts the file in place when it is complete."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
+def _make_folder_of(path: Path) -> None:
+    with errors.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield unfinished
-        unfinished.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _two_columns(examples: Sequence[Example], words: Sequence[str]) -> str:

@@ -391,14 +391,15 @@ def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path):
-    write = records.Writer.write
+    sync = os.fsync
 
-    def full(self, batch):
-        write(self, batch)
-        raise OSError(28, "No space left on device")
+    def full(file):
+        if ".part" in os.readlink(f"/proc/self/fd/{file}"):
+            raise OSError(28, "No space left on device")
+        sync(file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(records.Writer, "write", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(InputError) as error:
             make()
     work = tmp_path / "run" / "x.tfrecord.work"
@@ -570,6 +571,36 @@ def test_output_that_cannot_be_made_is_refused_at_once(make, tmp_path):
     with pytest.raises(InputError) as error:
         make(output_file=(str(tmp_path),))
     assert str(error.value) == f"{tmp_path}: is a folder; expected the name of a file"
+
+
+@pytest.mark.parametrize("name", ["pipe", "device"])
+def test_records_are_not_made_in_a_pipe_or_a_device(make, tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(InputError) as error:
+        make(output_file=(f"{tmp_path}/{name}",))
+    assert str(error.value) == (
+        f"--output_file: {tmp_path}/{name} is a pipe or a device; expected the name of "
+        f"a file, since unfinished work and a description stand beside it"
+    )
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_link_as_output_stays_and_files_of_others_too(make, tmp_path):
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "x.tfrecord").symlink_to(elsewhere / "y")
+    (folder / "x.tfrecord.tmp-mine").write_text("kept")
+    (elsewhere / "y.tmp-7-0123abcd").write_text("of a killed run")
+    make()
+    assert sorted(os.listdir(folder)) == [
+        *("x.tfrecord", "x.tfrecord.json", "x.tfrecord.tmp-mine")
+    ]
+    assert (folder / "x.tfrecord").is_symlink()
+    assert os.listdir(elsewhere) == ["y"]
+    assert (elsewhere / "y").stat().st_size > 1000
 
 
 def test_an_input_file_is_never_written_over(make, tmp_path):
