@@ -17,7 +17,6 @@ from albert_tf import (
     records,
     runtimes,
     saved_models,
-    tokenization,
     training,
     weights,
 )
@@ -86,12 +85,10 @@ def load_tokenizer(settings: ModelConfig, config: FineTuningConfig) -> Tokenizer
         InputError: there is no vocabulary, or it is bad.
     """
     spm = None if settings.spm_model_file == _FROM_HUB else settings.spm_model_file
+    folders, casing = _folders(config), settings.do_lower_case
     if spm or settings.vocab_file:
-        lower = settings.do_lower_case
-        if lower is None:
-            lower = known_task(config).get("do_lower_case", True)
-        return tokenization.load(spm, settings.vocab_file, lower)
-    found = model_folder.find_tokenizer(_folders(config), settings.do_lower_case)
+        return model_folder.open_tokenizer(spm, settings.vocab_file, folders, casing)
+    found = model_folder.find_tokenizer(folders, casing)
     if found is None:
         raise InputError(
             "no vocabulary beside the weights: expected --spm_model_file or "
@@ -122,6 +119,7 @@ def known_task(config: FineTuningConfig) -> dict[str, Any]:
     for folder in folders_of_head(config):
         found = model_folder.task_of(folder)
         if found is not None:
+            model_folder.check_complete(folder, found)
             return {**found, "folder": str(folder)}
     return {}
 

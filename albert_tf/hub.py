@@ -271,9 +271,7 @@ def _tokenizer(folder: Path, settings: HubSettings) -> tokenization.Tokenizer:
                 f"name the vocabulary with --spm_model_file or --vocab_file"
             )
     casing = settings.do_lower_case
-    if casing is None:
-        casing = (model_folder.task_of(folder) or {}).get("do_lower_case", True)
-    return tokenization.load(spm, words, casing)
+    return model_folder.open_tokenizer(spm, words, [folder], casing)
 
 
 def _described(model: keras.Model) -> str:

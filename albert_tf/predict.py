@@ -29,7 +29,6 @@ from albert_tf import (
     records,
     runtimes,
     serving,
-    tokenization,
     weights,
 )
 from albert_tf.config import AlbertConfig
@@ -215,13 +214,11 @@ def _is_json(config: PredictConfig) -> bool:
 
 def _load(config: PredictConfig, options: Options) -> Predictor:
     path, casing = Path(config.model), config.do_lower_case
-    if casing is None:
-        known = model_folder.task_of(path if path.is_dir() else path.parent) or {}
-        casing = known.get("do_lower_case")
     tokenizer = model = None
     if config.spm_model_file or config.vocab_file:
-        tokenizer = tokenization.load(
-            config.spm_model_file, config.vocab_file, casing is not False
+        folders = [path if path.is_dir() else path.parent]
+        tokenizer = model_folder.open_tokenizer(
+            config.spm_model_file, config.vocab_file, folders, casing
         )
     if config.albert_config_file:
         model = AlbertConfig.find(config.albert_config_file)
@@ -322,11 +319,13 @@ def load(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
             f"one of {', '.join(_FOR_ANY_MODEL)}"
         )
-    allowed = [*_FOR_ANY_MODEL, *([described["kind"]] if described else [])]
+    allowed = [*_FOR_ANY_MODEL, *(filter(None, [described.get("kind")]))]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
     options.check_for(kind)
-    if kind != described.get("kind"):
+    if kind == described.get("kind"):
+        model_folder.check_complete(path, described)
+    else:
         described = {}
     source = weights.open_source(model_folder.weights_in(path))
     folders = [path if path.is_dir() else path.parent]

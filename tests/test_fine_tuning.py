@@ -354,6 +354,24 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     assert fine_tuning.prepare(hub, named)[0].hidden_size == 768
 
 
+def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
+    vocabulary = str(data / "spm_small.model")
+    cased = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
+    model_folder.write(tmp_path / "start", cased, {"kind": "classification"})
+    settings = config(init_checkpoint=str(tmp_path / "start"))
+    for flags, kept in (
+        (fine_tuning.ModelConfig(), True),
+        (fine_tuning.ModelConfig(spm_model_file=vocabulary), True),
+        (fine_tuning.ModelConfig(spm_model_file="from_tf_hub"), True),
+        (fine_tuning.ModelConfig(spm_model_file=vocabulary, do_lower_case=True), False),
+    ):
+        tokenizer = fine_tuning.load_tokenizer(flags, settings)
+        assert tokenizer.do_lower_case is not kept
+        assert len(tokenizer.tokenize("THE")) != len(tokenizer.tokenize("the")) or (
+            not kept
+        )
+
+
 def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(dataclasses.replace(CONFIG, vocab_size=1499).to_json_string())

@@ -8,6 +8,7 @@ from albert_tf import (
     AlbertConfig,
     InputError,
     model_folder,
+    predict,
     tokenization,
     weights,
 )
@@ -95,6 +96,109 @@ def test_mistakes_are_named(tmp_path, folder):
     (folder / "task.json").write_text(json.dumps(task))
     with pytest.raises(InputError, match=r"task.json: expected the key 'vocabulary'"):
         model_folder.read(folder)
+
+
+# A value of another type for each key, beside the right ones that it may have.
+VALUES = [[], [1], {}, "", "x", 0, -3, 2.5, True, None, 10**400, float("nan"), "../x"]
+RIGHT = {
+    "kind": [],
+    "task": ["", "x", "../x"],
+    "labels": [None],
+    "label_separator": [None, "x", "../x"],
+    "texts": [],
+    "bounds": [None],
+    "max_seq_length": [10**400],
+    "max_qa_length": [10**400],
+    "doc_stride": [10**400],
+    "n_best_size": [10**400],
+    "start_n_top": [10**400],
+    "choices": [0, 10**400],
+    "version": [],
+    "head": [],
+    "null_score_diff_threshold": [0, -3, 2.5, None],
+    "vocabulary": ["x"],
+    "do_lower_case": [True],
+}
+
+
+@pytest.mark.parametrize("key", RIGHT)
+def test_values_of_other_types_are_refused(folder, key):
+    path = folder / "task.json"
+    task = json.loads(path.read_text())
+    wrong = [v for v in VALUES if repr(v) not in map(repr, RIGHT[key])]
+    assert len(wrong) >= 8
+    for value in wrong:
+        path.write_text(json.dumps({**task, key: value}))
+        for use in (model_folder.read, model_folder.task_of):
+            with pytest.raises(InputError) as mistake:
+                use(folder)
+            message = str(mistake.value)
+            assert message.startswith((f"{path}: {key}=", f"{path}:")), message
+            assert ": expected " in message or "digits" in message, message
+            assert "\n" not in message and len(message) < 400
+
+
+@pytest.mark.parametrize(
+    "contents", ["[]", "1", "null", '"x"', "{", "\xff", "[" * 9999]
+)
+def test_a_file_that_is_no_object_is_refused(folder, contents):
+    (folder / "task.json").write_bytes(contents.encode("latin-1"))
+    for use in (model_folder.read, model_folder.task_of):
+        with pytest.raises(InputError, match=rf"^{folder}/task.json:"):
+            use(folder)
+
+
+def test_the_vocabulary_is_in_the_folder_itself(folder):
+    path = folder / "task.json"
+    task = json.loads(path.read_text())
+    for name in ("../other.model", "/etc/passwd", "a/b.model", ".."):
+        path.write_text(json.dumps({**task, "vocabulary": name}))
+        with pytest.raises(InputError) as mistake:
+            model_folder.copy(folder, folder.parent)
+        assert str(mistake.value) == (
+            f'{path}: vocabulary="{name}": expected the name of a file in this folder'
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("classification", "labels"),
+        ("regression", "bounds"),
+        ("multi_label", "texts"),
+        ("multiple_choice", "max_qa_length"),
+        ("question_answering", "version"),
+    ],
+)
+def test_a_missing_key_is_named_before_the_model_is_built(folder, kind, key):
+    others = {
+        "labels": ["a", "b"],
+        "label_separator": ",",
+        "texts": 1,
+        "head": "linear",
+    }
+    task = json.loads((folder / "task.json").read_text())
+    noted = {**task, **others, "kind": kind}
+    noted.pop(key, None)
+    (folder / "task.json").write_text(json.dumps(noted))
+    with pytest.raises(InputError) as mistake:
+        predict.load(folder)
+    assert str(mistake.value) == (
+        f"{folder / 'task.json'}: expected the key {key!r}, for {kind}"
+    )
+
+
+def test_a_named_vocabulary_has_the_casing_of_the_weights(folder, tmp_path, vocabulary):
+    named = str(shutil.copy(vocabulary, tmp_path / "own.model"))
+
+    def casing(*given):
+        return model_folder.open_tokenizer(*given).do_lower_case
+
+    assert casing(named, None, [tmp_path / "new", folder], None) is False
+    assert casing(named, None, [tmp_path / "new", folder], True) is True
+    assert casing(named, None, [tmp_path / "new"], None) is True
+    # The vocabulary's own folder comes first.
+    assert casing(str(folder / "spm_small.model"), None, [], None) is False
 
 
 def test_a_released_wordpiece_folder_is_understood(tmp_path):

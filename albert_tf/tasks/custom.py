@@ -92,8 +92,8 @@ def _completed(config: CustomConfig, known: Mapping[str, Any]) -> CustomConfig:
     return dataclasses.replace(
         config,
         kind=config.kind or known["kind"],
-        labels=() if config.kind == "regression" else tuple(known["labels"] or ()),
-        label_separator=known["label_separator"] or config.label_separator,
+        labels=() if config.kind == "regression" else tuple(known.get("labels") or ()),
+        label_separator=known.get("label_separator") or config.label_separator,
     )
 
 
