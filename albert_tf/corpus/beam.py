@@ -49,7 +49,7 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     sizes = text.find_files(config.input_file)
     description = manifest.path_for(config.base_of("train"))
     identity = manifest.identity(config, local.vocabulary(config), sizes)
-    if manifest.is_finished(config, identity):
+    if manifest.is_finished(config, identity, log):
         log.write(f"{description}: nothing to do, its files are complete\n")
         return description
     files.check_outputs(config.targets, sizes)

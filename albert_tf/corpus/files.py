@@ -28,10 +28,15 @@ def glob(pattern: str) -> dict[str, int]:
 
 
 def modified(path: str) -> float:
-    """Returns when a file was last changed, in seconds since 1970."""
+    """Returns when a file was last changed, in seconds since 1970.
+
+    Of a local file that is when its contents or its times were: what is copied over it
+    with the time of the original is seen, too.
+    """
     if is_remote(path):
         return beam_file_systems().last_updated(path)
-    return os.path.getmtime(path)
+    state = os.stat(path)
+    return max(state.st_mtime, state.st_ctime)
 
 
 def open_binary(path: str) -> IO[bytes]:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from albert_tf import locks, records, tokenization, writing
 from albert_tf.corpus import examples, files, manifest, plan, store, text
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.corpus.workers import Progress, Workers, own_memory
 
 _COPY_BYTES = 1 << 20
@@ -35,12 +35,12 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     identity = manifest.identity(config, vocabulary(config), sizes)
     description = manifest.path_for(config.base_of("train"))
     work = Path(f"{config.base_of('train')}.work")
-    if manifest.is_finished(config, identity):
+    if manifest.is_finished(config, identity, log):
         log.write(f"{description}: nothing to do, its files are complete\n")
     else:
         useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER
         workers = Workers(min(config.workers, useful))
-        with _claimed(work, config, identity):
+        with _claimed(work, config, identity, log):
             try:
                 with workers:
                     _Run(config, sizes, identity, work, workers, log).run()
@@ -121,6 +121,10 @@ def _noted(note: Path, counts: Counter, **more: Any) -> Finished:
     return content, own_memory()
 
 
+def _note_file(work: Path, name: str, number: int) -> Path:
+    return work / f"{name}-{number:05}.json"
+
+
 def _groups_file(work: Path, split: int) -> Path:
     return work / f"split-{split:05}.groups"
 
@@ -139,24 +143,40 @@ def _read_groups(
 
 
 @contextlib.contextmanager
-def _claimed(work: Path, config: CorpusConfig, wanted: Note) -> Iterator[None]:
+def _claimed(
+    work: Path, config: CorpusConfig, wanted: Note, log: IO[str]
+) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, wanted["input"])
     with locks.held(work):
-        modified = {path: files.modified(path) for path in wanted["input"]}
-        wanted = wanted | {"modified": modified}
         settings = str(work / _SETTINGS)
         noted = manifest.read(settings)
         if noted:
             manifest.check_same(str(work), noted, wanted)
-        else:
+            if not _is_of_the_text(work, noted, wanted):
+                log.write(f"{work}: the text has changed since, so all is made anew\n")
+                noted = None
+        if not noted:
             _clear(work)
             manifest.write(settings, wanted)
         yield
 
 
+def _is_of_the_text(work: Path, noted: Note, wanted: Note) -> bool:
+    """Checks that splits which an earlier run tokenized hold the text of today."""
+    if noted["input"] != wanted["input"]:
+        return False
+    if noted["modified"] == wanted["modified"]:
+        return True
+    for number, split in enumerate(text.plan(wanted["input"])):
+        note = manifest.read(str(_note_file(work, "tokenize", number)))
+        if note and not text.digests(split).items() <= note["counts"].items():
+            return False
+    return True
+
+
 def _clear(work: Path) -> None:
-    """Removes what is left of a run whose settings are not known, but for the lock."""
+    """Removes what is left of a run that cannot be resumed, but for the lock."""
     for left in work.iterdir():
         if left.is_dir():
             shutil.rmtree(left)
@@ -241,6 +261,10 @@ class _Run:
             for file in range(len(targets))
         )
         joins = zip(targets, parts, strict=True)
+        # One that is there describes other records, of text that has changed since.
+        stale: set[Subset] = {todo.subset, "train"}
+        for subset in stale:
+            Path(manifest.path_for(self.config.base_of(subset))).unlink(missing_ok=True)
         for _ in self._each(f"{todo.subset}-join", len(targets), join_file, joins):
             pass
         sizes = [os.path.getsize(target) for target in targets]
@@ -276,7 +300,7 @@ class _Run:
 
         def missing() -> Iterator[tuple[Any, ...]]:
             for number, job in enumerate(jobs):
-                path = self.work / f"{name}-{number:05}.json"
+                path = _note_file(self.work, name, number)
                 note = manifest.read(str(path))
                 if note is None:
                     yield path, *job

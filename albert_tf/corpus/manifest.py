@@ -4,11 +4,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from albert_tf import records
 from albert_tf.config import read_json_object
-from albert_tf.corpus import examples, files
+from albert_tf.corpus import examples, files, text
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.errors import InputError
 
@@ -70,7 +70,7 @@ def to_bytes(content: Mapping[str, Any]) -> bytes:
 def identity(
     config: CorpusConfig, vocabulary: examples.Vocabulary, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns all that decides the bytes of the records."""
+    """Returns all that decides the bytes of the records; of the text, size and time."""
     return {
         "format": FORMAT,
         "settings": config.to_dict(),
@@ -84,17 +84,22 @@ def identity(
             "special_ids": sorted(vocabulary.special_ids),
         },
         "input": dict(sizes),
+        "modified": {path: files.modified(path) for path in sizes},
     }
 
 
 def check_same(path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Compares what an earlier run noted with what this one is about to do.
 
+    Of the input the names are compared; `changed_file` compares the text.
+
     Raises:
         InputError: they differ; the message names the first difference.
     """
-    for part in wanted:
+    for part in ("format", "settings", "vocabulary", "input"):
         old, new = found.get(part), wanted[part]
+        if part == "input" and old and old.keys() == new.keys():
+            continue
         if old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
@@ -106,21 +111,59 @@ def check_same(path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -
         )
 
 
-def is_finished(config: CorpusConfig, identity: Mapping[str, Any]) -> bool:
+def changed_file(
+    path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> str | None:
+    """Looks for text that is another than when a description was written.
+
+    Size and time of a file decide, or its digest where the time alone is another.
+
+    Args:
+        path: the description. One without times and digests, as earlier versions wrote
+            them, stands for text that is older than itself.
+        found: its contents.
+        wanted: what `identity` returned.
+
+    Returns:
+        The first input file whose text has changed.
+    """
+    for file, size in wanted["input"].items():
+        time = wanted["modified"][file]
+        if size != found["input"][file]:
+            return file
+        if "digests" not in found:
+            if time > files.modified(path):
+                return file
+        elif time != found["modified"][file]:
+            ranges = (part for split in text.plan({file: size}) for part in split)
+            if text.digest_of(file, text.digests(ranges)) != found["digests"][file]:
+                return file
+    return None
+
+
+def is_finished(
+    config: CorpusConfig, identity: Mapping[str, Any], log: IO[str]
+) -> bool:
     """Says whether an earlier run made all files, those of held-out documents too.
 
     Args:
         config: the run's settings.
         identity: what `identity` returned for them.
+        log: gets a line where text has changed since.
 
     Raises:
         InputError: the earlier run had other settings.
     """
-    content = read(path_for(config.base_of("train")))
+    path = path_for(config.base_of("train"))
+    content = read(path)
     if content is None:
         return False
-    check_same(path_for(config.base_of("train")), content, identity)
+    check_same(path, content, identity)
     if not _has_its_files(content, config):
+        return False
+    changed = changed_file(path, content, identity)
+    if changed:
+        log.write(f"{path}: {changed} has changed since, so its files are made anew\n")
         return False
     if not content["statistics"]["held_out_documents"]:
         return True
@@ -179,6 +222,7 @@ def describe(
     return {
         "subset": subset,
         **identity,
+        "digests": {path: text.digest_of(path, counts) for path in identity["input"]},
         "files": found,
         "statistics": _statistics(subset, counts, config),
     }

@@ -6,12 +6,13 @@ alone, never on the number of workers, and so do all numbers derived from them.
 """
 
 import gzip
+import hashlib
 import itertools
 import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from albert_tf import records
@@ -23,6 +24,8 @@ MAX_LINE_BYTES = 16 << 20
 # Longer documents are divided, so that one file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
 _GZIP_RATIO = 3
+# Of a counter; the name of the file follows.
+_DIGEST = "digest/"
 
 
 class TextError(InputError):
@@ -76,7 +79,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def plan(sizes: dict[str, int]) -> list[Split]:
+def plan(sizes: Mapping[str, int]) -> list[Split]:
     """Divides files into splits of about `SPLIT_BYTES`.
 
     Args:
@@ -94,14 +97,40 @@ def plan(sizes: dict[str, int]) -> list[Split]:
     return splits
 
 
+def digests(split: Iterable[Range]) -> Counter:
+    """Returns the counters of a split's text that tell it from other text.
+
+    `documents` raises the same counters while it reads, which costs less than reading
+    twice. Of a compressed file the text counts.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    counts: Counter = Counter()
+    for part in split:
+        for _ in _lines(part, counts):
+            pass
+    del counts["lines"]
+    return counts
+
+
+def digest_of(path: str, counts: Counter) -> str:
+    """Returns what tells a file's text from others, out of the counters of all splits.
+
+    Returns:
+        16 hexadecimal digits; zeros of an empty file.
+    """
+    return f"{counts[f'{_DIGEST}{path}'] % (1 << 64):016x}"
+
+
 def documents(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
     """Reads the documents of a range.
 
     Args:
         part: where to read; a name that ends in .jsonl or .jsonl.gz holds JSON lines.
         errors: as for `bytes.decode`: "strict", "replace" or "ignore".
-        counts: raised by the `lines` read, the `undecodable_lines` among them, and the
-            `divided_documents`.
+        counts: raised by the `lines` read, the `undecodable_lines` among them, the
+            `divided_documents`, and what `digests` returns.
 
     Yields:
         The lines of one document: not empty, without white space at their ends.
@@ -155,6 +184,26 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 
 def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, str]]:
     """Yields the number of each line, counted from the range's first, and its text."""
+    at = part.begin
+    for number, line in enumerate(_lines(part, counts), 1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            if errors == "strict":
+                raise TextError(
+                    f"{part.file}: line {_lines_before(part) + number}, byte "
+                    f"{at + error.start}: not UTF-8 (byte 0x{line[error.start]:02x}"
+                    f"); --replace_invalid_utf8 would go on"
+                ) from error
+            text = line.decode(errors=errors)
+            counts["undecodable_lines"] += 1
+        yield number, text.removeprefix("\ufeff") if at == 0 else text
+        at += len(line)
+
+
+def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
+    """Yields the lines of a range, then raises `counts` by them and by their digest."""
+    digest = hashlib.blake2b(b"%d\n" % part.begin, digest_size=8)
     with files.open_binary(part.file) as raw:
         raw.seek(part.begin)
         file = gzip.GzipFile(fileobj=raw) if _is_gzip(part) else raw
@@ -165,20 +214,12 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
             if not line:
                 break
             number += 1
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                if errors == "strict":
-                    raise TextError(
-                        f"{part.file}: line {_lines_before(part) + number}, byte "
-                        f"{at + error.start}: not UTF-8 (byte 0x{line[error.start]:02x}"
-                        f"); --replace_invalid_utf8 would go on"
-                    ) from error
-                text = line.decode(errors=errors)
-                counts["undecodable_lines"] += 1
-            yield number, text.removeprefix("\ufeff") if at == 0 else text
             at += len(line)
-        counts["lines"] += number
+            digest.update(line)
+            yield line
+    counts["lines"] += number
+    # A sum, so that the ranges of a file may be read in any order.
+    counts[f"{_DIGEST}{part.file}"] += int.from_bytes(digest.digest())
 
 
 def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> bytes:

@@ -278,6 +278,119 @@ def test_a_finished_run_with_other_settings_is_refused(make):
     )
 
 
+@pytest.fixture
+def own_text(make, tmp_path):
+    """Runs the generator on a copy of the text."""
+    path = tmp_path / "text"
+    path.write_bytes((DATA / "docs200.txt").read_bytes())
+
+    def call(**changes):
+        log = io.StringIO()
+        make(input_file=(str(path),), eval_fraction=0.1, log=log, **changes)
+        return log.getvalue()
+
+    call.path, call.folder = path, tmp_path / "run"
+    return call
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_text_of_equal_size_that_has_changed_is_read_again(own_text, is_packed):
+    before = own_text.path.read_bytes()
+    if is_packed:
+        own_text.path.write_bytes(gzip.compress(before, 0, mtime=0))
+    own_text()
+    first = contents(own_text.folder)
+    state = own_text.path.stat()
+    changed = before.replace(b" the ", b" dog ")
+    own_text.path.write_bytes(
+        gzip.compress(changed, 0, mtime=0) if is_packed else changed
+    )
+    os.utime(own_text.path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert own_text.path.stat().st_size == state.st_size
+    log = own_text()
+    assert log.startswith(
+        f"{own_text.folder}/x.tfrecord.json: {own_text.path} has changed since, so its "
+        f"files are made anew\n"
+    )
+    second = contents(own_text.folder)
+    assert second.keys() == first.keys()
+    assert all(second[name] != first[name] for name in first)
+    assert "nothing to do" in own_text()
+
+
+def test_text_that_has_grown_is_read_again(own_text):
+    own_text()
+    first = contents(own_text.folder)
+    with open(own_text.path, "a") as file:
+        file.write("\n\none more document\nof two lines\n")
+    own_text()
+    assert contents(own_text.folder)["x.tfrecord"] != first["x.tfrecord"]
+
+
+def test_text_that_was_only_touched_is_not_read_again(own_text, small_units):
+    own_text()
+    before = {path: path.stat().st_mtime_ns for path in own_text.folder.iterdir()}
+    os.utime(own_text.path, ns=(1, 2))
+    assert own_text().endswith("nothing to do, its files are complete\n")
+    after = {path: path.stat().st_mtime_ns for path in own_text.folder.iterdir()}
+    assert after == before
+
+
+def test_a_rerun_reads_no_text(own_text, monkeypatch):
+    own_text()
+    monkeypatch.setattr(text, "_lines", None)
+    assert "nothing to do" in own_text()
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_descriptions_of_earlier_versions_go_by_the_time(own_text, is_changed):
+    own_text()
+    for name in ("x.tfrecord.json", "x.eval.tfrecord.json"):
+        description = json.loads((own_text.folder / name).read_text())
+        del description["modified"], description["digests"]
+        (own_text.folder / name).write_text(json.dumps(description))
+    if is_changed:
+        time.sleep(0.05)
+        own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
+    assert ("nothing to do" in own_text()) is not is_changed
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_an_unfinished_run_starts_anew_where_the_text_has_changed(
+    own_text, small_units, monkeypatch, is_changed
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "join_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            own_text()
+    if is_changed:
+        own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
+    else:
+        os.utime(own_text.path)
+    first = own_text().split("\n")[0]
+    assert first == (
+        f"{own_text.folder}/x.tfrecord.work: the text has changed since, so all is "
+        f"made anew"
+        if is_changed
+        else "tokenize: 12 of 12 done by an earlier run"
+    )
+
+
+def test_until_changed_text_is_done_no_description_claims_so(own_text, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    own_text()
+    own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
+    monkeypatch.setattr(corpus.local, "join_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+        own_text()
+    assert not list(own_text.folder.glob("*.json"))
+
+
 def test_an_unfinished_run_goes_on_and_refuses_other_settings(
     make, small_units, monkeypatch
 ):
@@ -422,7 +535,7 @@ def test_two_runs_do_not_share_an_output(make, tmp_path):
     (tmp_path / "run" / "x.tfrecord.work").mkdir(parents=True)
     config = settings(output_file=(str(tmp_path / "run" / "x.tfrecord"),))
     work = tmp_path / "run" / "x.tfrecord.work"
-    with corpus.local._claimed(work, config, {"input": {}}):
+    with corpus.local._claimed(work, config, {"input": {}}, io.StringIO()):
         other = threading.Thread(target=refused)
         other.start()
         other.join()
