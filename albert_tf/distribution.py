@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import shutil
+import signal
+import threading
 from typing import TYPE_CHECKING, Literal
 
 from albert_tf import flags
@@ -134,9 +136,13 @@ def _multi_worker() -> "tf.distribute.Strategy":
     where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
     try:
         resolver = None if where == "TF_CONFIG" else _slurm()
-        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     except (ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"the workers that {where} names: {error}") from None
+    # TensorFlow's coordination service takes SIGTERM for itself, and nobody asks it.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    return strategy
 
 
 def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":

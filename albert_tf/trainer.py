@@ -13,11 +13,15 @@ import tensorflow as tf
 from albert_tf import batches, runtimes
 from albert_tf.checkpoints import steps_made
 from albert_tf.errors import InputError
+from albert_tf.stopping import Watch
 
 _ROW = "row"
 # Seconds between two lines about how far an evaluation is; and how long one has to
 # take for its speed to be told.
 _BETWEEN_LINES, _WORTH_TELLING = 10.0, 1.0
+# Several workers read what they have agreed on so many steps later: reading it at once
+# would have each step wait for the one before it to end on the device.
+_STEPS_TO_AGREE = 4
 
 
 class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
@@ -31,6 +35,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         optimizer: built for the model, under the strategy.
         examples_seen: where to go on in the data.
         say: gets lines about how far a long evaluation or prediction is.
+        watch: asks to stop between two steps.
 
     Attributes:
         task: as given.
@@ -46,12 +51,18 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         optimizer,
         examples_seen: int = 0,
         say: Callable[[str], None] = lambda text: None,
+        watch: Watch | None = None,
     ):
         self.model = self._predictor = model
         self.optimizer = optimizer
         self.examples_seen = examples_seen
         self.task = task
         self._say = say
+        self._watch = watch or Watch()
+        # Whether this worker is asked to stop; the sums of each step tell the others.
+        self._asked: tf.Variable | None = None
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            self._asked = tf.Variable(0.0, trainable=False)
         self._config = config
         self._strategy = strategy
         self._iterator: Any = None
@@ -83,19 +94,23 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 
         Raises:
             InputError: a loss or a gradient is infinite or not a number.
+            Stopped: a signal asked for it, maybe before all of the updates.
         """
         if self._iterator is None:
             self._iterator = iter(self._training())
-        count = int(num_steps)
         begin = time.perf_counter()
         if isinstance(self._strategy, tf.distribute.TPUStrategy):
             results, waited = [self._loop(self._iterator, num_steps)], 0.0
+            count = int(num_steps)
         else:
-            results, waited = self._steps(count)
+            results, waited = self._steps(int(num_steps))
+            count = len(results)
         sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
         self.examples_seen += count * self._config.train_batch_size
         self._window.add(count, sums, time.perf_counter() - begin, waited)
+        if any(map(self._is_asked, sums)):
+            self._watch.stop()
         return self._figures(results[-1])
 
     def forget(self) -> None:
@@ -110,6 +125,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 
         Returns:
             The means of losses and metrics, and the task's scores.
+
+        Raises:
+            Stopped: a signal asked for it, maybe before all of the batches.
         """
         totals: list[np.ndarray] = []
         figures: dict[str, float] = {}
@@ -120,8 +138,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         def found():
             step = self._graph("evaluate", self._evaluate_step, read)
             for batch in self._told(read, "evaluated", size, count):
+                self._pass_on()
                 sums, kept = step(batch)
                 totals.append(sums.numpy())
+                if self._is_asked(totals[-1]):
+                    self._watch.stop()
                 if kept:
                     yield _with_rows(kept)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
@@ -215,15 +236,52 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return self._strategy.distribute_datasets_from_function(read)
 
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
-        """Makes updates, each called from here; returns the seconds of waiting, too."""
+        """Makes updates, each called from here; returns the seconds of waiting, too.
+
+        They are fewer where a signal asks to stop; on several workers as many on each.
+        """
         results, waited = [], 0.0
         step = self._graph("train", self._step, self._iterator)
         for _ in range(count):
             begin = time.perf_counter()
             batch = next(self._iterator)
             waited += time.perf_counter() - begin
+            self._pass_on()
             results.append(step(batch))
+            if self._asked is None:
+                settled = results[-1:]
+            else:
+                settled = results[:-_STEPS_TO_AGREE][-1:]
+            if any(self._is_asked(result["sums"]) for result in settled):
+                break
         return results, waited
+
+    def stop_if_asked(self) -> None:
+        """Raises Stopped if a signal came to any worker since the last step."""
+        self._pass_on()
+        sums = tf.zeros([0])
+        if self._asked is not None:
+            sums = self._first(self._strategy.run(lambda: self._summed(tf.zeros([0]))))
+        if self._is_asked(sums):
+            self._watch.stop()
+
+    def _pass_on(self) -> None:
+        """Lets the next step's sums tell other workers that this one is to stop."""
+        if self._asked is not None and self._watch.number is not None:
+            self._asked.assign(1.0)
+
+    def _is_asked(self, sums: Any) -> bool:
+        """Whether to stop: for several workers a step's sums say so, alike on all."""
+        if self._asked is None:
+            return self._watch.number is not None
+        return bool(sums[-1] > 0)
+
+    def _summed(self, sums):
+        """Adds up over the replicas what `_packed` made, and who was asked to stop."""
+        if self._asked is not None:
+            sums = tf.concat([sums, [self._asked]], 0)
+        replicas = tf.distribute.get_replica_context()
+        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
 
     def _graph(self, name: str, step: Callable, dataset) -> Callable:
         """Returns a step of which one graph serves every length of batches.
@@ -283,7 +341,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self.optimizer.apply(gradients, self._learning)
         return {
-            "sums": replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums),
+            "sums": self._summed(sums),
             "gradient_norms": self._gradient_norms(gradients),
             "weight_norms": norms,
             "learning_rate": rate,
@@ -342,9 +400,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.sums(outputs, batch)
         sums = self._packed("eval", tf.constant(0.0), losses, outputs, batch)
-        replicas = tf.distribute.get_replica_context()
-        sums = replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-        return sums, self._kept(outputs, batch)
+        return self._summed(sums), self._kept(outputs, batch)
 
     def _replica_prediction(self, batch):
         return self._kept(self._predictor(batch, training=False), batch)

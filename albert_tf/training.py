@@ -1,10 +1,11 @@
 """One run of training and evaluation, whatever the task: orbit over `tf.distribute`."""
 
+import contextlib
 import dataclasses
 import logging
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -13,7 +14,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import distribution, optimizers
+from albert_tf import distribution, locks, optimizers, stopping
 from albert_tf.checkpoints import Checkpoints, steps_made
 from albert_tf.errors import InputError
 from albert_tf.reporting import Reporter
@@ -73,6 +74,20 @@ def prepare(
     return strategy
 
 
+@contextlib.contextmanager
+def locked(config: TrainingConfig, strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Keeps other runs out of `output_dir`, which the first worker does for all.
+
+    Raises:
+        InputError: see `locks.held`.
+    """
+    if distribution.is_chief(strategy):
+        with locks.held(Path(config.output_dir)):
+            yield
+    else:
+        yield
+
+
 def run(
     task: Task,
     config: TrainingConfig,
@@ -88,9 +103,17 @@ def run(
         log: where progress goes.
 
     Raises:
-        InputError: the settings do not fit the devices or the folder's checkpoints, or
-            the loss or a gradient became infinite or not a number.
+        InputError: the settings do not fit the devices or the folder's checkpoints,
+            another run is at work in the folder, or the loss or a gradient became
+            infinite or not a number.
+        Stopped: SIGTERM or SIGINT asked for it; where something was trained, a
+            checkpoint of the last step is saved.
     """
+    with locked(config, strategy):
+        return _run_locked(task, config, strategy, log)
+
+
+def _run_locked(task, config, strategy, log) -> Outcome:
     keras.utils.set_random_seed(config.seed)
     _check_batches(task, config, strategy)
     if config.do_train and task.training is None:
@@ -123,12 +146,13 @@ def run(
     examples_seen = _start(task, config, strategy, model, checkpoints, reporter)
     _check_agreement(strategy, model, optimizer, examples_seen, config)
     _spread_seeds(strategy, model)
-    trainer = Trainer(
-        task, config, strategy, model, optimizer, examples_seen, reporter.say
-    )
     reporter.started(model, strategy, steps_made(optimizer))
-    work = _Run(config, strategy, trainer, checkpoints, reporter)
-    figures = work.run()
+    with stopping.watched(reporter.say) as watch:
+        trainer = Trainer(
+            task, config, strategy, model, optimizer, examples_seen, reporter.say, watch
+        )
+        work = _Run(config, strategy, trainer, checkpoints, reporter)
+        figures = work.run()
     return Outcome(figures, work.best, trainer, checkpoints, strategy)
 
 
@@ -160,7 +184,26 @@ class _Run:
         )
 
     def run(self) -> dict[str, float]:
-        """Trains, if asked, and evaluates, if asked."""
+        """Trains, if asked, and evaluates, if asked.
+
+        Raises:
+            Stopped: a signal asked for it; the state is saved.
+        """
+        try:
+            figures = self._train_and_evaluate()
+            self._trainer.stop_if_asked()
+        except stopping.Stopped as stop:
+            saved = self._config.do_train and self._step > 0
+            if saved:
+                self._save()
+            self._reporter.say(
+                f"Stopped by {stop.signal.name} at step {self._step:,}"
+                f"{': saved' if saved else ''}; run the same command again to resume"
+            )
+            raise
+        return figures
+
+    def _train_and_evaluate(self) -> dict[str, float]:
         config, figures = self._config, {}
         evaluates = self._trainer.task.evaluation is not None
         if config.do_train:

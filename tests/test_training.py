@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import time
 from pathlib import Path
@@ -58,12 +59,23 @@ class Run:
         self._process = processes.Process(target=exec, args=(code,))
         self._process.start()
 
-    def kill_at(self, step):
+    def wait_for(self, text):
         end = time.monotonic() + PATIENCE
-        while f"\nstep {step}/" not in self.text and self._process.is_alive():
+        while text not in self.text and self._process.is_alive():
             assert time.monotonic() < end, self.text
             time.sleep(0.005)
-        self._process.kill()
+
+    def kill(self, number=signal.SIGKILL):
+        if self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    def signal_at(self, step, number):
+        self.wait_for(f"\nstep {step}/")
+        self.kill(number)
+        return self
+
+    def kill_at(self, step):
+        self.signal_at(step, signal.SIGKILL)
         self._process.join()
         return self
 
@@ -540,3 +552,80 @@ def test_generated_records_are_masked_while_training(start, files, data, tmp_pat
     wanted, found = (tensors(tmp_path / folder, 4) for folder in ("one", "two"))
     for name, value in wanted.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+STOPPED = (
+    "{name}: stopping after this step; another signal ends the run at once\n",
+    "Stopped by {name} at step {step}: saved; run the same command again to resume\n",
+)
+
+
+def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, tmp_path):
+    flags = ["--num_train_steps=80", "--deterministic", "--log_steps=40"]
+    options = {"config": "dropout.json"}
+    start("whole", *flags, **options).wait()
+    steps = [0]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        run = start("run", *flags, **options).signal_at(steps[-1] + 1, number)
+        text = run.wait(128 + number).text
+        name = signal.Signals(number).name
+        [step] = re.findall(rf"Stopped by {name} at step (\d+)", text)
+        assert text.endswith("".join(STOPPED).format(name=name, step=step))
+        steps.append(int(step))
+    assert 1 <= steps[1] < steps[2] < 80
+    assert steps[1] < 40  # and not at the next line of progress
+    text = start("run", *flags, **options).wait().text
+    assert f"Going on from {tmp_path / 'run'}/model.ckpt-{steps[2]}: " in text
+    assert sorted(path.name for path in (tmp_path / "run").glob("*.index")) == sorted(
+        f"model.ckpt-{step}.index" for step in (*steps[1:], 80)
+    )
+    assert_equal(tmp_path / "run", tmp_path / "whole", 80)
+
+
+def assert_equal(folder, other, step):
+    found, wanted = tensors(folder, step), tensors(other, step)
+    assert found.keys() == wanted.keys()
+    assert any("adam_m" in name for name in found)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_workers_stop_at_the_same_step_when_one_gets_a_signal(start, tmp_path):
+    flags = ["--num_train_steps=60", "--deterministic", "--log_steps=30"]
+    options = {"config": "dropout.json"}
+
+    def workers(folder):
+        environs = workers_of_a_cluster()
+        return [start(folder, *flags, environ=e, **options) for e in environs]
+
+    for worker in workers("whole"):
+        worker.wait()
+    chief, other = workers("run")
+    chief.wait_for("\nstep 1/")
+    other.kill(signal.SIGTERM)
+    for worker in (chief, other):
+        worker.wait(143)
+    [step] = re.findall(r"Stopped by SIGTERM at step (\d+): saved", chief.text)
+    assert 1 <= int(step) < 60
+    for worker in workers("run"):
+        worker.wait()
+    assert_equal(tmp_path / "run", tmp_path / "whole", 60)
+
+
+def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
+    first = start("run", "--num_train_steps=100000", "--log_steps=1000")
+    first.wait_for("\nstep 1/")
+    unfinished = tmp_path / "run/.writing-now"
+    unfinished.mkdir()
+    text = start("run").wait(2).text
+    pattern = (
+        rf"error: {tmp_path}/run: another run is at work here \(process \d+ on \S+, "
+        r"since [-0-9]{10} [:0-9]{8}\); expected a folder of its own\n"
+    )
+    assert re.search(pattern, text) and "Traceback" not in text
+    assert unfinished.exists()
+    first.kill(signal.SIGTERM)
+    first.wait(143)
+    start("run", "--num_train_steps=1").wait()
+    assert not unfinished.exists()
+    assert not (tmp_path / "run/.lock").exists()
