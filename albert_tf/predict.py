@@ -24,17 +24,22 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import (
+    errors,
+    json_values,
     model_folder,
     models,
     records,
     runtimes,
     serving,
+    tables,
     weights,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
+from albert_tf.inputs import MASK
 from albert_tf.serving.signatures import Service
 from albert_tf.settings.predict import Options, PredictConfig
+from albert_tf.tables import RowError, Table
 from albert_tf.tasks.squad.answers import Search
 from albert_tf.tasks.squad.features import Lengths
 from albert_tf.tokenization import Tokenizer
@@ -60,6 +65,7 @@ class Predictor:
         describe: makes an answer of the service's outputs for one row.
         tokenizer: counts the pieces of a text, to find rows of like length.
         batch_size: rows that are answered at once.
+        problem: returns why a row cannot be answered; None where it can.
 
     Attributes:
         fields: the keys that a row must have, in the order of columns.
@@ -72,31 +78,48 @@ class Predictor:
         describe: Callable[[Mapping[str, Any]], dict[str, Any]],
         tokenizer: Tokenizer,
         batch_size: int = 32,
+        problem: Callable[[Mapping[str, Any]], str | None] = lambda row: None,
     ):
         self.service = service
         self.fields = tuple(service.specs)
         self._describe = describe
         self._tokenizer = tokenizer
         self._batch_size = batch_size
+        self._problem = problem
 
-    def __call__(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows in their order, some thousand of them at a time.
 
         Args:
-            rows: texts by the names of `fields`; options are a list of texts.
+            rows: texts by the names of `fields`, or the text itself where there is one
+                field; options are a list of texts.
 
         Yields:
             What was found for each row: plain text, numbers, lists and dicts.
 
         Raises:
-            InputError: a row lacks a field, or it is of another kind.
+            InputError: a row lacks a field, it is of another kind, or there is nothing
+                to answer.
         """
-        numbered = enumerate(rows, 1)
-        while several := list(itertools.islice(numbered, _ROWS_TO_SORT)):
-            checked = [self._checked(number, row) for number, row in several]
+        return self.answer_placed((f"row {n}", row) for n, row in enumerate(rows, 1))
+
+    def answer_placed(
+        self, rows: Iterable[tuple[str, Row | str]]
+    ) -> Iterator[dict[str, Any]]:
+        """Does the same for rows with their places, which messages name."""
+        rows = iter(rows)
+        while several := list(itertools.islice(rows, _ROWS_TO_SORT)):
+            checked = [self._checked(place, row) for place, row in several]
             yield from self._answered(checked)
 
-    def _checked(self, number: int, row: Row) -> dict[str, Any]:
+    def _checked(self, place: str, row: Any) -> dict[str, Any]:
+        if isinstance(row, str) and len(self.fields) == 1:
+            row = {self.fields[0]: row}
+        if not isinstance(row, Mapping):
+            raise InputError(
+                f"{place}: {json_values.shown(row)}; expected an object with "
+                f"{', '.join(self.fields)}"
+            )
         found = {}
         for name, spec in self.service.specs.items():
             value = row.get(name)
@@ -108,14 +131,16 @@ class Predictor:
                 or (is_list and not isinstance(value, list))
             ):
                 kind = "a list of texts" if is_list else "a text"
-                given = json.dumps(value) if name in row else "missing"
+                given = json_values.shown(value) if name in row else "missing"
                 raise InputError(
-                    f"row {number}: {name} is {given}; expected {kind} "
+                    f"{place}: {name} is {given}; expected {kind} "
                     f"(a row has {', '.join(self.fields)})"
                 )
             # Half of a surrogate pair is no text, and TensorFlow refuses it.
             texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
             found[name] = texts if is_list else texts[0]
+        if problem := self._problem(found):
+            raise InputError(f"{place}: {problem}")
         return found
 
     def _answered(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -185,17 +210,14 @@ def run(
     is_json = _is_json(config)
     predictor = _load(config, options)
     with contextlib.ExitStack() as files:
-        lines: Iterable[str] = arguments or sys.stdin
         write: Callable[[bytes], Any] = _to_standard_output
-        try:
-            if config.input_file:
-                lines = files.enter_context(open(name, encoding="utf-8-sig"))
-        except OSError as error:
-            raise InputError(f"{name}: {error.strerror}") from error
+        lines = iter(enumerate(arguments, 1))
+        if not arguments:
+            lines = _lines(config.input_file, files)
         if config.output_file:
             write = files.enter_context(records.atomic(config.output_file)).write
-        rows = _rows(lines, predictor.fields, name, is_json)
-        for answer in _told(predictor(rows), log):
+        rows = _rows(lines, predictor.fields, name, is_json, log)
+        for answer in _told(predictor.answer_placed(rows), log):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
 
@@ -227,45 +249,73 @@ def _load(config: PredictConfig, options: Options) -> Predictor:
 
 def _to_standard_output(line: bytes) -> None:
     try:
-        sys.stdout.write(line.decode())
-        sys.stdout.flush()
-    except (BrokenPipeError, UnicodeEncodeError) as error:
-        raise InputError(f"standard output: {error}") from error
+        with errors.writing("standard output"):
+            sys.stdout.write(line.decode())
+            sys.stdout.flush()
+    except InputError:
+        # Else Python writes what is left once more when it ends, and fails again.
+        with contextlib.suppress(OSError):
+            sys.stdout.close()
+        raise
+
+
+def _lines(
+    path: str | None, files: contextlib.ExitStack
+) -> Iterator[tuple[int, str | RowError]]:
+    """Returns the lines of a file or of standard input, with their numbers."""
+    if path is None:
+        # Not its text, in which a lone carriage return would end a line.
+        return tables.lines(sys.stdin.buffer)
+    try:
+        return tables.lines(files.enter_context(open(path, "rb")))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
 
 
 def _rows(
-    lines: Iterable[str], fields: Sequence[str], name: str, is_json: bool
-) -> Iterator[Row]:
-    """Parses lines; the last field takes all further columns if it is a list."""
-    for number, line in enumerate(_decoded(lines, name), 1):
-        text = line.rstrip("\r\n")
+    lines: Iterator[tuple[int, str | RowError]],
+    fields: Sequence[str],
+    name: str,
+    is_json: bool,
+    log: IO[str],
+) -> Iterator[tuple[str, Row | str]]:
+    """Parses lines; yields rows and their places.
+
+    Where a row is one text, every line is a row, an empty one too. Elsewhere blank
+    lines are skipped and counted.
+    """
+    blank = 0
+    while True:
+        with errors.reading(name):
+            number, text = next(lines, (0, ""))
+        if not number:
+            break
+        place = f"{name}:{number}"
+        if isinstance(text, RowError):
+            raise InputError(f"{place}: {text}")
         if is_json:
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except ValueError as error:
-                raise InputError(f"{name}:{number}: not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{name}:{number}: expected a JSON object")
-            yield row
-            continue
-        columns: list[Any] = text.split("\t")
-        if fields[-1] == "options":
-            columns = [*columns[: len(fields) - 1], columns[len(fields) - 1 :]]
-        if len(columns) != len(fields):
-            raise InputError(
-                f"{name}:{number}: {len(columns)} columns; expected {len(fields)} "
-                f"({', '.join(fields)}), with tabs between them"
-            )
-        yield dict(zip(fields, columns, strict=True))
+            text = text.strip()
+        if not text and (is_json or len(fields) > 1):
+            blank += 1
+        elif is_json:
+            yield place, json_values.parse(text, name, number)
+        else:
+            yield place, _of_columns(text, fields, place)
+    for note in Table([], [], blank).notes(name):
+        print(note, file=log)
 
 
-def _decoded(lines: Iterable[str], name: str) -> Iterator[str]:
-    try:
-        yield from lines
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not UTF-8 ({error})") from error
+def _of_columns(text: str, fields: Sequence[str], place: str) -> Row:
+    """Parses a line; the last field takes all further columns if it is a list."""
+    columns: list[Any] = text.split("\t")
+    if fields[-1] == "options":
+        columns = [*columns[: len(fields) - 1], columns[len(fields) - 1 :]]
+    if len(columns) != len(fields):
+        raise InputError(
+            f"{place}: {len(columns)} columns; expected {len(fields)} "
+            f"({', '.join(fields)}), with tabs between them"
+        )
+    return dict(zip(fields, columns, strict=True))
 
 
 def _told(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
@@ -374,7 +424,7 @@ def of_model(
         # Takes long: the service above was built for what it refuses.
         model = runtimes.computed_by(model, options.runtime, kind.outputs)
         service, describe = kind.service(dataclasses.replace(opened, model=model))
-    return Predictor(service, describe, tokenizer, options.batch_size)
+    return Predictor(service, describe, tokenizer, options.batch_size, kind.problem)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -498,6 +548,8 @@ def _fill_mask(opened: _Opened) -> Described:
             )
             if chances[0] > 0
         ]
+        if beyond := int(found["beyond_length"]):
+            return {"gaps": gaps + [[]] * beyond, "beyond_length": beyond}
         return {"gaps": gaps}
 
     return service, describe
@@ -551,11 +603,19 @@ class _Kind:
         model: makes one.
         service: answers by it.
         outputs: what that needs of the model; nothing stands for all of its head.
+        problem: returns why a row cannot be answered; None where it can.
     """
 
     model: Callable[[AlbertConfig, Mapping[str, Any]], keras.Model]
     service: Callable[[_Opened], Described]
     outputs: tuple[str, ...] = ()
+    problem: Callable[[Mapping[str, Any]], str | None] = lambda row: None
+
+
+def _lack_of_gaps(row: Mapping[str, Any]) -> str | None:
+    if MASK in row["text"]:
+        return None
+    return f"no {MASK} in {json_values.shown(row['text'])}; expected one for each gap"
 
 
 _KINDS = {
@@ -570,6 +630,7 @@ _KINDS = {
         lambda config, task: models.AlbertPretrainer(config, sentence_head=False),
         _fill_mask,
         ("mlm_logits",),
+        _lack_of_gaps,
     ),
     "sentence_order": _Kind(
         lambda config, task: models.AlbertPretrainer(config),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import keras
 import numpy as np
@@ -161,16 +162,76 @@ def test_answers_stand_in_the_context(folder):
 
 
 def test_gaps_are_filled(folder):
-    rows = [
-        {"text": "The [MASK] of a [MASK]."},
-        {"text": "No gap."},
-        {"text": "[MASK]"},
-    ]
+    rows = [{"text": "The [MASK] of a [MASK]."}, {"text": "[MASK]"}]
     found = answers(folder("pretrained"), rows, task="fill_mask", top_k=3)
-    assert [len(row["gaps"]) for row in found] == [2, 0, 1]
+    assert [len(row["gaps"]) for row in found] == [2, 1]
     for gap in found[0]["gaps"]:
         chances = [piece["probability"] for piece in gap]
         assert len(chances) == 3 and chances == sorted(chances, reverse=True)
+
+
+def test_a_gap_beyond_the_length_is_marked(folder):
+    rows = [f"[MASK] {LONG * 2} [MASK] [MASK]", "[MASK]"]
+    options = {"task": "fill_mask", "top_k": 2, "max_seq_length": 20}
+    found, whole = answers(folder("pretrained"), rows, **options)
+    assert [len(gap) for gap in found["gaps"]] == [2, 0, 0]
+    assert found["beyond_length"] == 2
+    assert [len(gap) for gap in whole["gaps"]] == [2] and len(whole) == 1
+
+
+def test_a_text_without_a_gap_is_refused(folder, tmp_path):
+    rows = [{"text": "a [MASK]"}, {"text": "the [mask] of a list"}]
+    with pytest.raises(InputError) as mistake:
+        answers(folder("pretrained"), rows, task="fill_mask")
+    assert str(mistake.value) == (
+        'row 2: no [MASK] in "the [mask] of a list"; expected one for each gap'
+    )
+    file = tmp_path / "a.txt"
+    file.write_text("a [MASK]\n\n")
+    config = predict.PredictConfig(
+        model=str(folder("pretrained")), input_file=str(file)
+    )
+    with pytest.raises(InputError) as mistake:
+        predict.run(config, predict.Options(task="fill_mask"))
+    message = f'{file}:2: no [MASK] in ""; expected one for each gap'
+    assert str(mistake.value) == message
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_an_empty_context_has_no_answer(tokenizer, version):
+    task = {**TASKS["question_answering"], "version": version, "head": "linear"}
+    task["null_score_diff_threshold"] = None
+    task = {"kind": "question_answering", "max_seq_length": 40, **task}
+    keras.utils.set_random_seed(3)
+    model = models.AlbertSpanLabeler(CONFIG)
+    answer = predict.of_model(model, tokenizer, task)
+    rows = [{"question": "Which value?", "context": text} for text in ("", " ", LONG)]
+    empty, blank, full = answer(rows)
+    empty.pop("null_odds", None)
+    blank.pop("null_odds", None)
+    none = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
+    assert empty == blank == none
+    assert full["answer"] and 0 < full["probability"] < 1
+
+
+def test_a_text_alone_is_a_row_where_there_is_one_field(folder):
+    texts = [SHORT, LONG, ""]
+    found = answers(folder("classification"), texts)
+    assert found == answers(folder("classification"), [{"text": t} for t in texts])
+
+
+@pytest.mark.parametrize(
+    ("row", "given"),
+    [("It rains.", '"It rains."'), (["a", "b"], '["a", "b"]'), (None, "null"),
+     ("a" * 90, '"' + "a" * 39 + "..."), (b"ab", "\"b'ab'\"")],
+)  # fmt: skip
+def test_what_is_no_row_is_refused(folder, row, given):
+    good = {"text_a": "a", "text_b": "b"}
+    with pytest.raises(InputError) as mistake:
+        answers(folder("regression"), [good, row])
+    assert str(mistake.value) == (
+        f"row 2: {given}; expected an object with text_a, text_b"
+    )
 
 
 def test_sentence_order_is_a_probability(folder, caplog):
@@ -222,9 +283,54 @@ def test_texts_come_from_arguments_files_and_standard_input(
         output = tmp_path / "answers.jsonl"
         run(path, input_file=str(file), output_file=str(output))
         assert json.loads(output.read_text()) == first
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{SHORT}\t{LONG}\r\n"))
+    typed(monkeypatch, f"\ufeff{SHORT}\t{LONG}\r\n".encode())
     run(path)
     assert json.loads(capsys.readouterr().out) == first
+
+
+def typed(monkeypatch, data):
+    """Puts bytes on standard input."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("place", ["file", "standard input"])
+def test_a_row_ends_with_a_line_feed_alone(
+    folder, tmp_path, capsys, monkeypatch, place
+):
+    data, file = b"one\rtwo\n\nthree\r\n\n", tmp_path / "rows.txt"
+    file.write_bytes(data)
+    typed(monkeypatch, data)
+    settings = {"input_file": str(file)} if place == "file" else {}
+    path = folder("classification")
+    assert run(path, **settings) == ""
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found == answers(path, ["one\rtwo", "", "three", ""])
+
+
+def test_blank_lines_between_rows_of_columns_are_skipped_and_counted(
+    folder, tmp_path, capsys
+):
+    table, lines = tmp_path / "rows.tsv", tmp_path / "rows.jsonl"
+    table.write_text(f"\n{SHORT}\t{LONG}\n\n\t\n\n")
+    rows = [{"text_a": SHORT, "text_b": LONG}, {"text_a": "", "text_b": ""}]
+    lines.write_text("\n \n" + "\n".join(map(json.dumps, rows)) + "\n\n")
+    for file in (table, lines):
+        log = run(folder("regression"), input_file=str(file))
+        assert log == f"{file}: 3 blank lines skipped\n"
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert found == answers(folder("regression"), rows)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_named(folder, monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(InputError) as mistake:
+            run(folder("classification"), ["a"])
+        assert full.closed  # else Python ends with a traceback of its own
+    assert str(mistake.value) == (
+        "standard output: cannot be written: No space left on device"
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,22 +344,30 @@ def test_texts_come_from_arguments_files_and_standard_input(
         (
             "a.jsonl",
             '{"text_a": "x"}\n',
-            "row 1: text_b is missing; expected a text (a row has text_a, text_b)",
+            "a.jsonl:1: text_b is missing; expected a text (a row has text_a, text_b)",
         ),
-        ("a.json", '{"text_a": "x", "text_b": null}\n', "row 1: text_b is null; exp"),
+        (
+            "a.json",
+            '\n{"text_a": "x", "text_b": null}\n',
+            "a.json:2: text_b is null; e",
+        ),
         (
             "a.csv",
             '"one, two",three\n',
             "a.csv: CSV is not read; expected texts with tabs between the columns, or "
             "JSON lines (.jsonl); with --input_format=text every line is a text",
         ),
-        ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "row 1: text_a is 3; expected a"),
-        ("a.jsonl", "[1]\n", "a.jsonl:1: expected a JSON object"),
+        ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "1: text_a is 3; expected a"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: [1]; expected an object with text_a, text_b"),
         ("a.jsonl", "{\n", "a.jsonl:1: not JSON: "),
+        ("a.jsonl", "[" * 9999, "a.jsonl:1: not JSON that can be read: nested too dee"),
+        ("a.jsonl", "\n" + "7" * 5000, "a.jsonl:2: not JSON that can be read: a numbe"),
+        ("a.tsv", b"a\tb\n\xff", "a.tsv:2: not UTF-8 at byte 0 of the line"),
     ],
 )
 def test_bad_rows_are_named(folder, tmp_path, name, text, message):
-    (tmp_path / name).write_text(text)
+    data = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError) as mistake:
         run(folder("regression"), input_file=str(tmp_path / name))
     assert message in str(mistake.value)
@@ -321,7 +435,7 @@ ROWS = {
         {"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}
     ],
     "question_answering": [{"question": SHORT, "context": LONG * 9}],
-    "fill_mask": [{"text": "a [MASK] and [MASK]"}, {"text": "[MASK]"}, {"text": "a"}],
+    "fill_mask": [{"text": "a [MASK] and [MASK]"}, {"text": "[MASK]"}],
     "sentence_order": [{"text_a": SHORT, "text_b": LONG}],
 }
 

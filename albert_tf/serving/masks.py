@@ -21,8 +21,9 @@ def fill_mask(
     Input: `text`, string [B], with [MASK] for each missing piece; for how it is cut see
     `inputs.encode_masked`. Outputs, for the M gaps of the text that has most: `pieces`,
     string [B, M, k], the likeliest first, as the vocabulary spells them; their
-    `probabilities`, float32 [B, M, k]. Where a text has fewer gaps, or some beyond
-    `max_seq_length`, pieces are "" and probabilities 0.
+    `probabilities`, float32 [B, M, k]; and `beyond_length`, int32 [B], how many gaps
+    stand beyond `max_seq_length` and are not answered. Where a text has fewer gaps,
+    pieces are "" and probabilities 0.
 
     Args:
         model: with a masked LM head.
@@ -55,13 +56,20 @@ def fill_mask(
         positions = gaps.to_tensor()
         outputs = model({**tokens, "masked_lm_positions": positions})
         best, ids = tf.math.top_k(tf.nn.softmax(outputs["mlm_logits"]), top_k)
+        beyond = _count_masks(text) - tf.cast(gaps.row_lengths(), tf.int32)
         there = tf.sequence_mask(gaps.row_lengths(), tf.shape(positions)[1])[..., None]
         return {
             "pieces": tf.where(there, tf.gather(names, ids), ""),
             "probabilities": tf.where(there, best, 0.0),
+            "beyond_length": tf.maximum(beyond, 0),
         }
 
     return Service(model, inputs, answer, {"text": TEXTS})
+
+
+def _count_masks(texts: tf.Tensor) -> tf.Tensor:
+    """Counts the gaps of texts, string [B]: int32 [B]."""
+    return tf.cast(tf.strings.split(texts, MASK).row_lengths() - 1, tf.int32)
 
 
 def _masked_pieces(

@@ -16,7 +16,7 @@ from albert_tf import graph_inputs, models, saved_models
 from albert_tf.errors import InputError
 from albert_tf.graph_tokenization import OffsetTokenizer, without_end_spaces
 from albert_tf.serving.signatures import TEXTS, Service, check_length
-from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, NO_SPAN_TEXT, Search
+from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import Lengths
 from albert_tf.tokenization import Tokenizer
 
@@ -44,6 +44,10 @@ def question_answering(
     also gives `null_odds`, float32 [B], the logit of "no answer" (of a linear head the
     null score less the best span's); above `threshold` the answer is "", and begin and
     end are -1, while the other outputs stay.
+
+    Where there is no span at all, as in an empty context, the answer is "", and its
+    probability 0. **As released:** the files of `run_squad.py` have "empty" with
+    probability 1 there, in SQuAD 1.1.
 
     Padding takes no part: the spans are those that `answers` finds in the scores of the
     window's own positions.
@@ -369,13 +373,10 @@ def _listed(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
     """Makes the outputs of n-best lists; see `answers.Candidates.listed`."""
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     none = best["score"].row_lengths() == 0
-    lone = tf.where(tf.range(size) == 0, tf.constant(0, tf.float64), -np.inf)
-    chances = tf.nn.softmax(tf.where(none[:, None], lone, scores))
+    chances = tf.nn.softmax(tf.where(none[:, None], tf.zeros_like(scores), scores))
+    chances = tf.where(none[:, None], tf.zeros_like(chances), chances)
     texts = best["text"].to_tensor("", shape=[None, size])
-    # What the release writes where there is no span at all.
-    text = "" if optional else NO_SPAN_TEXT
     score = tf.constant(2 * NO_SPAN_SCORE if optional else 0, tf.float64)
-    texts = tf.where(none[:, None] & (tf.range(size) == 0), text, texts)
     chances = tf.cast(chances, tf.float32)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _ENDS)
     return {

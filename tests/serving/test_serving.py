@@ -287,6 +287,7 @@ def test_gaps(served, built, tokenizer):
                 for i in best
             ]
             assert pieces[row, gap].tolist() == named
+    assert found["beyond_length"].tolist() == [0, 0, 0, 0, 1, 0]
 
 
 def test_choices(served, built, tokenizer):
@@ -364,7 +365,7 @@ def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     assert len(windows(tokenizer, *asked)) > serving.questions._WINDOWS_AT_ONCE
     model = built["spans" if kind == "linear" else kind]
     expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
-    best = [answers.n_best(candidate) for candidate in expected]
+    best = [answers.n_best(c) if c.spans else [] for c in expected]
     found = outputs_of(served, kind)
     chances = found["n_best_probabilities"]
     texts = found["n_best_answers"]
@@ -376,11 +377,13 @@ def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
         assert texts[row].tolist() == (
             [item["text"] for item in best[row]] + [""] * (7 - count)
         )
-        wanted = [item["probability"] for item in best[row]] + [0] * (7 - count)
+        wanted = [item["probability"] for item in best[row]] + [0.0] * (7 - count)
         assert np.abs(chances[row] - wanted).max() < 1e-6
         assert np.isclose(found["score"][row], span.score, rtol=1e-5, atol=1e-5)
         assert np.abs(found["probability"][row] - wanted[0]) < 1e-6
         text, begin, end = span.text, span.begin, span.end
+        if not candidate.spans:  # released files have "empty" here
+            text = ""
         if threshold is not None:
             assert np.isclose(
                 found["null_odds"][row], candidate.null_odds, rtol=1e-5, atol=1e-5
@@ -393,7 +396,10 @@ def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
         if begin >= 0:
             assert asked[1][row][begin:end] == found["answer"][row]
     assert kind == "spans" or 0 < withheld < len(expected)
-    assert ("empty" if kind == "spans" else "") in found["answer"][-4:]
+    no_context = asked[1].index("")
+    assert found["answer"][no_context] == "" == texts[no_context, 0]
+    assert (found["begin"][no_context], found["end"][no_context]) == (-1, -1)
+    assert chances[no_context].tolist() == [0.0] * 7
 
 
 def test_one_text_is_answered_as_in_a_batch(served):
@@ -401,7 +407,7 @@ def test_one_text_is_answered_as_in_a_batch(served):
         name, _, output = key.partition("/one/")
         if output:
             many = served[0][f"{name}/{output}"][1:2]
-            if name == "masks":
+            if name == "masks" and many.ndim == 3:
                 many = many[:, : one.shape[1]]
             if one.dtype.kind == "f":
                 assert np.abs(one - many).max(initial=0) < 1e-5, key
