@@ -41,12 +41,12 @@ def convert(settings: ConversionSettings) -> None:
         raise InputError(
             f"output={settings.output!r}: expected another path than input"
         )
-    source = weights.open_source(settings.input)
+    source = weights.open_source(settings.input, settings.checkpoint)
     config = _config(source, settings.albert_config_file)
     model = weights.model_for(source, config)
-    report = weights.load(model, settings.input, allow_missing=settings.allow_missing)
+    report = weights.load(model, source, allow_missing=settings.allow_missing)
     print(
-        f"read     {settings.input} ({report.format}): {type(model).__name__}, "
+        f"read     {source.path} ({report.format}): {type(model).__name__}, "
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )

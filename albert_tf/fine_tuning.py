@@ -68,7 +68,7 @@ def _config_file(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfi
         return AlbertConfig.find(settings.albert_config_file)
     found = model_folder.find_config(_folders(config))
     if found is None and config.start:
-        found = weights.open_source(config.start).config()
+        found = weights.open_source(config.start, config.checkpoint).config()
     if found is None:
         raise InputError(
             f"--albert_config_file: expected, as --output_dir={config.output_dir} "
@@ -203,7 +203,7 @@ def run(
     if config.start:
         config = dataclasses.replace(
             config,
-            init_checkpoint=str(model_folder.weights_in(Path(config.start))),
+            init_checkpoint=config.start,
             albert_hub_module_handle=None,
         )
     key = task.key_metric

@@ -46,16 +46,16 @@ def export(settings: HubSettings) -> None:
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
     _check_places(folder, Path(target), Path(preprocessing))
     tokenizer = _tokenizer(folder, settings)
-    path = model_folder.weights_in(folder)
-    if settings.checkpoint_name:
-        path = folder / settings.checkpoint_name
-    source = weights.open_source(path)
+    source = weights.open_source(
+        folder / (settings.checkpoint_name or ""), settings.checkpoint
+    )
     config = source.config()
     model = weights.model_for(source, config)
     if not isinstance(model, models.AlbertPretrainer):
         model = models.AlbertEncoder(config)
     only = "encoder" if isinstance(model, models.AlbertEncoder) else None
-    weights.load(model, path, only=only)
+    weights.load(model, source, only=only)
+    print(f"read     {source.path}")
     export_encoder(model, tokenizer, target)
     print(
         f"written  {target}: {_described(model)}, {model.count_params():,} parameters"

@@ -105,13 +105,11 @@ class ModelFolder:
         tokenizer: with the vocabulary and casing that it was trained with.
         task: the contents of `task.json`: "kind" ("classification", ...) and what goes
             with it.
-        weights: what `weights.load` takes: the best checkpoint where there is one.
     """
 
     config: AlbertConfig
     tokenizer: Tokenizer
     task: Mapping[str, Any]
-    weights: Path
 
 
 def write(folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]) -> None:
@@ -155,14 +153,7 @@ def read(folder: str | Path) -> ModelFolder:
         config=AlbertConfig.from_json_file(folder / _CONFIG),
         tokenizer=_noted(folder, task),
         task=task,
-        weights=weights_in(folder),
     )
-
-
-def weights_in(path: Path) -> Path:
-    """Returns the best checkpoint of a run's folder; else the path."""
-    is_run = (path / _TASK).is_file() or (path / f"{_BEST}.json").is_file()
-    return path / _BEST if is_run and (path / f"{_BEST}.index").exists() else path
 
 
 def task_of(folder: Path) -> Mapping[str, Any] | None:

@@ -70,6 +70,7 @@ class Predictor:
     Attributes:
         fields: the keys that a row must have, in the order of columns.
         service: as given; `save` exports it.
+        source: where its weights were read from, None if they are not of a file.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Predictor:
         problem: Callable[[Mapping[str, Any]], str | None] = lambda row: None,
     ):
         self.service = service
+        self.source: str | None = None
         self.fields = tuple(service.specs)
         self._describe = describe
         self._tokenizer = tokenizer
@@ -209,6 +211,7 @@ def run(
     name = config.input_file or "the input"
     is_json = _is_json(config)
     predictor = _load(config, options)
+    print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         write: Callable[[bytes], Any] = _to_standard_output
         lines = iter(enumerate(arguments, 1))
@@ -238,13 +241,25 @@ def _load(config: PredictConfig, options: Options) -> Predictor:
     path, casing = Path(config.model), config.do_lower_case
     tokenizer = model = None
     if config.spm_model_file or config.vocab_file:
-        folders = [path if path.is_dir() else path.parent]
+        folders = [_folder(path)]
         tokenizer = model_folder.open_tokenizer(
             config.spm_model_file, config.vocab_file, folders, casing
         )
     if config.albert_config_file:
         model = AlbertConfig.find(config.albert_config_file)
-    return load(path, options, config=model, tokenizer=tokenizer, do_lower_case=casing)
+    return load(
+        path,
+        options,
+        checkpoint=config.checkpoint,
+        config=model,
+        tokenizer=tokenizer,
+        do_lower_case=casing,
+    )
+
+
+def _folder(path: Path) -> Path:
+    """Returns the folder that weights stand in."""
+    return path if path.is_dir() else path.parent
 
 
 def _to_standard_output(line: bytes) -> None:
@@ -343,6 +358,7 @@ def load(
     path: str | Path,
     options: Options = Options(),
     *,
+    checkpoint: str = "best",
     config: AlbertConfig | None = None,
     tokenizer: Tokenizer | None = None,
     do_lower_case: bool | None = None,
@@ -350,9 +366,10 @@ def load(
     """Opens a model for raw text.
 
     Args:
-        path: the folder of a fine-tuning run; or weights of any format that
-            `weights.load` takes, for `options.task`.
+        path: the folder of a fine-tuning run, or one of its checkpoints; or weights
+            of any format that `weights.load` takes, for `options.task`.
         options: how to answer.
+        checkpoint: which one of a run's folder, see `weights.open_source`.
         config: the model's; by default what stands beside the weights.
         tokenizer: its vocabulary; by default the one beside the weights.
         do_lower_case: casing of that one; by default as the folder says, or true.
@@ -361,10 +378,10 @@ def load(
         InputError: something is missing or does not fit.
     """
     path = Path(path)
-    described = model_folder.task_of(path) or {}
+    described = model_folder.task_of(_folder(path)) or {}
     kind = options.task or described.get("kind")
     if kind is None:
-        weights.open_source(model_folder.weights_in(path))  # else a path that is none
+        weights.open_source(path, checkpoint)  # else a path that is none
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
             f"one of {', '.join(_FOR_ANY_MODEL)}"
@@ -374,11 +391,11 @@ def load(
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
     options.check_for(kind)
     if kind == described.get("kind"):
-        model_folder.check_complete(path, described)
+        model_folder.check_complete(_folder(path), described)
     else:
         described = {}
-    source = weights.open_source(model_folder.weights_in(path))
-    folders = [path if path.is_dir() else path.parent]
+    source = weights.open_source(path, checkpoint)
+    folders = [_folder(path)]
     config = config or model_folder.find_config(folders) or source.config()
     if tokenizer is None:
         tokenizer = model_folder.find_tokenizer(folders, do_lower_case)
@@ -391,8 +408,10 @@ def load(
     model = _KINDS[kind].model(config, described)
     parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}
     only = [part for part in ("encoder", parts.get(kind, "head")) if part]
-    weights.load(model, model_folder.weights_in(path), only=only, warn=False)
-    return of_model(model, tokenizer, described, options)
+    weights.load(model, source, only=only, warn=False)
+    predictor = of_model(model, tokenizer, described, options)
+    predictor.source = source.path
+    return predictor
 
 
 def of_model(

@@ -14,7 +14,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import distribution, locks, optimizers, stopping
+from albert_tf import distribution, locks, optimizers, stopping, weights
 from albert_tf.checkpoints import Checkpoints, steps_made
 from albert_tf.errors import InputError
 from albert_tf.reporting import Reporter
@@ -326,15 +326,14 @@ def _start(task, config, strategy, model, checkpoints, reporter) -> int:
             reporter.say(f"--init_checkpoint={config.init_checkpoint} is not used")
         return examples_seen
     if config.init_checkpoint:
+        source = weights.open_source(config.init_checkpoint, config.checkpoint)
         done = task.load(
             model,
-            config.init_checkpoint,
+            source,
             init_from_group0=config.init_from_group0,
             complete=not config.do_train,
         )
-        reporter.say(
-            f"Starting from {config.init_checkpoint}: {done}; optimizer and step at 0"
-        )
+        reporter.say(f"Starting from {source.path}: {done}; optimizer and step at 0")
     elif not config.do_train:
         raise InputError(
             f"--output_dir={config.output_dir}: no checkpoint to evaluate, and no "

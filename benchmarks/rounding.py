@@ -56,7 +56,7 @@ class Rows:
             evaluation=[split],
         )
         self.model = self.task.build_model()
-        weights.load(self.model, opened.weights)
+        weights.load(self.model, settings.model)
         order = np.argsort(split.inputs.lengths, kind="stable")
         cuts = range(settings.batch_size, len(order), settings.batch_size)
         self.batches = np.split(order, cuts)

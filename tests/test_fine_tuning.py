@@ -334,6 +334,21 @@ def test_another_runtime_is_refused_before_training(config, task, monkeypatch):
         fine_tuning.run(task, config(do_predict=True, runtime="onnx"), one_device())
 
 
+@pytest.mark.parametrize("flag", ["init_checkpoint", "albert_hub_module_handle"])
+@pytest.mark.parametrize("choice", ["best", "newest"])
+def test_a_run_begins_with_the_best_checkpoint_of_another(
+    flag, choice, config, task, tmp_path
+):
+    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
+    for name in names.values():
+        weights.save(task.build_model(), tmp_path / "start" / name, "tf1")
+    log = io.StringIO()
+    given = {flag: str(tmp_path / "start"), "checkpoint": choice}
+    settings = config(**given, do_train=False, do_eval=True)
+    fine_tuning.run(task, settings, one_device(), log=log)
+    assert f"Starting from {tmp_path}/start/{names[choice]}: " in log.getvalue()
+
+
 def test_model_and_vocabulary_come_from_where_the_weights_are(
     config, tmp_path, data, task
 ):

@@ -335,6 +335,28 @@ def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
     assert type(weights.model_for(source, CONFIG)) is models.AlbertEncoder
 
 
+@pytest.mark.parametrize("choice", ["best", "newest"])
+def test_the_best_checkpoint_of_a_run_is_exported(choice, tmp_path, capsys):
+    model = models.AlbertEncoder(CONFIG)
+    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
+    for number, name in enumerate(names.values()):
+        model.pooler.bias.assign(np.full(12, number, np.float32))
+        weights.save(model, tmp_path / name, "tf1")
+    asked = settings(tmp_path, spm_model_file=str(VOCABULARY), checkpoint=choice)
+    hub.export(asked)
+    written = weights.open_source(tmp_path / "out").read("encoder.pooler.bias")
+    assert (written == list(names).index(choice)).all()
+    assert capsys.readouterr().out.startswith(f"read     {tmp_path}/{names[choice]}\n")
+
+
+def test_a_checkpoint_is_named_once(tmp_path):
+    with pytest.raises(InputError) as refused:
+        settings(tmp_path, checkpoint_name="model.ckpt-9", checkpoint="newest")
+    assert str(refused.value) == (
+        "--checkpoint_name=model.ckpt-9, --checkpoint=newest: give one of them"
+    )
+
+
 def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
     weights.save(model, tmp_path, "tf1")
     (tmp_path / "file").touch()

@@ -45,7 +45,7 @@ def test_a_folder_needs_nothing_else(folder, tmp_path):
     assert found.task["max_seq_length"] == 31
     assert found.tokenizer.do_lower_case is False
     assert found.tokenizer.path.startswith(str(moved))
-    weights.load(AlbertClassifier(CONFIG, 1), found.weights)
+    weights.load(AlbertClassifier(CONFIG, 1), moved)
 
 
 def test_writing_again_keeps_the_vocabulary(folder):

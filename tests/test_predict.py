@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 
 import keras
 import numpy as np
@@ -490,6 +491,29 @@ def test_an_output_is_whole_or_as_before(folder, tmp_path):
     with pytest.raises(InputError, match=r"rows.tsv:2: 1 columns"):
         run(folder("regression"), input_file=str(rows), output_file=str(output))
     assert output.read_text() == "before\n"
+
+
+def test_a_run_answers_with_its_best_checkpoint_unless_another_is_named(
+    folder, tmp_path
+):
+    run = shutil.copytree(folder("classification"), tmp_path / "run")
+    model = models.AlbertClassifier(CONFIG, 3)
+    weights.save(model, run / "model.ckpt-9", "tf1")
+
+    def answer(name, **more):
+        config = predict.PredictConfig(
+            model=str(run / name), output_file=str(tmp_path / "answers"), **more
+        )
+        log = io.StringIO()
+        predict.run(config, predict.Options(), [SHORT], log)
+        return (tmp_path / "answers").read_text(), log.getvalue()
+
+    best, newest = answer(""), answer("", checkpoint="newest")
+    assert best[1] == f"Reading {run}/model.ckpt-best\n"
+    assert newest[1] == f"Reading {run}/model.ckpt-9\n"
+    assert best[0] != newest[0]
+    assert answer("model.ckpt-best", checkpoint="newest") == best
+    assert answer("model.ckpt-9") == newest
 
 
 def test_half_a_surrogate_pair_is_taken(folder):

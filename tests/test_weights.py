@@ -253,6 +253,68 @@ def test_a_checkpoint_file_written_on_another_machine_still_points_home(tmp_path
     assert weights.open_source(tmp_path).path == str(tmp_path / "model.ckpt-7")
 
 
+@pytest.fixture
+def run_folder(tmp_path):
+    """Makes a folder of a run: checkpoints 7 and 9, of which the best is 7."""
+    folder = tmp_path / "run"
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    weights.save(randomised(model, 7), folder / "model.ckpt-7", "tf1")
+    for suffix in ("index", "data-00000-of-00001"):
+        best = (folder / f"model.ckpt-7.{suffix}").read_bytes()
+        (folder / f"model.ckpt-best.{suffix}").write_bytes(best)
+    weights.save(randomised(model, 9), folder / "model.ckpt-9", "tf1")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "seed", "logged"),
+    [
+        ("", {}, 7, "best checkpoint, model.ckpt-best"),
+        ("", {"checkpoint": "best"}, 7, "best checkpoint, model.ckpt-best"),
+        ("", {"checkpoint": "newest"}, 9, "newest checkpoint, model.ckpt-9"),
+        ("model.ckpt-9", {}, 9, None),
+        ("model.ckpt-best", {"checkpoint": "newest"}, 7, None),
+    ],
+)
+def test_the_best_checkpoint_of_a_run_unless_another_is_named(
+    name, options, seed, logged, run_folder, caplog
+):
+    caplog.set_level("INFO", "albert_tf.weights.reading")
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    weights.load(copy, run_folder / name, **options)
+    assert_same(copy, randomised(models.AlbertEncoder(SHARED_CONFIG), seed))
+    lines = [f"{run_folder}: reading its {logged}"] if logged else []
+    assert [record.getMessage() for record in caplog.records] == lines
+    source = weights.open_source(run_folder / name, **options)
+    opened = models.AlbertEncoder(SHARED_CONFIG)
+    assert weights.load(opened, source).format == "tf1"
+    assert_same(copy, opened)
+
+
+def test_the_newest_is_taken_where_no_checkpoint_is_the_best(run_folder):
+    for path in run_folder.glob("model.ckpt-best.*"):
+        path.unlink()
+    assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-9")
+
+
+def test_a_checkpoint_file_that_names_nothing_there(run_folder):
+    named = 'model_checkpoint_path: "/gone/model.ckpt-11"\n'
+    (run_folder / "checkpoint").write_text(named)
+    assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-best")
+    with pytest.raises(InputError) as refused:
+        weights.open_source(run_folder, "newest")
+    assert str(refused.value) == (
+        f"{run_folder}/checkpoint: names 'model.ckpt-11'; expected one of "
+        f"model.ckpt-7, model.ckpt-9, model.ckpt-best"
+    )
+
+
+def test_an_unknown_choice_of_checkpoint(run_folder):
+    with pytest.raises(InputError) as refused:
+        weights.load(models.AlbertEncoder(CONFIG), run_folder, checkpoint="last")
+    assert str(refused.value) == "checkpoint='last': expected one of best, newest"
+
+
 def test_a_folder_with_several_checkpoints_is_refused_by_name(tmp_path):
     model = models.AlbertEncoder(SHARED_CONFIG)
     weights.save(model, tmp_path / "model.ckpt-7", "tf1")

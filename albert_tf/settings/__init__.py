@@ -10,6 +10,7 @@ classification  GLUE, and tables of one's own
 squad           questions about a text
 choice          RACE, and questions with choices
 predict         raw text in, answers out
+checkpoint      which checkpoint of a run to read
 conversion      weights from one format to another
 hub             TF-Hub modules
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from albert_tf import flags
+from albert_tf.settings.checkpoint import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,7 @@ class ConversionSettings:
         "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
         "preset folder, or a .keras file."
     )
+    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     output: str = flags.field(
         "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
         "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."

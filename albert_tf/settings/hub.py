@@ -1,21 +1,29 @@
 """The settings of `export_to_tfhub.py`."""
 
 import dataclasses
+from typing import Literal
 
 from albert_tf import flags
+from albert_tf.errors import InputError
+from albert_tf.settings.checkpoint import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HubSettings:
-    """What to export, and where to."""
+    """What to export, and where to.
+
+    Raises:
+        InputError: the checkpoint is named twice.
+    """
 
     albert_directory: str = flags.field(
         "Folder with weights of any format that convert_checkpoint.py reads, "
         "albert_config.json and the vocabulary."
     )
+    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     checkpoint_name: str | None = flags.field(
-        "The weights in that folder, such as model.ckpt-best; by default the ones that "
-        "are there.",
+        "The weights in that folder, such as model.ckpt-40; by default --checkpoint "
+        "decides.",
         None,
     )
     do_lower_case: bool | None = flags.field(
@@ -38,3 +46,10 @@ class HubSettings:
         "Folder of the preprocessing; by default --export_path with _preprocess added.",
         None,
     )
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_name and self.checkpoint != "best":
+            raise InputError(
+                f"--checkpoint_name={self.checkpoint_name}, --checkpoint="
+                f"{self.checkpoint}: give one of them"
+            )

@@ -5,6 +5,7 @@ from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
+from albert_tf.settings.checkpoint import CHECKPOINT_HELP
 
 # The options that not every kind of task has.
 _KINDS_OF_OPTION = {
@@ -96,6 +97,7 @@ class PredictConfig:
         "Folder of a fine-tuning run, or weights of any format that "
         "convert_checkpoint.py reads."
     )
+    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     input_file: str | None = flags.field(
         "Texts, one row a line; columns between tabs, or JSON lines (.jsonl, .json). "
         "By default the arguments, or else standard input.",

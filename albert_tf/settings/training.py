@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
+from albert_tf.settings.checkpoint import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class TrainingConfig:
         "used by a run that goes on.",
         None,
     )
+    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     init_from_group0: bool = flags.field(
         "Give all groups of layers the first group's weights of --init_checkpoint.",
         False,

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -49,7 +50,7 @@ class Task(abc.ABC):
     def load(
         self,
         model: keras.Model,
-        path: str,
+        path: str | Path | weights.Source,
         *,
         init_from_group0: bool = False,
         complete: bool = False,
@@ -58,7 +59,7 @@ class Task(abc.ABC):
 
         Args:
             model: of `build_model`.
-            path: the weights.
+            path: the weights, as `weights.load` takes them.
             init_from_group0: see `weights.load`.
             complete: the model is not going to be trained, so nothing may be missing.
 

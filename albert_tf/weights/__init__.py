@@ -56,8 +56,9 @@ class Report:
 
 def load(
     model: keras.Model,
-    path: str | Path,
+    path: str | Path | Source,
     *,
+    checkpoint: str = "best",
     only: str | Sequence[str] | None = None,
     allow_missing: str | Sequence[str] = (),
     init_from_group0: bool = False,
@@ -71,7 +72,9 @@ def load(
         path: a released TF1 checkpoint (prefix, `.index` file or folder), a TF-Hub
             folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
             `.safetensors` file, a KerasHub preset folder or its weights file, or a
-            `.keras` file or SavedModel of this package.
+            `.keras` file or SavedModel of this package; or what `open_source`
+            returned.
+        checkpoint: which one of a folder of TF1 checkpoints, see `open_source`.
         only: parts of the model to load, such as "encoder"; the other parts of the
             model and of the file are left alone.
         allow_missing: beginnings of our names that may be absent from the file, such
@@ -93,7 +96,7 @@ def load(
             above, a weight that is not in the file, a tensor that has no place, or a
             shape that differs. The message lists every one with its shape.
     """
-    source = open_source(path)
+    source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
     targets = _wanted(model, source.format, parts)
     shapes = source.shapes

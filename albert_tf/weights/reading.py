@@ -1,6 +1,7 @@
 """Opens files and folders of weights, of whatever format they are."""
 
 import dataclasses
+import logging
 import re
 import zipfile
 import zlib
@@ -11,10 +12,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import models
+from albert_tf import errors, models
 from albert_tf.config import AlbertConfig, read_json_object
 from albert_tf.errors import InputError
 from albert_tf.weights.names import HEADS, IGNORED, expand
+
+CHECKPOINTS = ("best", "newest")
+_BEST = "model.ckpt-best"
+_log = logging.getLogger(__name__)
 
 # Hugging Face's "gelu" is the exact form, not the released one.
 HF_ACTIVATIONS = {
@@ -54,15 +59,25 @@ class Source:
     fresh_model: Callable[[], keras.Model] | None = None
 
 
-def open_source(path: str | Path) -> Source:
+def open_source(path: str | Path, checkpoint: str = "best") -> Source:
     """Recognises and opens weights; see `load` for what they can be.
 
+    Args:
+        path: a file, folder or checkpoint prefix.
+        checkpoint: which one of a folder of TF1 checkpoints. "best" is
+            `model.ckpt-best`, and the newest where there is none; "newest" the one
+            that the file `checkpoint` names, or the only one. What was taken is logged.
+
     Raises:
-        InputError: nothing there, nothing known, or a damaged file.
+        InputError: nothing there, an unknown format, or a damaged file.
     """
+    if checkpoint not in CHECKPOINTS:
+        raise InputError(
+            f"checkpoint={checkpoint!r}: expected one of {', '.join(CHECKPOINTS)}"
+        )
     path = Path(path)
     if path.is_dir():
-        return _open_folder(path)
+        return _open_folder(path, checkpoint)
     if path.suffix in _OPENERS:
         _check_exists(path)
         return _OPENERS[path.suffix](path)
@@ -95,11 +110,11 @@ def _check_exists(path: Path) -> None:
         raise InputError(f"{path}: no such file, folder or checkpoint prefix")
 
 
-def _open_folder(folder: Path) -> Source:
+def _open_folder(folder: Path, checkpoint: str) -> Source:
     if (folder / "saved_model.pb").exists():
-        return _open_tf_checkpoint(
-            str(folder / "variables" / "variables"), folder / "assets"
-        )
+        variables = str(folder / "variables" / "variables")
+        source = _open_tf_checkpoint(variables, folder / "assets")
+        return dataclasses.replace(source, path=str(folder))
     if list(folder.glob("*.safetensors")):
         return _open_safetensors(folder)
     if (folder / "model.weights.h5").exists():
@@ -109,26 +124,33 @@ def _open_folder(folder: Path) -> Source:
             f"{folder}: pytorch_model.bin is a pickle, which is never read because it "
             f"can run code; save the model as safetensors"
         )
-    return _open_tf_checkpoint(_checkpoint_in(folder), folder)
+    return _open_tf_checkpoint(str(_choose(folder, checkpoint)), folder)
 
 
-def _checkpoint_in(folder: Path) -> str:
-    """Returns the prefix of a folder's checkpoint: the named, best or only one."""
+def _choose(folder: Path, checkpoint: str) -> Path:
+    """Returns the prefix of one of a folder's TF1 checkpoints, and logs which."""
+    names = sorted(path.stem for path in folder.glob("*.index"))
+    newest = names[0] if len(names) == 1 else None
     if (folder / "checkpoint").exists():
-        text = (folder / "checkpoint").read_text(encoding="utf-8", errors="replace")
+        with errors.reading(folder / "checkpoint"):
+            text = (folder / "checkpoint").read_text("utf-8", errors="replace")
         named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
-        if named:
-            # The folder may have moved since: only the last part of the path counts.
-            return str(folder / Path(named[1]).name)
-    found = sorted(path.stem for path in folder.glob("*.index"))
-    if "model.ckpt-best" in found:
-        return str(folder / "model.ckpt-best")
-    if len(found) != 1:
+        # The folder may have moved since: only the last part of the path counts.
+        newest = Path(named[1]).name if named else newest
+    chosen = _BEST if checkpoint == "best" and _BEST in names else newest
+    if chosen is None:
         raise InputError(
             f"{folder}: expected one set of weights (TF checkpoint, SavedModel, "
-            f".safetensors, model.weights.h5); found {', '.join(found) or 'none'}"
+            f".safetensors, model.weights.h5); found {', '.join(names) or 'none'}"
         )
-    return str(folder / found[0])
+    if chosen not in names:
+        raise InputError(
+            f"{folder}/checkpoint: names {chosen!r}; expected one of "
+            f"{', '.join(names) or 'none, as there is no .index file'}"
+        )
+    kind = "best" if chosen == _BEST else "newest"
+    _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
+    return folder / chosen
 
 
 def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
