@@ -58,6 +58,11 @@ def run(
         InputError: see the flags; questions are broken, or do not fit the model.
     """
     strategy = training.prepare(config, devices)
+    with training.locked(config, strategy):
+        _run(config, model, strategy, log)
+
+
+def _run(config, model, strategy, log) -> None:
     fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
     writes = distribution.is_chief(strategy)
 

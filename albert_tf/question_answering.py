@@ -69,8 +69,9 @@ def run(
     described = fine_tuning.known_task(config)
     files = _read(config, described)
     strategy = training.prepare(config, devices)
-    fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(training.locked(config, strategy))
+        fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
         own = log
         if not distribution.is_chief(strategy):
             own = stack.enter_context(open(os.devnull, "w"))

@@ -58,32 +58,39 @@ def run(
     writes = True
     if config.needs_model:
         strategy = training.prepare(config, devices)
-        fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
         writes = distribution.is_chief(strategy)
-        say = _printer(log if writes else None)
-        task, tests = _prepare(config, model, table, strategy, say)
-        outcome = fine_tuning.run(task, config, strategy, log=log)
-        if best := outcome.best:
-            key = task.key_metric
-            say(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
-        # Every worker has to take part in predictions.
-        files = _scores(outcome, task, config, say) | _predictions(
-            outcome, task, tests, config
-        )
-        if writes:
-            submission.write(config.output_dir, files)
-            for name in files:
-                say(f"Written: {config.output_dir}/{name}")
-            if config.export_dir:
-                predict.of_model(
-                    outcome.trainer.model,
-                    task.tokenizer,
-                    task.description,
-                    predict.Options(threshold=config.threshold),
-                ).service.save(config.export_dir)
-                say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
+        with training.locked(config, strategy):
+            _run_model(config, model, table, strategy, log)
     if config.glue_submission and writes:
         _submit(config, config.glue_submission, _printer(log))
+
+
+def _run_model(config, model, table, strategy, log) -> None:
+    """Does what needs the model."""
+    writes = distribution.is_chief(strategy)
+    fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
+    say = _printer(log if writes else None)
+    task, tests = _prepare(config, model, table, strategy, say)
+    outcome = fine_tuning.run(task, config, strategy, log=log)
+    if best := outcome.best:
+        key = task.key_metric
+        say(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
+    # Every worker has to take part in predictions.
+    files = _scores(outcome, task, config, say) | _predictions(
+        outcome, task, tests, config
+    )
+    if writes:
+        submission.write(config.output_dir, files)
+        for name in files:
+            say(f"Written: {config.output_dir}/{name}")
+        if config.export_dir:
+            predict.of_model(
+                outcome.trainer.model,
+                task.tokenizer,
+                task.description,
+                predict.Options(threshold=config.threshold),
+            ).service.save(config.export_dir)
+            say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
 
 
 Say = Callable[[str], None]

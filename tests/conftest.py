@@ -1,5 +1,7 @@
 """What the tests of the model share."""
 
+import contextlib
+import fcntl
 import json
 import subprocess
 import sys
@@ -96,6 +98,27 @@ def opened(monkeypatch):
 
     monkeypatch.setattr(runtimes, "load", note)
     return endings
+
+
+@pytest.fixture
+def in_use():
+    """Locks a folder as another process would; returns the message of who comes second.
+
+    After the refusal nothing but the lock may be in the folder.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def lock(folder):
+            folder.mkdir()
+            file = stack.enter_context(open(folder / ".lock", "w"))
+            print("process 7 on another", end="", file=file, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return (
+                f"{folder}: another run is at work here (process 7 on another); "
+                f"expected a folder of its own"
+            )
+
+        yield lock
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ import functools
 import importlib.util
 import io
 import json
+import re
+import signal
+import time
 
 import keras
 import numpy as np
@@ -19,6 +22,7 @@ from albert_tf import (
     model_folder,
     runtimes,
     tokenization,
+    trainer,
     weights,
 )
 from albert_tf.batches import ByLength
@@ -457,3 +461,35 @@ def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
     for folder in ("served", "new", "runs/one/export", "runs/run-1"):
         check(str(tmp_path / folder), str(run))
     assert not list(tmp_path.rglob(".writing*")) and not (tmp_path / "new").exists()
+
+
+def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
+    """The weights are saved, and the evaluation is made when the run is resumed."""
+    told, batches = trainer.Trainer._told, []
+
+    def passed_on(self, *arguments):
+        for batch in told(self, *arguments):
+            batches.append(batch)
+            if len(batches) == 3:
+                signal.raise_signal(signal.SIGINT)
+                end = time.monotonic() + 10
+                while self._watch.number is None and time.monotonic() < end:
+                    time.sleep(0.001)
+            yield batch
+
+    settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
+    log = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_told", passed_on)
+        with pytest.raises(SystemExit) as stopped:
+            fine_tuning.run(task, settings, one_device(), log=log)
+    assert (stopped.value.code, len(batches)) == (130, 3)
+    assert log.getvalue().endswith(
+        "SIGINT: stopping after this step; another signal ends the run at once\n"
+        "Stopped by SIGINT at step 2: saved; run the same command again to resume\n"
+    )
+    log = io.StringIO()
+    fine_tuning.run(task, settings, one_device(), log=log)
+    assert re.findall(r"(eval at step \d|\nstep \d)", log.getvalue()) == [
+        *("eval at step 2", "\nstep 3", "\nstep 4", "eval at step 4")
+    ]

@@ -243,3 +243,11 @@ def test_a_length_that_the_model_cannot_take(run, own):
     message = "--max_seq_length=41: the model's max_position_embeddings is 40"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(train_file=own("train", 4, answer=1), max_seq_length=41, do_eval=False)
+
+
+def test_a_folder_in_use_is_refused(run, tmp_path, in_use):
+    message = in_use(tmp_path / "run")
+    with pytest.raises(InputError) as mistake:
+        run(train_file="none.jsonl", do_eval=False)
+    assert str(mistake.value) == message
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

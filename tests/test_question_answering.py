@@ -483,3 +483,11 @@ def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
         f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
         f"threshold"
     )
+
+
+def test_a_folder_in_use_is_refused(run, files, tmp_path, in_use):
+    message = in_use(tmp_path / "run")
+    with pytest.raises(InputError) as mistake:
+        train(run, files, "2.0", tmp_path / "run")
+    assert str(mistake.value) == message
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

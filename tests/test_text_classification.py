@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import runtimes, text_classification
+from albert_tf import runtimes, text_classification, trainer
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
 from albert_tf.fine_tuning import ModelConfig
@@ -460,3 +460,35 @@ def test_a_folder_of_another_model_is_refused(run, glue, own_table, tmp_path):
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(task_name="rte", data_dir=glue, **TRAIN)
+
+
+@pytest.mark.parametrize("work", ["do_train", "do_eval", "do_predict"])
+def test_a_folder_in_use_is_refused(run, glue, tmp_path, in_use, work):
+    message = in_use(tmp_path / "run")
+    with pytest.raises(InputError) as mistake:
+        run(task_name="rte", data_dir=glue, **{work: True})
+    assert str(mistake.value) == message
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+
+
+def test_a_stopped_run_predicts_nothing_until_it_is_resumed(
+    run, glue, tmp_path, monkeypatch
+):
+    def asked(self, sums):
+        return self.examples_seen == 2 * TRAIN["train_batch_size"]
+
+    todo = {"task_name": "rte", "data_dir": glue, "do_eval": True, "do_predict": True}
+    todo |= {**TRAIN, "log_steps": 1, "save_checkpoints_steps": 9}
+    log = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_is_asked", asked)
+        with pytest.raises(SystemExit) as stopped:
+            run(log=log, **todo)
+    assert stopped.value.code == 143
+    assert log.getvalue().endswith(
+        "Stopped by SIGTERM at step 2: saved; run the same command again to resume\n"
+    )
+    assert (tmp_path / "run/model.ckpt-2.index").exists()
+    assert not files_of(tmp_path / "run")
+    assert "/model.ckpt-2: weights, optimizer, 8 examples seen\n" in run(**todo)
+    assert "test_results.tsv" in files_of(tmp_path / "run")
