@@ -1,17 +1,26 @@
-"""Converts ALBERT weights between code bases, and checks the result.
+r"""Converts ALBERT weights between code bases, and checks the result.
 
-python convert_checkpoint.py --input=albert_base --output=out --output_format=hf
+    python convert_checkpoint.py --input=albert_base --output=out \
+        --output_format=hf
+
+README.md lists the formats, docs/export.md what the exported ones are for.
 """
 
 from albert_tf import flags
-from albert_tf.conversion import ConversionSettings, convert
+from albert_tf.settings.conversion import ConversionSettings
+
+flags.define(ConversionSettings)
 
 
-def main():
+def main() -> None:
     """Converts what the flags say."""
-    convert(flags.read(ConversionSettings))
+    settings = flags.read(ConversionSettings)
+
+    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
+    from albert_tf import conversion
+
+    conversion.convert(settings)
 
 
 if __name__ == "__main__":
-    flags.define(ConversionSettings)
     flags.run(main)

@@ -1,9 +1,11 @@
-"""Makes pretraining records from raw text.
+r"""Makes pretraining records from raw text.
 
-    python create_pretraining_data.py --input_file='corpus/*.txt' --output_file=records/train.tfrecord@16 --spm_model_file=30k-clean.model
+    python create_pretraining_data.py --input_file='corpus/*.txt' \
+        --output_file=records/train.tfrecord@16 \
+        --spm_model_file=30k-clean.model
 
 docs/pretraining_data.md explains the input, the flags and the statistics.
-"""  # noqa: E501 (--help shows the example as it stands here)
+"""
 
 from albert_tf import corpus, flags
 

@@ -1,19 +1,26 @@
-"""Exports ALBERT as TF-Hub modules: the encoder, and the preprocessing of raw text.
+r"""Exports ALBERT as TF-Hub modules: the encoder, and preprocessing of raw text.
 
-    python export_to_tfhub.py --albert_directory=albert_base --export_path=albert_hub
+    python export_to_tfhub.py --albert_directory=albert_base \
+        --export_path=albert_hub
 
 docs/export.md shows how to load them.
 """
 
 from albert_tf import flags
-from albert_tf.hub import HubSettings, export
+from albert_tf.settings.hub import HubSettings
+
+flags.define(HubSettings)
 
 
 def main() -> None:
     """Exports what the flags say."""
-    export(flags.read(HubSettings))
+    settings = flags.read(HubSettings)
+
+    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
+    from albert_tf import hub
+
+    hub.export(settings)
 
 
 if __name__ == "__main__":
-    flags.define(HubSettings)
     flags.run(main)

@@ -7,15 +7,22 @@
 docs/predict.md lists the tasks, and what a row and an answer of each look like.
 """
 
-from albert_tf import flags, predict
+from albert_tf import flags
+from albert_tf.settings.predict import Options, PredictConfig
 
-for settings in (predict.PredictConfig, predict.Options):
+for settings in (PredictConfig, Options):
     flags.define(settings)
 
 
 def main(texts: list[str]) -> None:
     """Reads the flags and answers."""
-    predict.run(flags.read(predict.PredictConfig), flags.read(predict.Options), texts)
+    config = flags.read(PredictConfig)
+    options = flags.read(Options)
+
+    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
+    from albert_tf import predict
+
+    predict.run(config, options, texts)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 r"""Trains a SentencePiece vocabulary on text of any language.
 
-python train_sentencepiece.py --input_file='corpus/*.txt' --model_prefix=vocab/30k \
-    --vocab_size=30000
+    python train_sentencepiece.py --input_file='corpus/*.txt' \
+        --model_prefix=vocab/30k --vocab_size=30000
+
+docs/pretraining_data.md explains the input.
 """
 
 import signal

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import subprocess
 import sys
 from typing import Literal
@@ -7,6 +8,7 @@ import pytest
 from absl import flags as absl_flags
 
 from albert_tf import flags
+from albert_tf.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,10 +36,6 @@ def parse(monkeypatch):
     monkeypatch.setattr(
         absl_flags, "DEFINE_alias", lambda n, o: alias(n, o, flag_values=values)
     )
-    require = absl_flags.mark_flag_as_required
-    monkeypatch.setattr(
-        absl_flags, "mark_flag_as_required", lambda n: require(n, flag_values=values)
-    )
 
     def call(*arguments, **defaults):
         flags.define(Settings, **defaults)
@@ -63,8 +61,9 @@ def test_alias_and_script_default_set_the_same_field(parse):
 
 
 def test_a_field_without_default_is_a_required_flag(parse):
-    with pytest.raises(absl_flags.IllegalFlagValueError, match="--input_file"):
+    with pytest.raises(InputError) as mistake:
         parse("--steps=3")
+    assert str(mistake.value) == "--input_file: required, see --help"
 
 
 def test_a_value_outside_the_choices_is_refused(parse):
@@ -72,16 +71,25 @@ def test_a_value_outside_the_choices_is_refused(parse):
         parse("--input_file=a", "--mode=mlm")
 
 
-def run_script(body, *arguments):
+def run_script(body, *arguments, **environ):
     code = f"from albert_tf import errors, flags\n{body}\nflags.run(main)"
+    inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        env=inherited | environ,
     )
 
 
 def test_a_users_mistake_is_one_line_without_traceback():
     result = run_script("def main(): raise errors.InputError('x.txt: empty file')")
     assert (result.returncode, result.stderr) == (2, "error: x.txt: empty file\n")
+
+
+def test_an_interrupt_ends_with_130():
+    result = run_script("def main(): raise KeyboardInterrupt")
+    assert (result.returncode, result.stderr) == (130, "interrupted\n")
 
 
 def test_a_stray_argument_is_refused_by_name():
@@ -105,13 +113,112 @@ def main():
     assert len(result.stderr.splitlines()) == told, result.stderr
 
 
-def test_help_lists_the_flags_of_a_script():
+@pytest.mark.parametrize(
+    ("arguments", "environ", "level"),
+    [
+        ((), {}, "3"),
+        ((), {"TF_CPP_MIN_LOG_LEVEL": "1"}, "1"),
+        (("--verbosity=1",), {"TF_CPP_MIN_LOG_LEVEL": "3"}, "0"),
+        (("--verbosity=-2",), {}, "2"),
+        (("--verbosity=-9",), {}, "3"),
+    ],
+)
+def test_tensorflow_logs_as_much_as_is_asked_for(arguments, environ, level):
     body = """
+import os
+def main(): print(os.environ["TF_CPP_MIN_LOG_LEVEL"])"""
+    assert run_script(body, *arguments, **environ).stdout == level + "\n"
+
+
+SCRIPT = '''
+__doc__ = "Makes things."
 import dataclasses
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    depth: int = flags.field("How deep.", 3)
-def main(): pass
-flags.define(Settings)"""
-    result = run_script(body, "--help")
-    assert "--depth: How deep.\n    (default: '3')" in result.stdout
+from typing import Literal
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Base:
+    """How to go about it.
+
+    Further remarks.
+    """
+    seed: int = flags.field("Seed of the base.", 3)
+    mode: Literal["sop", "nsp"] = flags.field("Objective.", "sop")
+    wrap: bool | None = flags.field("Wrap.", None)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Base):
+    """What to do."""
+    text: tuple[str, ...] = flags.field("Files.", ("a", "b"))
+    rate: float = flags.field("Rate.", 0.5, alias="speed")
+    seed: int = flags.field("Seed.", 7)
+    out: str = flags.field("Folder.")
+def main(): print(flags.read(Settings))
+flags.define(Settings)'''
+
+
+HELP = """Makes things.
+
+What to do:
+  --text=TEXT,...
+      Files. (default: a,b)
+  --rate=NUMBER
+      Rate. (default: 0.5; also --speed)
+  --out=TEXT
+      Folder. (required)
+
+How to go about it:
+  --seed=INTEGER
+      Seed. (default: 7)
+  --mode=sop|nsp
+      Objective. (default: sop)
+  --[no]wrap
+      Wrap.
+
+"""
+
+
+@pytest.mark.parametrize("flag", ["--help", "--helpshort", "-h", "-?"])
+def test_help_lists_settings_as_declared_under_their_classes(flag):
+    result = run_script(SCRIPT, flag)
+    listed, common = result.stdout.split("All scripts:\n")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert listed == HELP
+    assert "\n  --verbosity=INTEGER\n" in common
+    assert "absl" not in common.replace("with the flags of absl", "")
+
+
+def test_helpfull_adds_the_flags_of_absl():
+    result = run_script(SCRIPT, "--helpfull")
+    assert result.returncode == 0
+    assert "\nabsl.app:\n  --[no]run_with_pdb\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--mode=mlm", "--mode=mlm: expected one of sop, nsp"),
+        ("--seed=1.5", "--seed=1.5: expected an integer"),
+        ("--rate=a: b", "--rate=a: b: expected a number"),
+        ("--wrap=perhaps", "--wrap=perhaps: expected true or false"),
+        ("--sede=3", "--sede=3: no such flag, see --help; did you mean --seed?"),
+        ("--qqqq", "--qqqq: no such flag, see --help"),
+        ("--out", "Missing value for flag --out"),
+        ("--nowrap=1", "--nowrap=1 does not take an argument"),
+        ("--seed=3", "--out: required, see --help"),
+        (
+            "--flagfile=no/file",
+            "--flagfile=no/file: No such file or directory; expected a file of flags",
+        ),
+    ],
+)
+def test_a_usage_error_is_one_line_and_ends_with_2(argument, message):
+    result = run_script(SCRIPT, argument)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"error: {message}\n"
+
+
+def test_a_flagfile_has_to_be_text(tmp_path):
+    (tmp_path / "flags").write_bytes(b"--seed=\xff")
+    result = run_script(SCRIPT, f"--flagfile={tmp_path / 'flags'}")
+    assert (result.returncode, result.stderr) == (
+        2,
+        "error: --flagfile: the file is not UTF-8; expected a flag a line\n",
+    )

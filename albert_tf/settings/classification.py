@@ -85,7 +85,7 @@ class ClassifierConfig(FineTuningConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CustomConfig:
-    """The flags of `--task_name=custom`.
+    """Your own table of texts (--task_name=custom).
 
     Raises:
         InputError: the columns are not one text or two, a name is used twice, or the

@@ -11,7 +11,7 @@ from albert_tf.settings.training import TrainingConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningConfig(TrainingConfig):
-    """How to train, evaluate and predict.
+    """How to fine-tune.
 
     Raises:
         InputError: a value is out of range, or two contradict each other.

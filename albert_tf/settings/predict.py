@@ -23,7 +23,9 @@ _KINDS_OF_OPTION = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to answer; None stands for what the kind of task takes by default.
+    """How to answer.
+
+    None stands for what the kind of task takes by default.
 
     Raises:
         InputError: a value is out of range.

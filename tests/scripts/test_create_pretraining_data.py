@@ -1,6 +1,5 @@
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,17 +61,3 @@ def test_the_script_does_not_import_tensorflow():
     code = "import sys, create_pretraining_data; sys.exit('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT)
     assert result.returncode == 0
-
-
-def test_the_example_of_the_help_can_be_pasted():
-    lines = run("--help").stdout.splitlines()
-    [example] = [line for line in lines if "create_pretraining_data.py --" in line]
-    program, script, *flags = shlex.split(example)
-    assert (program, script) == ("python", "create_pretraining_data.py")
-    assert flags == [
-        "--input_file=corpus/*.txt",
-        "--output_file=records/train.tfrecord@16",
-        "--spm_model_file=30k-clean.model",
-    ]
-    assert "'corpus/*.txt'" in example
-    assert "  " not in example.strip()

@@ -1,6 +1,5 @@
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,12 +69,3 @@ def test_every_released_flag_is_understood(tmp_path):
         *("model.ckpt-2.index", "model.ckpt-best.index", "eval_results.txt"),
         *("test_results.tsv", "submit_results.tsv", "CoLA.tsv", "task.json"),
     }
-
-
-def test_the_example_of_the_help_can_be_pasted():
-    lines = run("--help").stdout.splitlines()
-    [example] = [line for line in lines if "run_classifier.py --" in line]
-    program, script, *flags = shlex.split(example)
-    assert (program, script) == ("python", "run_classifier.py")
-    assert flags[:2] == ["--task_name=mrpc", "--data_dir=glue"]
-    assert "  " not in example.strip()

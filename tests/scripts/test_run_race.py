@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import shlex
 import time
 from pathlib import Path
 
@@ -138,10 +137,3 @@ def test_a_users_mistake_is_one_line(start):
         "error: --do_train: expected --data_dir or --train_file with it, or "
         "--nodo_train\n"
     )
-
-
-def test_the_example_of_the_help_names_a_recipe_that_is_there():
-    lines = (ROOT / "run_race.py").read_text().splitlines()
-    [example] = [line for line in lines if line.strip().startswith("python run_race")]
-    flagfile = next(f for f in shlex.split(example) if f.startswith("--flagfile="))
-    assert (ROOT / flagfile.removeprefix("--flagfile=")).is_file()
