@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -111,7 +112,7 @@ class Checkpoints:
         Raises:
             InputError: it does not fit the model.
         """
-        weights.load(self._model, prefix, optimizer=self._optimizer)
+        self._load(prefix, optimizer=self._optimizer)
         source = weights.open_source(prefix)
         for name, variable in self._state.items():
             if name in source.ignored:
@@ -127,6 +128,26 @@ class Checkpoints:
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return steps_made(self._optimizer) * batch_size
+
+    def _load(self, prefix: Path, **options: Any) -> None:
+        """Sets the weights; says in one line what the folder holds where it is another.
+
+        Raises:
+            InputError: see `weights.load`.
+        """
+        try:
+            weights.load(self._model, prefix, **options)
+        except weights.MisfitError as misfit:
+            source = weights.open_source(prefix)
+            held = type(weights.model_for(source, self._model.config)).__name__
+            wanted = type(self._model).__name__
+            if held == wanted:
+                difference = str(misfit).splitlines()[1].strip()
+                held = f"{held} of another size ({difference})"
+            raise InputError(
+                f"--output_dir={self._folder}: its {prefix.name} is an {held}, not "
+                f"this {wanted}; expected another folder"
+            ) from misfit
 
     def remove_unfinished(self) -> None:
         """Removes what a process that was killed while it saved has left."""
@@ -179,7 +200,7 @@ class Checkpoints:
         prefix = self._folder / _BEST
         if not prefix.with_name(f"{_BEST}.index").exists():
             return False
-        weights.load(self._model, prefix)
+        self._load(prefix)
         if with_step:
             self._optimizer.iterations.assign(self.best.get("step", 0))
         return True

@@ -1,11 +1,12 @@
 """What the scripts of all fine-tuning tasks share: flags, model, several seeds."""
 
 import dataclasses
+import functools
 import json
 import re
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -124,6 +125,39 @@ def known_task(config: FineTuningConfig) -> dict[str, Any]:
     return {}
 
 
+def check_head(
+    config: FineTuningConfig,
+    description: Mapping[str, Any],
+    keys: Sequence[str],
+    own_keys: Sequence[str] = (),
+) -> None:
+    """Refuses a folder whose model answers another question.
+
+    Args:
+        config: whose `output_dir` it is, or also the folder of the weights where these
+            are not trained.
+        description: what `task.json` would note.
+        keys: what has to be alike for a head to be used.
+        own_keys: what has to be alike in `output_dir` beside them.
+
+    Raises:
+        InputError: something differs.
+    """
+    own = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
+    for folder in dict.fromkeys((*own, *folders_of_head(config))):
+        noted = model_folder.task_of(folder)
+        for key in (*own_keys, *keys) if folder in own else keys:
+            wanted = json.loads(json.dumps(description[key]))
+            if noted is not None and noted.get(key) != wanted:
+                hint = "they must agree"
+                if folder in own:
+                    hint = "expected another --output_dir"
+                raise InputError(
+                    f"{folder}: a model with {key} {noted.get(key)!r}, but this task "
+                    f"has {wanted!r}; {hint}"
+                )
+
+
 def prepare(
     config: FineTuningConfig, settings: ModelConfig
 ) -> tuple[AlbertConfig, Tokenizer]:
@@ -178,17 +212,20 @@ def run(
     strategy: tf.distribute.Strategy,
     *,
     examples: int | None = None,
+    unsaved: Sequence[Callable[[], None]] = (),
     log: IO[str] = sys.stderr,
 ) -> Outcome:
     """Trains and evaluates, once or with several seeds; the best weights are in place.
 
     Of several runs, `output_dir` gets the best one's weights and what goes with them.
+    Nothing is written before the weights are known to fit.
 
     Args:
         task: what to do.
         config: how.
         strategy: on which devices, see `training.prepare`.
         examples: in an epoch; by default those of `task.training`.
+        unsaved: what writes converted examples, see `cache.load_or_make`.
         log: where progress goes.
 
     Returns:
@@ -217,9 +254,9 @@ def run(
                 config, seed=config.seed + number, output_dir=folder
             )
             print(f"Run {number + 1} of {config.num_runs}: {folder}", file=log)
-        if config.do_train and distribution.is_chief(strategy):
-            model_folder.write(Path(one.output_dir), task.tokenizer, task.description)
-        outcome = training.run(task, one, strategy, log)
+        waiting = () if number else unsaved
+        ready = functools.partial(_write_inputs, task, one, strategy, waiting)
+        outcome = training.run(task, one, strategy, log, ready)
         figures.append(outcome.best or outcome.figures)
         # The models of other runs are not kept: they would fill a device.
         if best is None or figures[-1].get(key, 0.0) > max(
@@ -239,6 +276,14 @@ def run(
     if config.runtime is not None:
         best.trainer.predict_in(config.runtime)
     return best
+
+
+def _write_inputs(task, config, strategy, unsaved) -> None:
+    """Writes what the run was given: converted examples and, to train, `task.json`."""
+    for save in unsaved:
+        save()
+    if config.do_train and distribution.is_chief(strategy):
+        model_folder.write(Path(config.output_dir), task.tokenizer, task.description)
 
 
 def _check(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> None:

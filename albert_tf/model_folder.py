@@ -227,7 +227,8 @@ def open_tokenizer(
     """Opens a vocabulary that is named, and finds out its casing.
 
     That is in this order: as given, as the `task.json` beside the vocabulary notes, as
-    the first `task.json` of the weights' folders notes, lower case.
+    the first `task.json` of the weights' folders notes, as the vocabulary itself says,
+    lower case.
 
     Args:
         spm_model_file: SentencePiece's; it counts where both are given.
@@ -241,7 +242,7 @@ def open_tokenizer(
     own = Path(spm_model_file or vocab_file or "").parent
     notes = filter(None, map(task_of, (own, *folders)))
     noted = next((n["do_lower_case"] for n in notes if "do_lower_case" in n), None)
-    casing = _first(do_lower_case, noted, True)
+    casing = noted if do_lower_case is None else do_lower_case
     return tokenization.load(spm_model_file, vocab_file, casing)
 
 
@@ -252,7 +253,7 @@ def find_tokenizer(
 
     Args:
         folders: of runs, released checkpoints or TF-Hub modules.
-        do_lower_case: None: as the folder notes; lower-casing where it does not.
+        do_lower_case: None: as the folder notes, or the vocabulary; else lower-casing.
 
     Raises:
         InputError: a folder has several vocabularies, or one is damaged.
@@ -273,7 +274,7 @@ def find_tokenizer(
                 f"--spm_model_file or --vocab_file"
             )
         if found:
-            return _open(found[0], _first(do_lower_case, True))
+            return _open(found[0], do_lower_case)
     return None
 
 
@@ -281,7 +282,7 @@ def _noted(
     folder: Path, task: Mapping[str, Any], do_lower_case: bool | None = None
 ) -> Tokenizer:
     name, casing = _vocabulary_in(folder, task)
-    return _open(folder / name, _first(do_lower_case, casing))
+    return _open(folder / name, casing if do_lower_case is None else do_lower_case)
 
 
 def _vocabulary_in(folder: Path, task: Mapping[str, Any]) -> tuple[str, bool]:
@@ -292,11 +293,7 @@ def _vocabulary_in(folder: Path, task: Mapping[str, Any]) -> tuple[str, bool]:
         raise InputError(f"{folder / _TASK}: expected the key {missing}") from None
 
 
-def _first(*values: bool | None) -> bool:
-    return next(value for value in values if value is not None)
-
-
-def _open(path: Path, do_lower_case: bool) -> Tokenizer:
+def _open(path: Path, do_lower_case: bool | None) -> Tokenizer:
     if path.suffix == ".txt":
         return tokenization.load(vocab_file=str(path), do_lower_case=do_lower_case)
     return tokenization.load(spm_model_file=str(path), do_lower_case=do_lower_case)

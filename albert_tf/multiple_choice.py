@@ -70,8 +70,9 @@ def _run(config, model, strategy, log) -> None:
         if writes:
             print(text, file=log, flush=True)
 
-    made, to_predict = _prepare(config, model, strategy, say)
-    outcome = fine_tuning.run(made, config, strategy, log=log)
+    unsaved: list[Callable[[], None]] = []
+    made, to_predict = _prepare(config, model, strategy, unsaved, say)
+    outcome = fine_tuning.run(made, config, strategy, unsaved=unsaved, log=log)
     if to_predict is not None:
         # Every worker has to take part in predictions.
         source = made.source(to_predict, labelled=False)
@@ -85,19 +86,17 @@ def _run(config, model, strategy, log) -> None:
         say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
 
 
-def _prepare(config, model, strategy, say) -> tuple[MultipleChoice, Split | None]:
+def _prepare(
+    config, model, strategy, unsaved, say
+) -> tuple[MultipleChoice, Split | None]:
     """Reads questions; returns the task and what to predict."""
+    fine_tuning.check_head(config, {"kind": task.KIND}, ("kind",))
     known = fine_tuning.known_task(config)
-    if known.get("kind", task.KIND) != task.KIND:
-        raise InputError(
-            f"{known['folder']}: a model of the kind {known['kind']!r}; expected "
-            f"{task.KIND!r}, or another folder"
-        )
     questions = {flag: _read(config, flag) for flag in _PARTS if getattr(config, flag)}
     albert, tokenizer = fine_tuning.prepare(config, model)
     lengths = _lengths(config, albert, known)
     splits = {
-        flag: _split(config, flag, found, tokenizer, lengths, say)
+        flag: _split(config, flag, found, tokenizer, lengths, unsaved, say)
         for flag, found in questions.items()
     }
     counts = (split.features.choices for split in splits.values())
@@ -157,6 +156,7 @@ def _split(
     questions: list[Question],
     tokenizer: Tokenizer,
     lengths: Lengths,
+    unsaved: list[Callable[[], None]],
     say: Say,
 ) -> Split:
     """Converts questions, and says what they are."""
@@ -169,6 +169,7 @@ def _split(
         lengths,
         config.cache,
         num_threads=cores.available(),
+        unsaved=unsaved,
     )
     levels = collections.Counter(q.level for q in questions if q.level)
     parts = ", ".join(f"{level} {count:,}" for level, count in levels.items())

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +32,7 @@ from albert_tf.tasks.squad.answers import Answers, Search
 from albert_tf.tasks.squad.features import Lengths, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.tasks.squad.task import (
+    KIND,
     QuestionAnswering,
     Settings,
     evaluate,
@@ -43,8 +44,6 @@ from albert_tf.training import Outcome
 # As released, where neither a flag nor the model's folder says otherwise.
 _THRESHOLD = 0.0
 _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
-# What has to be alike for weights to answer the questions of another run.
-_OF_THE_HEAD = ("kind", "version", "head")
 _FITTED_ON = "threshold_fitted_on"
 
 
@@ -66,18 +65,25 @@ def run(
         InputError: see the flags; files are broken, or do not fit the model.
     """
     config = config.as_released()
+    fine_tuning.check_head(config, {"kind": KIND}, ("kind",))
     described = fine_tuning.known_task(config)
     files = _read(config, described)
     strategy = training.prepare(config, devices)
+    _check_eval_batch(config, strategy)
+    unsaved: list[Callable[[], None]] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(training.locked(config, strategy))
         fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
         own = log
         if not distribution.is_chief(strategy):
             own = stack.enter_context(open(os.devnull, "w"))
-        task, windows = _prepare(config, model, files, described, strategy, own)
+        task, windows = _prepare(
+            config, model, files, described, strategy, unsaved, own
+        )
         asked = len(windows["train"].questions) if "train" in windows else None
-        outcome = fine_tuning.run(task, config, strategy, examples=asked, log=log)
+        outcome = fine_tuning.run(
+            task, config, strategy, examples=asked, unsaved=unsaved, log=log
+        )
         # Every worker has to take part in predictions.
         _finish(config, task, windows, outcome, described, own)
 
@@ -143,6 +149,7 @@ def _prepare(
     files: Mapping[str, Dataset],
     described: Mapping[str, Any],
     strategy: tf.distribute.Strategy,
+    unsaved: list[Callable[[], None]],
     log: IO[str],
 ) -> tuple[QuestionAnswering, dict[str, Windows]]:
     """Converts the files; returns the task, and the windows of each file."""
@@ -151,8 +158,9 @@ def _prepare(
             print(f"--{name} has no effect here", file=log)
     albert, tokenizer = fine_tuning.prepare(config, model)
     settings = _settings(config, files, described, albert)
+    fine_tuning.check_head(config, settings.to_dict(), ("version", "head"))
     windows = {
-        use: _windows(config, use, dataset, tokenizer, settings.lengths, log)
+        use: _windows(config, use, dataset, tokenizer, settings.lengths, unsaved, log)
         for use, dataset in files.items()
     }
     predict = files.get("predict")
@@ -168,8 +176,6 @@ def _prepare(
         fits_threshold=config.fit_threshold,
         multiple=fine_tuning.pad_multiple(config, strategy),
     )
-    _check_head(task, described)
-    _check_eval_batch(config, strategy)
     return task, windows
 
 
@@ -252,6 +258,7 @@ def _windows(
     dataset: Dataset,
     tokenizer: Tokenizer,
     lengths: Lengths,
+    unsaved: list[Callable[[], None]],
     log: IO[str],
 ) -> Windows:
     """Converts a file, or takes it converted, and says what is in it."""
@@ -267,6 +274,7 @@ def _windows(
         Path(given.get(use) or config.cache / f"squad_{use}.npz"),
         training=use == "train",
         num_workers=config.num_workers or cores.available(),
+        unsaved=unsaved,
         log=log,
     )
     windows = Windows(dataset, pieces, tokenizer, lengths)
@@ -280,20 +288,11 @@ def _windows(
     return windows
 
 
-def _check_head(task: QuestionAnswering, described: Mapping[str, Any]) -> None:
-    """Refuses weights with another head than is asked for."""
-    for key in _OF_THE_HEAD if described else ():
-        wanted = task.description[key]
-        if described.get(key) != wanted:
-            raise InputError(
-                f"{described['folder']}: a model with {key} {described.get(key)!r}, "
-                f"but {wanted!r} is asked for; expected another folder or other flags"
-            )
-
-
 def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> None:
     devices = strategy.num_replicas_in_sync
-    if config.do_eval and config.eval_batch_size % devices:
+    # Where nothing is predicted, batches of this size find the threshold.
+    fits = config.threshold_file is not None and not config.do_predict
+    if (config.do_eval or fits) and config.eval_batch_size % devices:
         raise InputError(
             f"--eval_batch_size={config.eval_batch_size}: expected a multiple of "
             f"{devices}, the number of devices"

@@ -32,9 +32,6 @@ class Reporter:
 
     Attributes:
         last: the figures of the last line, empty before the first.
-
-    Raises:
-        InputError: the folder cannot be made or written.
     """
 
     def __init__(self, folder: Path, log: IO[str], task, config, enabled: bool = True):
@@ -47,13 +44,6 @@ class Reporter:
         self._began = time.time()
         self._first_step: int | None = None
         self._warned = False
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._end_last_line()
-        except OSError as error:
-            raise InputError(
-                f"--output_dir={folder}: cannot be written: {error.strerror}"
-            ) from error
 
     def _end_last_line(self) -> None:
         """Makes the file of figures, or ends the half line of a run that was killed."""
@@ -70,7 +60,18 @@ class Reporter:
             self._log.flush()
 
     def started(self, model: keras.Model, strategy: Any, step: int) -> None:
-        """Writes the table at the start, and hints about the settings."""
+        """Makes the folder; writes the table at the start, and hints about settings.
+
+        Raises:
+            InputError: the folder cannot be made or written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._end_last_line()
+        except OSError as error:
+            raise InputError(
+                f"--output_dir={self.folder}: cannot be written: {error.strerror}"
+            ) from error
         config, task = self._config, self._task
         replicas = strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]

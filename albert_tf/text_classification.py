@@ -1,10 +1,8 @@
 """What `run_classifier.py` does: GLUE, and anybody's own table of text."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from albert_tf import (
     cores,
     distribution,
     fine_tuning,
-    model_folder,
     predict,
     training,
 )
@@ -70,8 +67,9 @@ def _run_model(config, model, table, strategy, log) -> None:
     writes = distribution.is_chief(strategy)
     fine_tuning.check_export(config.export_dir, config.output_dir, strategy)
     say = _printer(log if writes else None)
-    task, tests = _prepare(config, model, table, strategy, say)
-    outcome = fine_tuning.run(task, config, strategy, log=log)
+    unsaved: Unsaved = []
+    task, tests = _prepare(config, model, table, strategy, unsaved, say)
+    outcome = fine_tuning.run(task, config, strategy, unsaved=unsaved, log=log)
     if best := outcome.best:
         key = task.key_metric
         say(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
@@ -94,6 +92,7 @@ def _run_model(config, model, table, strategy, log) -> None:
 
 
 Say = Callable[[str], None]
+Unsaved = list[Callable[[], None]]
 
 
 def _printer(log: IO[str] | None) -> Say:
@@ -109,6 +108,7 @@ def _prepare(
     model: ModelConfig,
     table: CustomConfig,
     strategy: tf.distribute.Strategy,
+    unsaved: Unsaved,
     say: Say,
 ) -> tuple[Classification, list[Split]]:
     """Reads tables; returns the task and the examples to predict."""
@@ -118,10 +118,12 @@ def _prepare(
     parts = _parts(config, declared)
     albert, tokenizer = fine_tuning.prepare(config, model)
     length = _length(config, albert, described)
-    # Before tables are converted: what is converted is kept in the folder.
-    _check_head(config, classification.describe(declared, length))
+    description = classification.describe(declared, length)
+    fine_tuning.check_head(config, description, _OF_THE_HEAD, ("task",))
     found = {
-        part: [_split(config, declared, n, tokenizer, length, say) for n in names]
+        part: [
+            _split(config, declared, n, tokenizer, length, unsaved, say) for n in names
+        ]
         for part, names in parts.items()
     }
     task = Classification(
@@ -209,6 +211,7 @@ def _split(
     name: str,
     tokenizer: Tokenizer,
     length: int,
+    unsaved: Unsaved,
     say: Say,
 ) -> Split:
     """Reads and converts a table, and says what is in it."""
@@ -226,6 +229,7 @@ def _split(
         length,
         config.cache,
         num_threads=cores.available(),
+        unsaved=unsaved,
     )
     found = split.inputs
     say(
@@ -238,23 +242,6 @@ def _split(
             f"{found.truncated_pieces:,} pieces in all"
         )
     return split
-
-
-def _check_head(config: ClassifierConfig, description: dict[str, Any]) -> None:
-    """Refuses weights that answer another question."""
-    wanted = json.loads(json.dumps(description))
-    for folder in fine_tuning.folders_of_head(config):
-        found = model_folder.task_of(folder)
-        if found is None:
-            continue
-        is_own = folder == Path(config.output_dir)
-        for key in ("task", *_OF_THE_HEAD) if is_own else _OF_THE_HEAD:
-            if found.get(key) != wanted[key]:
-                hint = "expected another --output_dir" if is_own else "they must agree"
-                raise InputError(
-                    f"{folder}: a model with {key} {found.get(key)!r}, but this task "
-                    f"has {wanted[key]!r}; {hint}"
-                )
 
 
 def _outputs(

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -93,6 +93,7 @@ def run(
     config: TrainingConfig,
     strategy: tf.distribute.Strategy,
     log: IO[str] = sys.stderr,
+    ready: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Trains and evaluates, going on from the newest checkpoint of the folder.
 
@@ -101,6 +102,7 @@ def run(
         config: how.
         strategy: on which devices, see `prepare`.
         log: where progress goes.
+        ready: called once all is known to fit, before anything is written.
 
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints,
@@ -110,10 +112,10 @@ def run(
             checkpoint of the last step is saved.
     """
     with locked(config, strategy):
-        return _run_locked(task, config, strategy, log)
+        return _run_locked(task, config, strategy, log, ready)
 
 
-def _run_locked(task, config, strategy, log) -> Outcome:
+def _run_locked(task, config, strategy, log, ready) -> Outcome:
     keras.utils.set_random_seed(config.seed)
     _check_batches(task, config, strategy)
     if config.do_train and task.training is None:
@@ -141,10 +143,11 @@ def _run_locked(task, config, strategy, log) -> Outcome:
         reporter.say,
         task.training.fingerprint if config.do_train and task.training else None,
     )
-    if distribution.is_chief(strategy):
-        checkpoints.remove_unfinished()
     examples_seen = _start(task, config, strategy, model, checkpoints, reporter)
     _check_agreement(strategy, model, optimizer, examples_seen, config)
+    if distribution.is_chief(strategy):
+        checkpoints.remove_unfinished()
+    ready()
     _spread_seeds(strategy, model)
     reporter.started(model, strategy, steps_made(optimizer))
     with stopping.watched(reporter.say) as watch:

@@ -41,6 +41,17 @@ def golden():
 
 
 @pytest.fixture(scope="session")
+def snapshot():
+    """Returns the names and the bytes of all that is in a folder."""
+
+    def take(folder):
+        paths = sorted(Path(folder).rglob("*"))
+        return {path: path.read_bytes() if path.is_file() else None for path in paths}
+
+    return take
+
+
+@pytest.fixture(scope="session")
 def tiny():
     """Makes a configuration in which no two sizes are equal (D is 4)."""
 

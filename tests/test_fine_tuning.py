@@ -15,14 +15,18 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import (
+    AlbertClassifier,
     AlbertConfig,
+    AlbertPretrainer,
     InputError,
     fine_tuning,
     metrics,
     model_folder,
+    optimizers,
     runtimes,
     tokenization,
     trainer,
+    training,
     weights,
 )
 from albert_tf.batches import ByLength
@@ -260,10 +264,95 @@ def test_a_head_is_new_unless_the_file_has_one_that_fits(
     np.testing.assert_array_equal(two.head.output_dense.kernel, before)
     with pytest.raises(InputError, match=r"does not fit AlbertClassifier"):
         other.load(two, path, complete=True)
-    # What is left over is said once, and never of the encoder.
-    left = [record.getMessage() for record in caplog.records]
-    assert left and all("output_weights [" in text for text in left)
-    assert not any("bert/" in text or "head." in text for text in left)
+    assert not caplog.records
+
+
+def saved(model, folder):
+    """Writes a checkpoint of step 0 as a run does."""
+    optimizer = optimizers.AdamW(1e-3)
+    optimizer.build(model.trainable_variables)
+    weights.save(model, folder / "model.ckpt-3", format="tf1", optimizer=optimizer)
+    return folder
+
+
+NARROW = dataclasses.replace(CONFIG, hidden_size=6)
+
+
+@pytest.mark.parametrize("flags", [{}, {"do_train": False}])
+@pytest.mark.parametrize(
+    ("model", "held"),
+    [
+        (lambda: AlbertPretrainer(CONFIG), r"AlbertPretrainer, not this"),
+        (lambda: AlbertClassifier(CONFIG, 2), r"AlbertClassifier of another size \(.*"),
+        (lambda: AlbertClassifier(NARROW, 3), r"AlbertClassifier of another size \(.*"),
+    ],
+    ids=["pretraining", "labels", "size"],
+)
+def test_a_folder_with_another_model_is_left_as_it_is(
+    task, config, tmp_path, snapshot, model, held, flags
+):
+    folder = saved(model(), tmp_path / "run")
+    (folder / ".writing-7").mkdir()
+    before, unsaved = snapshot(tmp_path), []
+    with pytest.raises(InputError) as refused:
+        fine_tuning.run(
+            task,
+            config(**flags),
+            one_device(),
+            unsaved=[lambda: unsaved.append(1)],
+            log=io.StringIO(),
+        )
+    assert re.fullmatch(
+        rf"--output_dir={folder}: its model.ckpt-3 is an {held}.* AlbertClassifier; "
+        rf"expected another folder",
+        str(refused.value),
+    )
+    assert snapshot(tmp_path) == before and not unsaved
+
+
+def test_weights_that_do_not_fit_leave_nothing_behind(task, config, tmp_path, snapshot):
+    start = saved(AlbertClassifier(NARROW, 3), tmp_path / "start")
+    before, settings = snapshot(tmp_path), config(init_checkpoint=str(start))
+    with pytest.raises(InputError, match=r"start/model.ckpt-3 \(tf1\) does not fit"):
+        fine_tuning.run(task, settings, one_device(), log=io.StringIO())
+    assert snapshot(tmp_path) == before
+
+
+def test_what_a_run_was_given_is_written_before_the_first_step(
+    task, config, tmp_path, monkeypatch
+):
+    written = []
+
+    def note():
+        written.extend(path.name for path in (tmp_path / "run").glob("*"))
+
+    monkeypatch.setattr(training._Run, "run", lambda run: note() or {})
+    unsaved = [lambda: (tmp_path / "train.npz").touch()]
+    fine_tuning.run(task, config(), one_device(), unsaved=unsaved, log=io.StringIO())
+    assert {"task.json", "spm_small.model"} <= set(written)
+    assert (tmp_path / "train.npz").exists()
+
+
+def test_a_folder_of_several_runs_is_checked_in_each(task, config, tmp_path):
+    one = tmp_path / "run/run-2"
+    model_folder.write(one, task.tokenizer, {**task.description, "labels": ["a", "b"]})
+    with pytest.raises(InputError) as refused:
+        fine_tuning.check_head(config(), task.description, ("kind", "labels"))
+    assert str(refused.value) == (
+        f"{one}: a model with labels ['a', 'b'], but this task has ['0', '1', '2']; "
+        f"expected another --output_dir"
+    )
+
+
+def test_the_heads_of_pretraining_are_one_word_at_the_start(task, tmp_path, caplog):
+    start = saved(AlbertPretrainer(CONFIG), tmp_path / "start")
+    done = task.load(task.build_model(), str(start))
+    assert re.fullmatch(
+        r"\d+ weights of the encoder \(tf1\); a new head \(7 weights of other heads "
+        r"not used\)",
+        done,
+    )
+    assert not caplog.records
 
 
 def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):

@@ -199,8 +199,8 @@ def test_a_model_of_another_kind_is_not_asked(run, own, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/task.json").write_text('{"kind": "regression"}')
     message = (
-        f"{tmp_path}/run: a model of the kind 'regression'; expected "
-        f"'multiple_choice', or another folder"
+        f"{tmp_path}/run: a model with kind 'regression', but this task has "
+        f"'multiple_choice'; expected another --output_dir"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(train_file=own("train", 4, answer=1))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from albert_tf import distribution, fine_tuning, question_answering
+from albert_tf import distribution, fine_tuning, question_answering, training
 from albert_tf.errors import InputError
 from albert_tf.tasks import squad
 from albert_tf.tasks.squad import reading
@@ -420,6 +421,41 @@ def test_files_that_do_not_fit_are_refused(run, files, two):
             predict_file=str(files / "other-1.1.json"),
             null_score_diff_threshold=1.0,
         )
+
+
+def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
+    one, run, files, tmp_path, snapshot
+):
+    folder, _ = one
+    before = snapshot(folder)
+    with pytest.raises(InputError) as refused:
+        train(run, files, "2.0", "one")
+    assert str(refused.value) == (
+        f"{folder}: a model with version '1.1', but this task has '2.0'; expected "
+        f"another --output_dir"
+    )
+    assert snapshot(folder) == before
+    (tmp_path / "task.json").write_text('{"kind": "regression"}')
+    with pytest.raises(InputError) as refused:
+        train(run, files, "1.1", tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path}: a model with kind 'regression', but this task has "
+        f"'question_answering'; expected another --output_dir"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
+
+
+def test_three_devices_are_checked_before_anything_is_read(run, files, monkeypatch):
+    several = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(3)])
+    monkeypatch.setattr(training, "prepare", lambda *given: several)
+    monkeypatch.setattr(question_answering, "_windows", None)
+    threshold = str(files / "other-2.0.json")
+    with pytest.raises(InputError) as refused:
+        changes = {"do_predict": False, "train_batch_size": 24}
+        train(run, files, "2.0", "three", **changes, threshold_file=threshold)
+    assert str(refused.value) == (
+        "--eval_batch_size=8: expected a multiple of 3, the number of devices"
+    )
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])

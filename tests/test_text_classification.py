@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import runtimes, text_classification, trainer
+from albert_tf import (
+    AlbertConfig,
+    AlbertPretrainer,
+    optimizers,
+    runtimes,
+    text_classification,
+    trainer,
+    weights,
+)
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
 from albert_tf.fine_tuning import ModelConfig
@@ -435,17 +443,38 @@ def test_a_table_that_a_task_does_not_have(run, own_table):
         run(task_name="custom", table=table, do_predict=True, **TRAIN)
 
 
-def test_a_folder_of_another_model_is_refused(run, glue, own_table, tmp_path):
+def test_a_pretraining_run_is_refused_and_left_as_it_is(
+    run, own_table, tmp_path, snapshot
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = AlbertConfig.from_json_file(tmp_path / "config.json")
+    model, optimizer = AlbertPretrainer(config), optimizers.Lamb(1e-3)
+    optimizer.build(model.trainable_variables)
+    weights.save(model, folder / "model.ckpt-7", "tf1", optimizer=optimizer)
+    table = {"train_file": own_table("train", 20), "dev_file": own_table("dev", 6)}
+    before = snapshot(tmp_path)
+    message = (
+        f"--output_dir={folder}: its model.ckpt-7 is an AlbertPretrainer, not this "
+        f"AlbertClassifier; expected another folder"
+    )
+    for flags in (TRAIN, {"do_eval": True}):
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            run(task_name="custom", table=table, **flags)
+        assert snapshot(tmp_path) == before
+
+
+def test_a_folder_of_another_model_is_refused(run, glue, tmp_path, snapshot):
     folder = tmp_path / "run"
     run(task_name="rte", data_dir=glue, do_eval=True, **TRAIN)
-    before = sorted(folder.iterdir())
+    before = snapshot(folder)
     message = (
         f"{folder}: a model with task 'rte', but this task has 'qnli'; expected "
         f"another --output_dir"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(task_name="qnli", data_dir=glue, **TRAIN)
-    assert sorted(folder.iterdir()) == before
+    assert snapshot(folder) == before
     message = (
         f"{folder}: a model with labels ['entailment', 'not_entailment'], but this "
         f"task has ['contradiction', 'entailment', 'neutral']; they must agree"

@@ -11,7 +11,6 @@ from keras import ops
 
 from albert_tf import weights
 from albert_tf.batches import Source
-from albert_tf.errors import InputError
 from albert_tf.tokenization import Tokenizer
 
 Batch = Mapping[str, Any]
@@ -183,15 +182,19 @@ class FineTuningTask(Task):
             only="encoder",
             allow_missing=unread,
             init_from_group0=init_from_group0,
+            warn=False,
         )
         done = f"{len(report.loaded)} weights of the encoder ({report.format})"
         try:
             head = weights.load(
                 model, path, only="head", allow_missing="head", warn=False
             )
-        except InputError:  # the head of another task
+        except weights.MisfitError:  # the head of another task
             return f"{done}; the file's head does not fit: a new one"
-        return f"{done} and the head" if head.loaded else f"{done}; a new head"
+        if head.loaded:
+            return f"{done} and the head"
+        left = f" ({len(report.unused)} weights of other heads not used)"
+        return f"{done}; a new head{left if report.unused else ''}"
 
 
 def example_weights(batch: Batch) -> Any:

@@ -32,7 +32,19 @@ from albert_tf.weights.slots import (
 )
 from albert_tf.weights.writing import save
 
-__all__ = ["Report", "Source", "load", "model_for", "open_source", "save"]
+__all__ = [
+    "MisfitError",
+    "Report",
+    "Source",
+    "load",
+    "model_for",
+    "open_source",
+    "save",
+]
+
+
+class MisfitError(InputError):
+    """The weights of a file are not those of a model: another head, or other sizes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +104,10 @@ def load(
         what was loaded, missing, unused and ignored.
 
     Raises:
-        InputError: nothing there, an unknown or damaged file, and, unless allowed
-            above, a weight that is not in the file, a tensor that has no place, or a
-            shape that differs. The message lists every one with its shape.
+        InputError: nothing there, an unknown or damaged file.
+        MisfitError: unless allowed above, a weight that is not in the file, a tensor
+            that has no place, or a shape that differs. The message lists every one with
+            its shape.
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
@@ -240,4 +253,4 @@ def _check_fit(subject: str, *, missing, unused, differing) -> None:
         for name, (theirs, ours) in differing.items()
     ]
     if lines:
-        raise InputError("\n".join([f"{subject}:", *lines]))
+        raise MisfitError("\n".join([f"{subject}:", *lines]))

@@ -19,6 +19,8 @@ from albert_tf.tasks.squad.features import Lengths, Window, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.tokenization import Tokenizer
 
+KIND = "question_answering"
+
 Head = Literal["linear", "conditional"]
 
 _LOGITS = ("start_logits", "end_logits")
@@ -135,7 +137,7 @@ class QuestionAnswering(base.FineTuningTask):
     @property
     def description(self) -> dict[str, Any]:
         """What `task.json` says of the model."""
-        return {"kind": "question_answering", **self.settings.to_dict()}
+        return {"kind": KIND, **self.settings.to_dict()}
 
     def source(self, windows: Windows, targets: bool = False) -> ByLength:
         """Returns windows as a source of batches.
