@@ -22,6 +22,8 @@ _BETWEEN_LINES, _WORTH_TELLING = 10.0, 1.0
 # Several workers read what they have agreed on so many steps later: reading it at once
 # would have each step wait for the one before it to end on the device.
 _STEPS_TO_AGREE = 4
+# Where the loss scale of float16 is no higher and gradients overflow, they always will.
+_LOWEST_LOSS_SCALE = 1.0
 
 
 class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
@@ -339,18 +341,24 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         if self._scales_loss:
             # What is infinite on one device has to be seen on all of them.
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        scale = self._loss_scale()  # before the update, which may change it
         self.optimizer.apply(gradients, self._learning)
         return {
             "sums": self._summed(sums),
-            "gradient_norms": self._gradient_norms(gradients),
+            "gradient_norms": self._gradient_norms(gradients, scale),
             "weight_norms": norms,
             "learning_rate": rate,
+            "loss_scale": scale,
         }
 
-    def _gradient_norms(self, gradients):
+    def _loss_scale(self):
         if self._scales_loss:
-            norms = tf.stack([tf.norm(gradient) for gradient in gradients])
-            return norms / self.optimizer.dynamic_scale
+            return tf.convert_to_tensor(self.optimizer.dynamic_scale)
+        return tf.ones(())
+
+    def _gradient_norms(self, gradients, scale):
+        if self._scales_loss:
+            return tf.stack([tf.norm(gradient) for gradient in gradients]) / scale
         return self.optimizer.gradient_norms
 
     def _accumulated(self, batch, weights):
@@ -443,13 +451,17 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     def _check_finite(self, losses: np.ndarray, results) -> None:
         """Refuses steps that have spoiled the weights, before anyone saves these."""
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
+        applied = np.full(norms.shape, True)
+        bad = ~np.isfinite(losses) | ~np.isfinite(norms)
         if self._scales_loss:
-            norms[:] = 0  # such a gradient was not applied, and the scale is lower now
-        bad = np.flatnonzero(~np.isfinite(losses) | ~np.isfinite(norms))
-        if not bad.size:
+            # Such a gradient is not applied, and the next step has half the scale.
+            applied = np.isfinite(norms)
+            scales = np.array([result["loss_scale"] for result in results])
+            bad = ~np.isfinite(losses) | (~applied & (scales <= _LOWEST_LOSS_SCALE))
+        if not bad.any():
             return
-        first = int(bad[0])
-        step = steps_made(self.optimizer) - len(losses) + first + 1
+        first = int(bad.argmax())
+        step = steps_made(self.optimizer) - int(applied[first:].sum()) + 1
         result = results[first]
         gradients = _group_norms(self._learning, result["gradient_norms"].numpy())
         before = _group_norms(self._learning, result["weight_norms"].numpy())
@@ -457,11 +469,14 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
             for name in before
         )
+        scaled = ""
+        if self._scales_loss:
+            scaled = f" and a loss scale of {float(result['loss_scale']):g}"
         raise InputError(
             f"step {step}: the loss is {losses[first]}, the norm of the gradient "
             f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
-            f"{float(result['learning_rate']):.3g} (norms of {groups}). No checkpoint "
-            f"was written since. Try a lower --learning_rate, more "
+            f"{float(result['learning_rate']):.3g}{scaled} (norms of {groups}). No "
+            f"checkpoint was written since. Try a lower --learning_rate, more "
             f"--num_warmup_steps, or --precision=float32"
         )
 

@@ -24,6 +24,9 @@ from albert_tf.trainer import Trainer
 
 # orbit prints every loop; `Reporter` says the same, and more, in one line.
 orbit.controller._log = logging.getLogger(__name__).debug
+# It warns of updates that float16 skips, too.
+orbit.controller.logging = logging.getLogger("orbit")
+orbit.controller.logging.setLevel(logging.ERROR)
 
 # What notes, with the best checkpoint's figures, which examples they are of.
 _JUDGED_ON = "evaluation_fingerprint"
