@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,9 +12,10 @@ import numpy as np
 
 from albert_tf import models
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
+from albert_tf.errors import InputError, writing
+from albert_tf.tokenization import Tokenizer
+from albert_tf.weights import huggingface
 from albert_tf.weights.names import Target, expand, listed
-from albert_tf.weights.reading import HF_ACTIVATIONS
 from albert_tf.weights.slots import STEP, check_optimizer, expand_slots
 
 
@@ -26,6 +26,8 @@ def save(
     *,
     optimizer: keras.optimizers.Optimizer | None = None,
     extra: Mapping[str, np.ndarray] | None = None,
+    tokenizer: Tokenizer | None = None,
+    task: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes a model's weights and its configuration; all of it or nothing.
 
@@ -43,6 +45,11 @@ def save(
             written under their released names; for "tf1" alone.
         extra: other tensors by name, beginning with "albert_tf/": `load` passes over
             them, and `open_source(path).read(name)` reads them; for "tf1" alone.
+        tokenizer: is written beside the weights, see `huggingface.tokenizer_files`;
+            for "hf" alone.
+        task: what the outputs mean, as in a run's `task.json`: of a classifier the
+            "labels" and the "kind", which become `id2label` and `problem_type`; of any
+            model "max_seq_length"; for "hf" alone.
 
     Returns:
         the prefix, folder or file written, as `load` takes it.
@@ -54,19 +61,22 @@ def save(
             layer, with `num_hidden_groups` at the number of layers: the other formats
             can not tie them.
     """
-    writers = {"hf": _save_hf, "keras": _save_keras}
-    formats = ("tf1", *writers)
+    formats = ("tf1", "hf", "keras")
     if format not in formats:
         raise InputError(f"format={format!r}: expected one of {', '.join(formats)}")
-    for argument, given in (("optimizer", optimizer), ("extra", extra)):
-        if format != "tf1" and given is not None:
-            raise InputError(f"{argument}= with format={format!r}: expected 'tf1'")
-    try:
-        if format == "tf1":
-            return _save_tf1(model, path, optimizer, extra or {})
-        return writers[format](model, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    for argument, given, only in (
+        ("optimizer", optimizer, "tf1"),
+        ("extra", extra, "tf1"),
+        ("tokenizer", tokenizer, "hf"),
+        ("task", task, "hf"),
+    ):
+        if format != only and given is not None:
+            raise InputError(f"{argument}= with format={format!r}: expected {only!r}")
+    if format == "tf1":
+        return _save_tf1(model, path, optimizer, extra or {})
+    if format == "hf":
+        return _save_hf(model, path, tokenizer, task or {})
+    return _save_keras(model, path)
 
 
 def _collected(model, format: str) -> dict[str, np.ndarray]:
@@ -125,7 +135,7 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     else:
         prefix = folder / "model.ckpt-best"
     tensors = _collected(model, "tf1") | _training_state(model, optimizer, extra)
-    with _new_folder(folder) as new:
+    with writing(path), _new_folder(folder) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
             tensor_names=list(tensors),
@@ -138,59 +148,29 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     return prefix
 
 
-def _save_hf(model, path: str | Path) -> Path:
+def _save_hf(
+    model, path: str | Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
+) -> Path:
     import safetensors.numpy
 
     tensors = _collected(model, "hf")
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
-    with _new_folder(Path(path)) as new:
+    files = huggingface.files(model, _untied(model.config), task, tokenizer)
+    with writing(path), _new_folder(Path(path)) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
         )
-        text = json.dumps(_to_hf_config(model), indent=2, sort_keys=True) + "\n"
-        (new / "config.json").write_text(text)
+        for name, contents in files.items():
+            (new / name).write_bytes(contents)
     return Path(path)
-
-
-def _to_hf_config(model) -> dict[str, Any]:
-    config = _untied(model.config)
-    architecture = {
-        "AlbertEncoder": "AlbertModel",
-        "AlbertPretrainer": "AlbertForPreTraining",
-        "AlbertClassifier": "AlbertForSequenceClassification",
-        "AlbertMultipleChoice": "AlbertForMultipleChoice",
-        "AlbertSpanLabeler": "AlbertForQuestionAnswering",
-    }[type(model).__name__]
-    values = config.to_dict()
-    values.pop("down_scale_factor")
-    if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
-        architecture = "AlbertForMaskedLM"
-    if isinstance(model, models.AlbertClassifier):
-        count = model.head.num_labels
-        values["id2label"] = {str(k): f"LABEL_{k}" for k in range(count)}
-        values["label2id"] = {f"LABEL_{k}": k for k in range(count)}
-    names = {ours: theirs for theirs, ours in HF_ACTIVATIONS.items()}
-    return {
-        **values,
-        "architectures": [architecture],
-        "bos_token_id": 2,
-        "classifier_dropout_prob": config.classifier_dropout_prob,
-        "eos_token_id": 3,
-        "hidden_act": "gelu_new"
-        if config.hidden_act == "gelu"
-        else names[config.hidden_act or "linear"],
-        "layer_norm_eps": 1e-12,
-        "model_type": "albert",
-        "pad_token_id": 0,
-    }
 
 
 def _save_keras(model, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".keras":
         raise InputError(f"{path}: a file of format 'keras' has to end in .keras")
-    with _new_folder(path.parent) as new:
+    with writing(path), _new_folder(path.parent) as new:
         model.save(new / path.name)
     return path
 

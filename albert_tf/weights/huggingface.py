@@ -1,0 +1,355 @@
+"""What transformers needs beside the weights: a configuration and a tokenizer.
+
+The tokenizer is written as a `tokenizer.json`, which names every step from text to ids.
+Hugging Face's own class for ALBERT has other steps than the release: it rewrites
+quotation marks, splits no piece that ends in a digit and a comma, and takes symbols
+that always stand alone for ordinary pieces.
+"""
+
+import base64
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from albert_tf import models
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.tokenization import (
+    CONTINUATION,
+    MAX_WORD_CHARS,
+    WORD_MARK,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+)
+from albert_tf.weights.reading import HF_ACTIVATIONS
+
+_ARCHITECTURES = {
+    "AlbertEncoder": "AlbertModel",
+    "AlbertPretrainer": "AlbertForPreTraining",
+    "AlbertClassifier": "AlbertForSequenceClassification",
+    "AlbertMultipleChoice": "AlbertForMultipleChoice",
+    "AlbertSpanLabeler": "AlbertForQuestionAnswering",
+}
+_PROBLEMS = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
+Step = dict[str, Any]
+
+
+def files(
+    model: Any,
+    untied: AlbertConfig,
+    task: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+) -> dict[str, bytes]:
+    """Returns what stands beside the weights, by name.
+
+    Args:
+        model: one of the models of `albert_tf.models` that Hugging Face has, too.
+        untied: its configuration with the groups that are written.
+        task: what the outputs mean, see `weights.save`; may be empty.
+        tokenizer: None: no vocabulary is written, and special pieces are those of the
+            release.
+
+    Raises:
+        InputError: the task has another number of labels than the model has outputs,
+            or see `tokenizer_files`.
+    """
+    made = {"config.json": _json(_config(model, untied, task, tokenizer))}
+    if tokenizer is not None:
+        longest = untied.max_position_embeddings
+        given = task.get("max_seq_length")
+        if isinstance(given, int):
+            longest = min(longest, given)
+        made |= tokenizer_files(tokenizer, longest)
+    return made
+
+
+def _config(
+    model: Any,
+    untied: AlbertConfig,
+    task: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+) -> dict[str, Any]:
+    architecture = _ARCHITECTURES[type(model).__name__]
+    values = untied.to_dict()
+    values.pop("down_scale_factor")
+    if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
+        architecture = "AlbertForMaskedLM"
+    if isinstance(model, models.AlbertClassifier):
+        values |= _labels(model.head.num_labels, task)
+    names = {ours: theirs for theirs, ours in HF_ACTIVATIONS.items()}
+    return {
+        **values,
+        "architectures": [architecture],
+        "bos_token_id": tokenizer.cls_id if tokenizer else 2,
+        "classifier_dropout_prob": untied.classifier_dropout_prob,
+        "eos_token_id": tokenizer.sep_id if tokenizer else 3,
+        "hidden_act": "gelu_new"
+        if untied.hidden_act == "gelu"
+        else names[untied.hidden_act or "linear"],
+        "layer_norm_eps": 1e-12,
+        "model_type": "albert",
+        "pad_token_id": tokenizer.pad_id if tokenizer else 0,
+    }
+
+
+def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
+    labels = task.get("labels") or [f"LABEL_{i}" for i in range(count)]
+    if len(labels) != count:
+        raise InputError(
+            f"task: labels {', '.join(map(str, labels))}: expected {count}, one for "
+            f"each output of the model"
+        )
+    values: dict[str, Any] = {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+    if task.get("kind") in _PROBLEMS:
+        values["problem_type"] = _PROBLEMS[task["kind"]]
+    return values
+
+
+def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
+    """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
+
+    Their ids are those of `tokenizer`, except that special pieces written in a text,
+    such as "[SEP]", count as such, as transformers does; that of two equally likely
+    ways to cut a word the other may be taken; and that a SentencePiece model that cuts
+    other than by likelihood has no such form.
+
+    Args:
+        tokenizer: of the model.
+        max_length: the tokens to which transformers truncates, where it is asked to.
+
+    Raises:
+        InputError: the vocabulary lacks a special piece, or is of another type than
+            unigram.
+    """
+    ids = {
+        "pad_token": tokenizer.pad_id,
+        "unk_token": tokenizer.unk_id,
+        "cls_token": tokenizer.cls_id,
+        "sep_token": tokenizer.sep_id,
+        "mask_token": tokenizer.mask_id,
+    }
+    special = {name: tokenizer.id_to_piece(id) for name, id in ids.items()}
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+        vocabulary, steps = "spiece.model", _sentencepiece_steps(tokenizer)
+    elif isinstance(tokenizer, WordPieceTokenizer):
+        vocabulary, steps = "vocab.txt", _wordpiece_steps(tokenizer)
+    else:
+        raise InputError(f"{type(tokenizer).__name__}: a tokenizer of no known kind")
+    added = [
+        {
+            "id": id,
+            "content": tokenizer.id_to_piece(id),
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+            "special": True,
+        }
+        for id in sorted(ids.values())
+    ]
+    whole = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "post_processor": _framing(tokenizer),
+        **steps,
+    }
+    settings = {
+        **special,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "do_lower_case": tokenizer.do_lower_case,
+        "keep_accents": tokenizer.keep_accents,
+    }
+    return {
+        vocabulary: Path(tokenizer.path).read_bytes(),
+        "tokenizer.json": _json(whole),
+        "tokenizer_config.json": _json(settings),
+        "special_tokens_map.json": _json(special),
+    }
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _framing(tokenizer: Tokenizer) -> Step:
+    """Puts [CLS] and [SEP] around one text or two."""
+
+    def special(piece: str, segment: int) -> Step:
+        return {"SpecialToken": {"id": piece, "type_id": segment}}
+
+    def text(name: str, segment: int) -> Step:
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [special("[CLS]", 0), text("A", 0), special("[SEP]", 0)]
+    ids = {"[CLS]": tokenizer.cls_id, "[SEP]": tokenizer.sep_id}
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, text("B", 1), special("[SEP]", 1)],
+        "special_tokens": {
+            piece: {"id": piece, "ids": [id], "tokens": [piece]}
+            for piece, id in ids.items()
+        },
+    }
+
+
+def _replace(pattern: str, content: str) -> Step:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _sequence(steps: Sequence[Step]) -> Step:
+    return {"type": "Sequence", "normalizers": [*steps]}
+
+
+def _characters(wanted: Callable[[str], bool]) -> str:
+    """Returns the inside of a regular expression's class of characters."""
+    return _ranges(c for c in range(sys.maxunicode + 1) if wanted(chr(c)))
+
+
+def _ranges(codes: Iterable[int]) -> str:
+    """Returns ascending code points as the ranges of a regular expression."""
+    found: list[list[int]] = []
+    for code in codes:
+        if found and code == found[-1][1] + 1:
+            found[-1][1] = code
+        else:
+            found.append([code, code])
+    return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in found)
+
+
+def _lower_case() -> list[Step]:
+    # Theirs looks at single characters: a sigma at the end of a word has its own form.
+    cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
+    sigma = _replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
+    return [sigma, {"type": "Lowercase"}]
+
+
+def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
+    spec, trained = proto.normalizer_spec, proto.trainer_spec
+    if trained.model_type != trained.UNIGRAM:
+        kind = trained.ModelType.Name(trained.model_type).lower()
+        raise InputError(
+            f"{tokenizer.path}: a SentencePiece model of type {kind}; expected "
+            f"unigram, which alone can be written for transformers"
+        )
+    space = f"[{_characters(str.isspace)}]+"
+    steps = [_replace(space, " "), {"type": "NFKD"}]
+    if not tokenizer.keep_accents:
+        marks = _characters(lambda c: unicodedata.combining(c) > 0)
+        steps += [_replace(f"[{marks}]", "")]
+    if tokenizer.do_lower_case:
+        steps += _lower_case()
+    if spec.precompiled_charsmap:
+        # Theirs looks at few characters at a time, which leaves Hangul taken apart.
+        chars = base64.b64encode(spec.precompiled_charsmap).decode()
+        steps += [{"type": "NFC"}]
+        steps += [{"type": "Precompiled", "precompiled_charsmap": chars}]
+    if spec.remove_extra_whitespaces:
+        steps += [_replace(" {2,}", " ")]
+        steps += [{"type": "Strip", "strip_left": False, "strip_right": True}]
+    pieces = [piece.piece for piece in proto.pieces]
+    mark = {
+        "type": "Metaspace",
+        "replacement": WORD_MARK,
+        "prepend_scheme": "first" if spec.add_dummy_prefix else "never",
+        "split": not any(WORD_MARK in piece[1:] for piece in pieces),
+    }
+    if spec.add_dummy_prefix:
+        steps += _new_words_after_masks(pieces)
+    return {
+        "normalizer": _sequence(steps),
+        "pre_tokenizer": mark,
+        "decoder": {**mark, "prepend_scheme": "always"},
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unk_id,
+            "vocab": _likelihoods(tokenizer, proto),
+            "byte_fallback": bool(tokenizer.byte_values),
+        },
+    }
+
+
+def _new_words_after_masks(pieces: Sequence[str]) -> list[Step]:
+    """Does what `inputs.encode_masked` does to the text after a [MASK].
+
+    It begins a new word, unless its first character would leave the word mark alone.
+    """
+    firsts = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
+    return [
+        {"type": "Prepend", "prepend": " "},
+        _replace(f"^ (?=[^ {_ranges(sorted(firsts))}])", ""),
+        _replace("^ {2}", " "),
+    ]
+
+
+def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
+    """Returns the pieces with their log-probabilities, as transformers takes them.
+
+    Pieces that no text has get a space, which no text has at that point either.
+    """
+    kinds = proto.SentencePiece
+    special = tokenizer.special_ids
+    highest = max(p.score for p in proto.pieces if p.type == kinds.NORMAL)
+    found = []
+    for id, piece in enumerate(proto.pieces):
+        name, score = piece.piece, piece.score
+        if piece.type == kinds.USER_DEFINED:
+            score = len(name.encode()) * highest - 0.1  # as SentencePiece has it
+        elif name in tokenizer.comma_pieces or (
+            piece.type not in (kinds.NORMAL, kinds.BYTE) and id not in special
+        ):
+            name += " "
+        found.append((name, score))
+    return found
+
+
+def _wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
+    removed = _characters(
+        lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
+    )
+    steps = [
+        _replace(f"[\ufffd{removed}]", ""),
+        {
+            "type": "BertNormalizer",
+            "clean_text": False,
+            "handle_chinese_chars": True,
+            "strip_accents": False,
+            "lowercase": False,
+        },
+    ]
+    if tokenizer.do_lower_case:
+        steps += _lower_case()
+        if not tokenizer.keep_accents:
+            # Theirs takes spacing marks away, too.
+            marks = _characters(lambda c: unicodedata.category(c) == "Mn")
+            steps += [{"type": "NFD"}, _replace(f"[{marks}]", "")]
+    return {
+        "normalizer": _sequence(steps),
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": False},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": tokenizer.id_to_piece(tokenizer.unk_id),
+            "continuing_subword_prefix": CONTINUATION,
+            "max_input_chars_per_word": MAX_WORD_CHARS,
+            "vocab": {piece: id for id, piece in enumerate(tokenizer.pieces)},
+        },
+    }
