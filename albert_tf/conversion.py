@@ -1,6 +1,5 @@
 """Converts weights from one format to another, and checks the result with numbers."""
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import models, runtimes, weights
-from albert_tf.config import AlbertConfig, read_json_object
+from albert_tf import (
+    model_folder,
+    models,
+    native,
+    runtimes,
+    saved_models,
+    tokenization,
+    weights,
+)
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.settings.conversion import ConversionSettings
 
@@ -20,14 +27,14 @@ TOLERANCE = 1e-4
 def convert(settings: ConversionSettings) -> None:
     """Converts weights and prints what was converted and how it was checked.
 
-    The same tokens are run through the model that was read, through what was written,
-    read again, and through the programs that the two formats belong to, as far as
-    these are installed.
+    The same tokens are run through the model that was read and through what was
+    written, read again; with `run_natively` also through the programs that the two
+    formats belong to. Without it nothing of the input is executed.
 
     Raises:
         InputError: what `weights.load`, `weights.save` and `runtimes.save` refuse, no
-            configuration, a `precision` that the format does not have, or outputs that
-            differ by more than `TOLERANCE`.
+            configuration, a `precision` that the format does not have, a vocabulary
+            that does not fit, or outputs that differ by more than `TOLERANCE`.
     """
     for_runtime = settings.output_format in runtimes.SUFFIXES
     if settings.precision != "float32" and not for_runtime:
@@ -43,38 +50,111 @@ def convert(settings: ConversionSettings) -> None:
         )
     source = weights.open_source(settings.input, settings.checkpoint)
     config = _config(source, settings.albert_config_file)
-    model = weights.model_for(source, config)
+    place = Path(settings.input)
+    folder = place if place.is_dir() else place.parent
+    task = model_folder.task_of(folder) or {}
+    model = _model(source, config, task)
     report = weights.load(model, source, allow_missing=settings.allow_missing)
     print(
         f"read     {source.path} ({report.format}): {type(model).__name__}, "
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )
-    if for_runtime:
-        _export(model, settings)
-        return
-    written = weights.save(model, settings.output, settings.output_format)
-    print(f"written  {written} ({settings.output_format})")
-
+    tokenizer = _tokenizer(settings, folder)
     tokens = _sample_tokens(config)
-    ours = _run(model, tokens)
+    if for_runtime:
+        _export(model, settings, tokens)
+        places = [(settings.input, report.format)]
+    else:
+        written = _save(model, settings, tokenizer, task)
+        _check_written(model, written, tokens)
+        places = [(settings.input, report.format), (written, settings.output_format)]
+    if settings.run_natively:
+        for path, format in places:
+            _check_natively(model, Path(path), format, tokens)
+    if settings.output_format == "hf" and tokenizer is None:
+        print(
+            f"skipped  the tokenizer's files: no vocabulary in {folder}; expected "
+            f"--spm_model_file or --vocab_file"
+        )
+
+
+def _model(
+    source: weights.Source, config: AlbertConfig, task: Mapping[str, Any]
+) -> keras.Model:
+    """Creates the model whose weights were opened."""
+    model = weights.model_for(source, config)
+    if isinstance(model, models.AlbertClassifier) and task.get("kind") == (
+        "multiple_choice"
+    ):
+        return models.AlbertMultipleChoice(config)  # looks like regression
+    return model
+
+
+def _save(
+    model: keras.Model,
+    settings: ConversionSettings,
+    tokenizer: tokenization.Tokenizer | None,
+    task: Mapping[str, Any],
+) -> Path:
+    """Writes weights, for transformers also the vocabulary."""
+    more: dict[str, Any] = {}
+    if settings.output_format == "hf":
+        more = {"tokenizer": tokenizer, "task": task}
+        if tokenizer is not None:
+            saved_models.check_vocabulary(model, tokenizer)
+    written = weights.save(model, settings.output, settings.output_format, **more)
+    print(f"written  {written} ({settings.output_format})")
+    return written
+
+
+def _tokenizer(
+    settings: ConversionSettings, folder: Path
+) -> tokenization.Tokenizer | None:
+    """Returns that of the given vocabulary, or the input's; None if not needed."""
+    if settings.output_format != "hf":
+        return None
+    if settings.spm_model_file or settings.vocab_file:
+        return tokenization.load(
+            settings.spm_model_file, settings.vocab_file, settings.do_lower_case
+        )
+    return model_folder.find_tokenizer([folder], settings.do_lower_case)
+
+
+def _check_written(
+    model: keras.Model, written: Path, tokens: Mapping[str, np.ndarray]
+) -> None:
+    """Reads again what was written, and compares the outputs."""
     again = weights.open_source(written)
     copy = weights.model_for(again, again.config())
     if isinstance(model, models.AlbertMultipleChoice):  # looks like regression
         copy = models.AlbertMultipleChoice(again.config())
     weights.load(copy, written)
-    mask = tokens["input_mask"]
-    _compare("read again from what was written", ours, _run(copy, tokens), mask, 0.0)
-    for place, format in (
-        (settings.input, report.format),
-        (written, settings.output_format),
-    ):
-        theirs = _run_natively(Path(place), format, tokens)
+    what = "read again from what was written"
+    _compare(what, _run(model, tokens), _run(copy, tokens), tokens["input_mask"], 0.0)
+
+
+def _check_natively(
+    model: keras.Model, place: Path, format: str, tokens: Mapping[str, np.ndarray]
+) -> None:
+    """Compares with the outputs of the program that weights belong to."""
+    what = f"{place} run by {format} itself"
+    reason = native.obstacle(place, format)
+    if reason is None:
+        theirs = native.run(place, format, tokens)
         if theirs:
-            _compare(f"{place} run by {format} itself", ours, theirs, mask, TOLERANCE)
+            mask = tokens["input_mask"]
+            _compare(what, _run(model, tokens), theirs, mask, TOLERANCE)
+            return
+        reason = "takes other inputs than tokens"
+    print(f"skipped  {what}: {reason}")
 
 
-def _export(model: keras.Model, settings: ConversionSettings) -> None:
+def _export(
+    model: keras.Model,
+    settings: ConversionSettings,
+    tokens: Mapping[str, np.ndarray],
+) -> None:
     """Writes a file for another runtime, and runs it there."""
     path = runtimes.save(
         model,
@@ -86,7 +166,6 @@ def _export(model: keras.Model, settings: ConversionSettings) -> None:
         f"written  {path} ({settings.output_format}, {settings.precision}, "
         f"{path.stat().st_size:,} bytes)"
     )
-    tokens = _sample_tokens(model.config)
     mask = tokens["input_mask"]
     # Where no positions are given, Keras predicts all of them.
     everywhere = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
@@ -139,89 +218,24 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
     return {key: np.asarray(value) for key, value in outputs.items()}
 
 
-def _run_natively(path: Path, format: str, tokens) -> dict[str, np.ndarray]:
-    """Runs weights in the program that they belong to, under our names of outputs.
-
-    Returns nothing where that program is not installed, or no longer runs (TF1).
-    """
-    installed = importlib.util.find_spec
-    whole = (path / "config.json").exists()
-    if format == "hf" and whole and installed("torch") and installed("transformers"):
-        return _run_huggingface(path, tokens)
-    if format == "kerashub" and whole and installed("keras_hub"):
-        return _run_kerashub(path, tokens)
-    if format in ("model_garden", "keras") and (path / "saved_model.pb").exists():
-        return _run_tf_hub(path, tokens)
-    return {}
-
-
-def _run_huggingface(path: Path, tokens) -> dict[str, np.ndarray]:
-    import torch
-    import transformers
-
-    config = read_json_object(path / "config.json")
-    architecture = (config.get("architectures") or ["AlbertModel"])[0]
-    transformers.utils.logging.disable_progress_bar()
-    model = getattr(transformers, architecture).from_pretrained(
-        path, dtype=torch.float32
-    )
-    model.eval()
-    tensors = {key: torch.tensor(value).long() for key, value in tokens.items()}
-    names = {
-        "last_hidden_state": "sequence_output",
-        "pooler_output": "pooled_output",
-        "prediction_logits": "mlm_logits",
-        "logits": "mlm_logits" if "MaskedLM" in architecture else "logits",
-    }
-    if "MultipleChoice" in architecture:
-        tensors = {key: value[:, None] for key, value in tensors.items()}
-    with torch.no_grad():
-        outputs = model(
-            input_ids=tensors["input_ids"],
-            attention_mask=tensors["input_mask"],
-            token_type_ids=tensors["segment_ids"],
-        )
-    return {names.get(key, key): value.numpy() for key, value in outputs.items()}
-
-
-def _run_kerashub(path: Path, tokens) -> dict[str, np.ndarray]:
-    import keras_hub
-
-    model = keras_hub.models.AlbertBackbone.from_preset(str(path))
-    outputs = model(
-        {
-            "token_ids": tokens["input_ids"],
-            "padding_mask": tokens["input_mask"],
-            "segment_ids": tokens["segment_ids"],
-        }
-    )
-    return {key: np.asarray(value) for key, value in outputs.items()}
-
-
-def _run_tf_hub(path: Path, tokens) -> dict[str, np.ndarray]:
-    import tensorflow as tf
-
-    module = tf.saved_model.load(str(path))
-    if not callable(module):  # it answers raw text
-        return {}
-    outputs = module(
-        {
-            "input_word_ids": tf.constant(tokens["input_ids"]),
-            "input_mask": tf.constant(tokens["input_mask"]),
-            "input_type_ids": tf.constant(tokens["segment_ids"]),
-        },
-        training=False,
-    )
-    return {key: outputs[key].numpy() for key in ("sequence_output", "pooled_output")}
-
-
 def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
     """Prints the largest difference of the outputs that both have; padding aside."""
+    common = sorted(ours.keys() & theirs.keys())
+    if not common:
+        raise InputError(
+            f"self-check failed: {what} has the outputs {', '.join(sorted(theirs))}; "
+            f"expected one of {', '.join(sorted(ours))}"
+        )
     differences = {}
-    for key in sorted(ours.keys() & theirs.keys()):
+    for key in common:
         a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
         if a.shape[:2] == mask.shape and b.shape == a.shape:
             a, b = a[mask > 0], b[mask > 0]
+        if a.size != b.size:
+            raise InputError(
+                f"self-check failed: {what} has {key} of shape {[*b.shape]}; expected "
+                f"{[*a.shape]}"
+            )
         differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {what}: largest difference {text}")

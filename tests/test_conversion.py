@@ -1,7 +1,6 @@
 """The converter and its script."""
 
 import dataclasses
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import conversion, models, runtimes, weights
+from albert_tf import (
+    conversion,
+    models,
+    native,
+    runtimes,
+    saved_models,
+    serving,
+    tokenization,
+    weights,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
+
+tf = pytest.importorskip("tensorflow")
 
 ROOT = Path(__file__).parents[1]
 CONFIG = AlbertConfig(
@@ -48,9 +58,14 @@ def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys):
     )
     assert lines[1] == f"written  {tmp_path / 'two'} (hf)"
     assert lines[2].startswith("checked  read again from what was written: largest ")
-    native = [line for line in lines if "run by hf itself" in line]
-    installed = all(map(importlib.util.find_spec, ("torch", "transformers")))
-    assert len(native) == (2 if installed else 0)
+    assert [line.split()[0] for line in lines] == [
+        *("read", "written", "checked", "skipped"),
+        *("read", "written", "checked") * 2,
+    ]
+    assert lines[3] == (
+        f"skipped  the tokenizer's files: no vocabulary in {tmp_path / 'first'}; "
+        f"expected --spm_model_file or --vocab_file"
+    )
 
 
 @pytest.mark.parametrize("choice", ["best", "newest"])
@@ -151,6 +166,114 @@ def test_outputs_that_differ_fail_the_check():
         "self-check failed: the copy differs by more than 4e-01"
     )
     conversion._compare("the copy", ours, theirs, np.ones((1, 4)), 0.6)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        (
+            {"start_logits": np.ones(3), "end_logits": np.ones(3)},
+            "has the outputs end_logits, start_logits; expected one of logits, pooled",
+        ),
+        ({"logits": np.ones((1, 3))}, "has logits of shape [1, 3]; expected [1, 2]"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_are_no_success(theirs, message):
+    ours = {"logits": np.array([[1.0, 2.0]]), "pooled": np.ones(3)}
+    with pytest.raises(InputError) as refused:
+        conversion._compare("the copy", ours, theirs, np.ones((1, 4)), 0.4)
+    assert str(refused.value) == f"self-check failed: the copy {message}"
+
+
+# --- nothing of the input is executed ---
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A TF-Hub module of good weights, whose graph writes a file."""
+    model, trace = models.AlbertEncoder(CONFIG), tmp_path / "written"
+
+    @tf.function(autograph=False)
+    def call(inputs, training=False):
+        with tf.control_dependencies([tf.io.write_file(str(trace), "was here")]):
+            ids = tf.identity(inputs["input_word_ids"])
+        outputs = model(
+            {
+                "input_ids": ids,
+                "input_mask": inputs["input_mask"],
+                "segment_ids": inputs["input_type_ids"],
+            }
+        )
+        return {key: outputs[key] for key in ("sequence_output", "pooled_output")}
+
+    root = saved_models.reusable(call, [model])
+    spec = tf.TensorSpec([None, None], tf.int32)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    call.get_concrete_function(dict.fromkeys(names, spec), training=False)
+    saved_models.save(root, tmp_path / "hub", model=model)
+    trace.unlink(missing_ok=True)
+    return tmp_path / "hub", trace
+
+
+def test_a_saved_model_is_read_and_not_run(hub, tmp_path, capsys):
+    folder, trace = hub
+    conversion.convert(settings(folder, tmp_path / "a", "tf1"))
+    assert not trace.exists()
+    read, _, checked = capsys.readouterr().out.splitlines()
+    assert read.startswith(f"read     {folder} (keras): AlbertEncoder, 25 weights, ")
+    assert checked.startswith("checked  read again from what was written: largest ")
+    # In a process of its own, where asked for.
+    conversion.convert(settings(folder, tmp_path / "b", "tf1", run_natively=True))
+    assert trace.read_text() == "was here"
+    *_, natively, released = capsys.readouterr().out.splitlines()
+    assert natively.startswith(f"checked  {folder} run by keras itself: largest ")
+    assert released == (
+        f"skipped  {tmp_path}/b/model.ckpt-best run by tf1 itself: no program for this "
+        f"format here"
+    )
+
+
+def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, capsys):
+    tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+    config = dataclasses.replace(CONFIG, vocab_size=1500)
+    model = models.AlbertClassifier(config, 2)
+    service = serving.classifier(
+        model, tokenizer, labels=("no", "yes"), max_seq_length=8
+    )
+    service.save(tmp_path / "served")
+    assert native._run_saved_model(tmp_path / "served", {}) == {}  # it takes text
+    monkeypatch.setattr(tf.saved_model, "load", None)
+    conversion.convert(settings(tmp_path / "served", tmp_path / "back", "tf1"))
+    copy = models.AlbertClassifier(config, 2)
+    weights.load(copy, tmp_path / "back")
+    for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        *("read", "written", "checked"),
+    ]
+
+
+def test_what_cannot_be_run_natively_is_named(tmp_path, monkeypatch):
+    (tmp_path / "config.json").touch()
+    monkeypatch.setattr(
+        native.importlib.util, "find_spec", lambda name: name == "torch" or None
+    )
+    for format, place, expected in (
+        ("tf1", tmp_path, "no program for this format here"),
+        ("keras", tmp_path / "a.keras", "no folder with saved_model.pb"),
+        ("hf", tmp_path / "model.safetensors", "no folder with config.json"),
+        ("hf", tmp_path, "needs transformers"),
+        ("kerashub", tmp_path, "needs keras_hub"),
+    ):
+        assert native.obstacle(place, format) == expected
+
+
+def test_a_program_that_fails_is_named(tmp_path):
+    with pytest.raises(InputError) as refused:
+        native.run(tmp_path, "cobol", {"input_ids": np.ones((1, 2))})
+    assert str(refused.value) == (
+        f"{tmp_path}: cobol itself cannot run it: KeyError: 'cobol'"
+    )
 
 
 def test_outputs_at_padding_are_not_compared():

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from albert_tf import flags
+from albert_tf.errors import InputError
 from albert_tf.settings.checkpoint import CHECKPOINT_HELP
 
 
@@ -40,3 +41,31 @@ class ConversionSettings:
         "initial values, such as encoder.pooler.",
         (),
     )
+    run_natively: bool = flags.field(
+        "Also run the input and the output in the programs that they belong to, as far "
+        "as these are installed, each in a process of its own. This executes what a "
+        "SavedModel holds: only for files that you trust.",
+        False,
+    )
+    spm_model_file: str | None = flags.field(
+        "For hf: the SentencePiece vocabulary to write beside the weights; by default "
+        "the one beside the input.",
+        None,
+    )
+    vocab_file: str | None = flags.field(
+        "For hf: the same for a WordPiece vocabulary.", None
+    )
+    do_lower_case: bool | None = flags.field(
+        "For hf: whether the vocabulary is of lower-cased text; by default as noted "
+        "beside the input, true where nothing is noted.",
+        None,
+    )
+
+    def __post_init__(self):
+        if self.output_format != "hf":
+            for name in ("spm_model_file", "vocab_file", "do_lower_case"):
+                if getattr(self, name) is not None:
+                    raise InputError(
+                        f"--{name} with output_format={self.output_format!r}: expected "
+                        f"'hf', which alone is written with a vocabulary"
+                    )
