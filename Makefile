@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off -c constraints.txt
 
-.PHONY: demo test test-jax test-torch lint format clean
+.PHONY: demo test test-jax test-torch test-hf lint format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -14,8 +14,12 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The same layer, model and optimizer tests on another backend of Keras. PyTorch
-# has to be installed first: .venv/bin/pip install -c constraints.txt -e '.[hf]'
+# Against Hugging Face's own programs, with PyTorch from its ordinary wheel (gigabytes).
+test-hf: $(VENV)/.hf
+	$(RUN) -m pytest tests/huggingface
+
+# The same layer, model and optimizer tests on another backend of Keras.
+test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest --dist=load \
 	  $(patsubst %,tests/test_%.py,layers models optimizers)
@@ -44,6 +48,10 @@ $(VENV)/.runtime: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/
 
 $(VENV)/.dev: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.hf: $(VENV)/.dev
+	$(INSTALL) -e '.[hf]'
 	@touch $@
 
 clean:

@@ -1,0 +1,65 @@
+"""Runs what the tests have written in transformers: a process without TensorFlow.
+
+    python -P programs.py FOLDER
+
+reads `inputs.npz` and `plan.json` in the folder, and writes `outputs.npz` and
+`answers.json`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch  # before all others
+import transformers
+
+from albert_tf import native
+
+import numpy as np  # isort: skip
+
+
+def main(folder):
+    """Does everything in one go, since the imports take longest."""
+    plan = json.loads((folder / "plan.json").read_text())
+    with np.load(folder / "inputs.npz") as arrays:
+        tokens = dict(arrays)
+    np.savez(
+        folder / "outputs.npz",
+        **{
+            f"{name}/{key}": value
+            for name in plan["models"]
+            for key, value in native._run_huggingface(folder / name, tokens).items()
+        },
+    )
+    answers = {name: classify(folder / name, *plan[name]) for name in plan["classify"]}
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder / "masked_lm")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "masked_lm")
+    batch = tokenizer(plan["gaps"], padding=True, return_tensors="pt")
+    gaps = model(**batch).logits[batch["input_ids"] == tokenizer.mask_token_id]
+    chances, ids = torch.softmax(gaps, -1).topk(3)
+    answers["gaps"] = [
+        [
+            {"piece": tokenizer.convert_ids_to_tokens(i), "probability": p}
+            for i, p in zip(of_gap[0], of_gap[1], strict=True)
+        ]
+        for of_gap in zip(ids.tolist(), chances.tolist(), strict=True)
+    ]
+    answers["modules"] = [name for name in sys.modules if name == "tensorflow"]
+    answers["ids"] = tokenizer(plan["texts"], add_special_tokens=False)["input_ids"]
+    (folder / "answers.json").write_text(json.dumps(answers))
+
+
+def classify(folder, kind, rows):
+    """Answers as a user of transformers asks."""
+    pipeline = transformers.pipeline("text-classification", str(folder))
+    inputs = [
+        row["text"]
+        if "text" in row
+        else {"text": row["text_a"], "text_pair": row["text_b"]}
+        for row in rows
+    ]
+    return [pipeline(text, top_k=None, truncation=True) for text in inputs]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,239 @@
+"""Hugging Face's programs answer as this package does (`make test-hf`).
+
+TensorFlow and PyTorch crash each other where TensorFlow is imported first, so one
+process without TensorFlow answers for the whole file.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import model_folder, models, native, predict, tokenization, weights
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+
+missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
+if missing:
+    reason = f"needs {' and '.join(missing)} (make test-hf)"
+    pytest.skip(reason, allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=64,
+    initializer_range=0.3,
+)
+MODELS = {
+    "encoder": lambda config: models.AlbertEncoder(config),
+    "pretrainer": lambda config: models.AlbertPretrainer(config),
+    "bare_masked_lm": lambda config: models.AlbertPretrainer(
+        config, sentence_head=False
+    ),
+    "classifier": lambda config: models.AlbertClassifier(config, 5),
+    "choice": lambda config: models.AlbertMultipleChoice(config),
+    "span": lambda config: models.AlbertSpanLabeler(config),
+}
+LONG = "the value of each object in a list of strings is returned " * 9
+ROWS = [
+    {"text": text}
+    for text in (
+        "a file",
+        "Größe and größe (1998) - café",
+        "😀 ok",
+        "",
+        "in 1,000",
+        LONG,
+    )
+]
+PAIRS = [{"text_a": "a file", "text_b": "A List."}, {"text_a": "x", "text_b": LONG}]
+RUNS = {
+    "classification": (["größe", "no", "yes"], ROWS),
+    "multi_label": (["a", "b"], PAIRS),
+    "regression": (None, PAIRS),
+}
+GAPS = ["The [MASK] of a [MASK].", "[MASK] is a list, [MASK]."]
+TEXTS = ["`quoted' text", "ΩΣ", "각 한국어", "tab\there", *(r["text"] for r in ROWS)]
+
+
+def export(run, output):
+    """Exports by the script, which has both: TensorFlow first, then PyTorch."""
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "convert_checkpoint.py", f"--input={run}"),
+            *(f"--output={output}", "--output_format=hf", "--run_natively"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_runs(folder, tokenizer):
+    """Exports runs of all kinds; returns what predict answers."""
+    answers = {}
+    for kind, (labels, rows) in RUNS.items():
+        keras.utils.set_random_seed(3)
+        model = models.AlbertClassifier(CONFIG, len(labels or "1"))
+        task = {"kind": kind, "labels": labels, "max_seq_length": 40}
+        task |= {"texts": 2 if rows is PAIRS else 1, "bounds": None}
+        run = folder / f"run_{kind}"
+        model_folder.write(run, tokenizer, task)
+        weights.save(model, run, "tf1")
+        answers[kind] = list(predict.load(run)(rows))
+        if kind == "classification":
+            answers["script"] = export(run, folder / kind)
+        else:
+            weights.save(model, folder / kind, "hf", tokenizer=tokenizer, task=task)
+    return answers
+
+
+@pytest.fixture(scope="module")
+def both(data, tiny, tokens, arrays, tmp_path_factory):
+    """What this package makes of everything, and what transformers does."""
+    folder = tmp_path_factory.mktemp("both")
+    tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+    batch = {key: x for key, x in tokens().items() if key != "masked_lm_positions"}
+    ours = {}
+    for name, make in MODELS.items():
+        model = make(tiny(num_hidden_groups=2, inner_group_num=2))
+        weights.save(model, folder / name, "hf")
+        choice = isinstance(model, models.AlbertMultipleChoice)
+        inputs = {key: x[:, None] for key, x in batch.items()} if choice else batch
+        ours[name] = arrays(model(inputs))
+    ours |= write_runs(folder, tokenizer)
+    keras.utils.set_random_seed(4)
+    pretrained = folder / "pretrained"
+    pretrained.mkdir()
+    (pretrained / "spm.model").write_bytes(tokenizer.model)
+    model = models.AlbertPretrainer(CONFIG, sentence_head=False)
+    weights.save(model, pretrained, "tf1")
+    weights.save(model, folder / "masked_lm", "hf", tokenizer=tokenizer)
+    fill = predict.load(pretrained, predict.Options(task="fill_mask", top_k=3))
+    ours["gaps"] = [
+        gap for row in fill({"text": t} for t in GAPS) for gap in row["gaps"]
+    ]
+    ours["ids"] = tokenizer.encode_batch(TEXTS)
+
+    plan = {"models": [*MODELS], "classify": [*RUNS], "gaps": GAPS, "texts": TEXTS}
+    plan |= {kind: (kind, rows) for kind, (_, rows) in RUNS.items()}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    np.savez(folder / "inputs.npz", **batch)
+    done = subprocess.run(
+        [sys.executable, "-P", Path(__file__).with_name("programs.py"), folder],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with np.load(folder / "outputs.npz") as outputs:
+        theirs = dict(outputs)
+    return ours, theirs | json.loads((folder / "answers.json").read_text()), folder
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("encoder", ("sequence_output", "pooled_output")),
+        ("pretrainer", ("mlm_logits", "sop_logits")),
+        ("bare_masked_lm", ("mlm_logits",)),
+        ("classifier", ("logits",)),
+        ("choice", ("logits",)),
+        ("span", ("start_logits", "end_logits")),
+    ],
+)
+def test_outputs_are_the_same(name, keys, both, tokens):
+    ours, theirs, _ = both
+    for key in keys:
+        a, b = ours[name][key], theirs[f"{name}/{key}"]
+        if a.ndim > 1 and a.shape[:2] == (2, 7):  # leave padding out
+            real = tokens()["input_mask"] > 0
+            a, b = a[real], b[real]
+        np.testing.assert_allclose(b.reshape(a.shape), a, rtol=0, atol=2e-5)
+
+
+def test_the_script_runs_both_programs(both):
+    # Where torch was imported after TensorFlow, this was a segmentation fault.
+    ours, *_ = both
+    *_, skipped, checked = ours["script"].splitlines()
+    assert skipped.startswith("skipped ") and "run by tf1 itself" in skipped
+    assert "classification run by hf itself: largest difference logits " in checked
+
+
+def test_a_pipeline_answers_as_predict_does(both):
+    ours, theirs, _ = both
+    assert len(ours["classification"]) == len(ROWS)
+    for a, b in zip(ours["classification"], theirs["classification"], strict=True):
+        assert b[0]["label"] == a["label"]
+        scores = {found["label"]: found["score"] for found in b}
+        assert scores == pytest.approx(a["probabilities"], abs=1e-5)
+
+
+def test_pairs_with_several_labels_have_the_same_probabilities(both):
+    ours, theirs, _ = both
+    for a, b in zip(ours["multi_label"], theirs["multi_label"], strict=True):
+        scores = {found["label"]: found["score"] for found in b}
+        assert scores == pytest.approx(a["probabilities"], abs=1e-5)
+
+
+def test_numbers_are_the_same(both):
+    ours, theirs, _ = both
+    for a, b in zip(ours["regression"], theirs["regression"], strict=True):
+        ((found),) = b
+        assert found["score"] == pytest.approx(a["value"], abs=1e-5)
+
+
+def test_gaps_are_filled_alike(both):
+    ours, theirs, _ = both
+    assert len(ours["gaps"]) == 4
+    for a, b in zip(ours["gaps"], theirs["gaps"], strict=True):
+        # A piece that no text has ends in a space there.
+        assert [x["piece"].strip() for x in b] == [x["piece"] for x in a]
+        chances = [x["probability"] for x in a]
+        assert [x["probability"] for x in b] == pytest.approx(chances, abs=1e-5)
+
+
+def test_ids_are_the_same(both):
+    ours, theirs, _ = both
+    assert theirs["ids"] == ours["ids"]
+    assert theirs["modules"] == []  # no TensorFlow
+
+
+def test_other_architectures_are_refused(both, tokens):
+    *_, folder = both
+    config = json.loads((folder / "encoder" / "config.json").read_text())
+    other = {**config, "architectures": ["GPT2Model"], "auto_map": {"AutoModel": "a.B"}}
+    (folder / "other").mkdir()
+    (folder / "other" / "config.json").write_text(json.dumps(other))
+    with pytest.raises(InputError) as refused:
+        native.run(folder / "other", "hf", tokens())
+    assert str(refused.value) == (
+        f"{folder}/other: hf itself cannot run it: architectures=['GPT2Model'] in "
+        f"config.json; expected one of {', '.join(native.ARCHITECTURES)}"
+    )
+
+
+def test_a_pickle_is_never_opened(both, tokens, tmp_path):
+    *_, folder = both
+    trace = tmp_path / "trace"
+    code = f"import pathlib; pathlib.Path({str(trace)!r}).touch()"
+    pickle = b"cbuiltins\nexec\n(V" + code.encode() + b"\ntR."
+    config = (folder / "encoder" / "config.json").read_bytes()
+    (tmp_path / "config.json").write_bytes(config)
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle)
+    with pytest.raises(InputError, match=r"hf itself cannot run it: .*safetensors"):
+        native.run(tmp_path, "hf", tokens())
+    assert not trace.exists()
