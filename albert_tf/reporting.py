@@ -43,6 +43,7 @@ class Reporter:
         self._enabled = enabled
         self._began = time.time()
         self._first_step: int | None = None
+        self._last_step = 0
         self._warned = False
 
     def _end_last_line(self) -> None:
@@ -112,16 +113,19 @@ class Reporter:
             self.say(f"Hint: {hint}")
 
     def trained(self, step: int, figures: Mapping[str, float]) -> None:
-        """Writes a line about the steps since the last one."""
+        """Writes a line about the steps since the last one, averages of them."""
         if self._first_step is None:
             # The first line is about one step, which includes the building of graphs.
             self._first_step, self._began = step, time.time()
+            self._last_step = step - 1
         self.last = dict(figures)
         seconds = time.time() - self._began
         done = step - self._first_step
         total = self._config.num_train_steps
         left = (total - step) * seconds / done if done else None
-        self._record("train", step, figures)
+        steps = step - self._last_step
+        self._last_step = step
+        self._record("train", step, {"steps": steps, **figures})
         self.say(
             f"step {step:,}/{total:,}  {self._shown(figures)}  "
             f"lr {figures['learning_rate']:.2e}  grad {figures['gradient_norm']:.2f}  "

@@ -102,6 +102,91 @@ def test_unknown_names_and_kinds_find_a_panel(write, drawn):
     }
 
 
+SQUAD = {
+    **{"exact": 40.0, "f1": 50.0, "total": 6307, "HasAns_exact": 30.0, "best_f1": 50.0},
+    **{"best_f1_thresh": -3.5, "null_score_diff_threshold": -3.5, "NoAns_total": 1},
+}
+
+
+def test_scores_of_squad_are_fractions_without_counts_and_thresholds(write, drawn):
+    panels = drawn(
+        write(
+            {**TRAIN, "loss": 250.0},
+            {"kind": "eval", "step": 50, **SQUAD},
+            {"kind": "eval", "step": 60, **SQUAD, "exact": 0.5},
+        )
+    )
+    assert list(panels) == ["Loss", "Score"]
+    assert lines(panels["Score"]) == {
+        "Exact, held out": [(50, 0.4), (60, 0.005)],
+        "F1, Best f1, held out": [(50, 0.5), (60, 0.5)],
+        "HasAns exact, held out": [(50, 0.3), (60, 0.3)],
+    }
+    assert lines(panels["Loss"])["Loss, training"] == [(20, 250.0)]
+    assert panels["Score"].get_ylim() == (-0.02, 1.02)
+
+
+def test_a_classification_draws_each_quantity_once(write, drawn):
+    scores = {"eval_accuracy": 0.75, "matthew_corr": -0.5, "pages": 12}
+    again = {"eval_loss": 4.5, "perplexity": 0.9, "MSE": 0.8}
+    share = {"largest_predicted_share": 0.9, "dev_b/largest_predicted_share": 0.9}
+    panels = drawn(write(TRAIN, {**EVAL, **scores, **again, **share, "total": 1}))
+    assert list(lines(panels["Loss"])) == [
+        "Loss, training",
+        "Loss, held out",
+        "Masked LM loss, training",
+    ]
+    assert lines(panels["Score"]) == {
+        "Masked LM accuracy, held out": [(50, 0.25)],
+        "Accuracy, held out": [(50, 0.75)],
+        "Matthew corr, held out": [(50, -0.5)],
+    }
+    assert panels["Score"].get_ylim()[0] < -0.5
+
+
+def test_held_out_curves_have_marks_and_those_of_training_are_pale(write, drawn):
+    many = ({**EVAL, "step": step} for step in range(1, 200))
+    rest = ({**TRAIN, "step": step} for step in (30, 40))
+    ax = drawn(write(TRAIN, *rest, *many))["Loss"]
+    training, held_out, _ = ax.lines
+    assert (training.get_marker(), training.get_alpha()) == ("", 0.55)
+    assert (held_out.get_marker(), held_out.get_alpha()) == ("o", None)
+    assert held_out.get_markevery() > 1
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_points_of_one_step_after_a_resumption_are_left_out(write, drawn, written):
+    counts = {1: 1, 20: 19, 40: 20, 41: 1, 60: 19, 80: 20, 85: 5}
+    if written:  # killed after a checkpoint that no line was written of
+        counts |= {91: 1, 100: 9}
+    setting = {"learning_rate": 0.1, "gradient_norm": 3.0}
+    panels = drawn(
+        write(
+            *(
+                {**TRAIN, **setting, "step": step, **({"steps": n} if written else {})}
+                for step, n in counts.items()
+            )
+        )
+    )
+    steps = [1, 20, 40, 60, 80, 85, *([100] if written else [])]
+    for ax in panels.values():
+        for line in ax.lines:
+            assert list(line.get_xdata()) == steps
+
+
+def test_every_point_is_drawn_where_each_is_of_one_step(write, drawn):
+    ax = drawn(write(*({**TRAIN, "step": s, "steps": 1} for s in (1, 2, 3))))["Loss"]
+    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3]
+
+
+def test_what_cannot_be_drawn_is_passed_over(write, drawn):
+    inf = '{"kind": "train", "step": 21, "loss": Infinity}'
+    huge = f'{{"kind": "train", "step": 22, "loss": {"9" * 400}}}'
+    nan = '{"kind": "train", "step": 23, "loss": NaN}'
+    path = write(TRAIN, inf, huge, nan, "[" * 9999)
+    assert lines(drawn(path)["Loss"])["Loss, training"] == [(20, 5.5)]
+
+
 def test_one_point_can_be_seen(write, drawn):
     [line] = drawn(write({"kind": "train", "step": 1, "loss": 2.0}))["Loss"].lines
     assert line.get_marker() == "o"
