@@ -283,7 +283,10 @@ def _write_inputs(task, config, strategy, unsaved) -> None:
     for save in unsaved:
         save()
     if config.do_train and distribution.is_chief(strategy):
-        model_folder.write(Path(config.output_dir), task.tokenizer, task.description)
+        folder = Path(config.output_dir)
+        noted = model_folder.task_of(folder) or {}
+        kept = {key: noted[key] for key in task.kept if key in noted}
+        model_folder.write(folder, task.tokenizer, {**task.description, **kept})
 
 
 def _check(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> None:

@@ -91,6 +91,10 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value is None or _is_number(value),
         "a number, or null",
     ),
+    "threshold_fitted_on": (
+        lambda value: value is None or _is_text(value),
+        "a text, or null",
+    ),
     "vocabulary": (_is_name, "the name of a file in this folder"),
     "do_lower_case": (lambda value: isinstance(value, bool), "true or false"),
 }

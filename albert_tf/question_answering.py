@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +14,6 @@ from albert_tf import (
     cores,
     distribution,
     fine_tuning,
-    model_folder,
     reporting,
     runtimes,
     serving,
@@ -32,9 +30,11 @@ from albert_tf.tasks.squad.answers import Answers, Search
 from albert_tf.tasks.squad.features import Lengths, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.tasks.squad.task import (
+    FITTED_ON,
     KIND,
     QuestionAnswering,
     Settings,
+    digest,
     evaluate,
     search_threshold,
 )
@@ -44,7 +44,6 @@ from albert_tf.training import Outcome
 # As released, where neither a flag nor the model's folder says otherwise.
 _THRESHOLD = 0.0
 _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
-_FITTED_ON = "threshold_fitted_on"
 
 
 def run(
@@ -137,12 +136,6 @@ def _check_answers(config: SquadConfig, files: Mapping[str, Dataset]) -> None:
                 )
 
 
-def _digest(dataset: Dataset) -> str:
-    """Tells sets of questions apart."""
-    ids = "\n".join(sorted(question.id for question in dataset.questions))
-    return hashlib.sha256(ids.encode()).hexdigest()
-
-
 def _prepare(
     config: SquadConfig,
     model: ModelConfig,
@@ -174,6 +167,7 @@ def _prepare(
         training=windows.get("train"),
         evaluation=windows["predict"] if judges else None,
         fits_threshold=config.fit_threshold,
+        stores_best=config.null_score_diff_threshold is None,
         multiple=fine_tuning.pad_multiple(config, strategy),
     )
     return task, windows
@@ -247,7 +241,7 @@ def _threshold(
     if config.do_train or stored is None:
         return _THRESHOLD
     judged = files.get("predict")
-    if judged is not None and described.get(_FITTED_ON) == _digest(judged):
+    if judged is not None and described.get(FITTED_ON) == digest(judged):
         return _THRESHOLD
     return stored
 
@@ -316,7 +310,7 @@ def _finish(
         dataset = windows["threshold"].dataset
         found = _answers(config, task, windows["threshold"], outcome, None)
         threshold = search_threshold(dataset, found)
-        stored = threshold, _digest(dataset)
+        stored = threshold, digest(dataset)
         print(f"{dataset.path}: the best threshold is {threshold:.4f}", file=log)
     if config.do_predict or (config.do_eval and not config.do_train):
         dataset = windows["predict"].dataset
@@ -325,15 +319,17 @@ def _finish(
         found = _answers(config, task, windows["predict"], outcome, n_best_file)
         if config.fit_threshold:
             threshold = search_threshold(dataset, found)
-            stored = threshold, _digest(dataset)
+            stored = threshold, digest(dataset)
         if config.do_predict and writes:
             found.write(folder, threshold)
             print(f"Written: {folder}/predictions.json", file=log)
         _report(config, dataset, found, threshold, outcome, log)
     if config.null_score_diff_threshold is not None:
         stored = config.null_score_diff_threshold, None
-    if writes and stored[0] is not None:
-        _store(folder, task, stored, log)
+    if writes and stored[0] is not None and task.store_threshold(folder, *stored):
+        print(
+            f"{folder}: its threshold for other questions is {stored[0]:.4f}", file=log
+        )
     if writes and config.export_dir:
         default = described.get("null_score_diff_threshold", threshold)
         chosen = stored[0] if stored[0] is not None else default
@@ -368,7 +364,7 @@ def _of_the_best(
     best = outcome.best.get("best_f1_thresh")
     if task.evaluation is None or best is None:
         return None, None
-    return best, _digest(windows["predict"].dataset)
+    return best, digest(windows["predict"].dataset)
 
 
 def _answers(
@@ -408,19 +404,3 @@ def _report(
         reporting.add_results(
             Path(config.output_dir), {**figures, "global_step": int(step)}
         )
-
-
-def _store(
-    folder: Path,
-    task: QuestionAnswering,
-    threshold: tuple[float | None, str | None],
-    log: IO[str],
-) -> None:
-    """Notes a threshold, and the questions that it was found on, with the model."""
-    described = model_folder.task_of(folder)
-    if described is None:
-        return  # the model's folder is another one, which is left as it is
-    value, fitted_on = threshold
-    changed = {"null_score_diff_threshold": value, _FITTED_ON: fitted_on}
-    model_folder.write(folder, task.tokenizer, {**described, **changed})
-    print(f"{folder}: its threshold for other questions is {value:.4f}", file=log)

@@ -308,6 +308,7 @@ class _Run:
                 self.best = {**self.best, _JUDGED_ON: self._judged_on}
             if self._writes:
                 self._checkpoints.mark_best(self._save(), self.best)
+                self._trainer.task.best_marked(self._reporter.folder, figures)
         # Last: a run that is killed before it evaluates again.
         self._reporter.evaluated(self._step, figures, better, max(best, figures[key]))
         return figures

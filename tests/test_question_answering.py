@@ -96,6 +96,7 @@ def run(files, tmp_path_factory):
         question_answering.run(config, model, devices, log)
         return folder, log.getvalue()
 
+    call.root = root
     return call
 
 
@@ -443,6 +444,31 @@ def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
         f"'question_answering'; expected another --output_dir"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
+
+
+def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkeypatch):
+    """Killed after its last step, and again after the first one of a longer run."""
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    steps = {"num_warmup_steps": 0, "save_checkpoints_steps": 1, "log_steps": 1}
+    monkeypatch.setattr(question_answering, "_finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, files, "2.0", "killed", num_train_steps=2, **steps)
+    # Found by its name, as the run did not return.
+    [folder] = (path.parent for path in run.root.glob("killed/task.json"))
+    best, noted = (read(folder / f"{n}.json") for n in ("model.ckpt-best", "task"))
+    assert noted["null_score_diff_threshold"] == best["best_f1_thresh"] != 0
+    assert len(noted["threshold_fitted_on"]) == 64
+    monkeypatch.setattr(training._Run, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, files, "2.0", "killed", num_train_steps=4, **steps)
+    assert read(folder / "task.json") == noted
+    given = {"null_score_diff_threshold": 1.5}
+    with pytest.raises(KeyboardInterrupt):
+        train(run, files, "2.0", "killed", num_train_steps=4, **steps, **given)
+    assert read(folder / "task.json")["null_score_diff_threshold"] == 1.5
 
 
 def test_three_devices_are_checked_before_anything_is_read(run, files, monkeypatch):

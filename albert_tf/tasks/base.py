@@ -127,6 +127,15 @@ class Task(abc.ABC):
         """
         return {}
 
+    def best_marked(self, folder: Path, figures: Mapping[str, float]) -> None:
+        """Writes what goes with a new best checkpoint, which has just been marked.
+
+        Args:
+            folder: of the run.
+            figures: of the evaluation that marks it.
+        """
+        return
+
     def complaint(self, figures: Mapping[str, float]) -> str | None:
         """Says why an evaluation shows a failed run; None where it does not."""
         return None
@@ -156,9 +165,12 @@ class FineTuningTask(Task):
 
     Attributes:
         tokenizer: that makes its inputs.
+        kept: keys of `task.json` that go with the best checkpoint: a run that resumes
+            leaves them as they are.
     """
 
     tokenizer: Tokenizer
+    kept: tuple[str, ...] = ()
 
     @property
     @abc.abstractmethod

@@ -1,13 +1,15 @@
 """The model side of SQuAD: heads, losses, and answers while it is evaluated."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from keras import ops
 
-from albert_tf import heads
+from albert_tf import heads, model_folder
 from albert_tf.batches import ByLength
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
@@ -20,6 +22,8 @@ from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.tokenization import Tokenizer
 
 KIND = "question_answering"
+# Keys of `task.json`: the threshold, and `digest` of the questions it was found on.
+THRESHOLD, FITTED_ON = "null_score_diff_threshold", "threshold_fitted_on"
 
 Head = Literal["linear", "conditional"]
 
@@ -95,6 +99,8 @@ class QuestionAnswering(base.FineTuningTask):
         evaluation: windows of questions with answers, if any.
         fits_threshold: decide answers with the best threshold for the very questions
             that are judged, as released, instead of the settings' threshold.
+        stores_best: note the threshold that is best for the evaluated questions with
+            each best checkpoint, for others; else that of the settings stays.
         multiple: see `ByLength`.
 
     Raises:
@@ -110,6 +116,7 @@ class QuestionAnswering(base.FineTuningTask):
         training: Windows | None = None,
         evaluation: Windows | None = None,
         fits_threshold: bool = False,
+        stores_best: bool = True,
         multiple: int = 8,
     ):
         longest = settings.lengths.max_seq_length
@@ -123,6 +130,7 @@ class QuestionAnswering(base.FineTuningTask):
         self.settings = settings
         self.tokens_per_example = longest
         self.fits_threshold = fits_threshold
+        self.kept = (THRESHOLD, FITTED_ON) if stores_best else ()
         first = settings.version == "1.1"
         # The best F1 of any threshold, as a threshold can be had later.
         self.key_metric = "f1" if first else "best_f1"
@@ -224,6 +232,31 @@ class QuestionAnswering(base.FineTuningTask):
             threshold = search_threshold(windows.dataset, found)
         return evaluate(windows.dataset, found, threshold)
 
+    def best_marked(self, folder: Path, figures: Mapping[str, float]) -> None:
+        """Notes the threshold of a new best checkpoint, so that no kill loses it."""
+        threshold = figures.get("best_f1_thresh")
+        if self.kept and self._evaluated is not None and threshold is not None:
+            self.store_threshold(folder, threshold, digest(self._evaluated.dataset))
+
+    def store_threshold(
+        self, folder: Path, threshold: float, fitted_on: str | None
+    ) -> bool:
+        """Notes a threshold in `task.json`, and the questions that it was found on.
+
+        Args:
+            folder: of the model; without a `task.json` it is left as it is.
+            threshold: for other questions.
+            fitted_on: `digest` of the questions; None where it was given.
+
+        Returns:
+            Whether it is noted.
+        """
+        noted = model_folder.task_of(folder)
+        if noted is not None:
+            changed = {**noted, THRESHOLD: threshold, FITTED_ON: fitted_on}
+            model_folder.write(folder, self.tokenizer, changed)
+        return noted is not None
+
     def complaint(self, figures: Mapping[str, float]) -> str | None:
         """Names a model that answers no better than by silence, or hardly at all."""
         if self.settings.version == "2.0":
@@ -286,6 +319,12 @@ class QuestionAnswering(base.FineTuningTask):
             return found
         odds = found.null_odds - found.listed()[0].score
         return dataclasses.replace(found, null_odds=odds)
+
+
+def digest(dataset: Dataset) -> str:
+    """Returns what tells sets of questions apart, hexadecimal SHA-256."""
+    ids = "\n".join(sorted(question.id for question in dataset.questions))
+    return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
 
 def evaluate(
