@@ -368,8 +368,10 @@ def _spread(values: Sequence[float]) -> float:
 def _with_steps(
     task: FineTuningTask, config: FineTuningConfig, examples: int | None
 ) -> FineTuningConfig:
-    """Turns epochs and shares into steps."""
+    """Turns epochs and shares into steps; without any there are the released ones."""
     steps, warmup = config.num_train_steps, config.num_warmup_steps
+    steps = config.released_steps if steps is None else steps
+    warmup = config.released_warmup if warmup is None else warmup
     if config.num_train_epochs is not None and task.training is not None:
         count = len(task.training) if examples is None else examples
         steps = max(1, int(count / config.train_batch_size * config.num_train_epochs))

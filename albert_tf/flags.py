@@ -39,15 +39,23 @@ _COLUMNS = 80
 Settings = TypeVar("Settings")
 
 
-def field(help: str, default: Any = dataclasses.MISSING, alias: str = "") -> Any:
+def field(
+    help: str,
+    default: Any = dataclasses.MISSING,
+    alias: str = "",
+    instead_of: str = "",
+) -> Any:
     """Describes one setting of a settings class.
 
     Args:
         help: one sentence, with the unit where there is one.
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
+        instead_of: a setting that says the same otherwise. Given on the command line,
+            this one takes the place of that one in a flagfile; the class refuses both.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "alias": alias})
+    metadata = {"help": help, "alias": alias, "instead_of": instead_of}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def define(settings: type, **defaults: Any) -> None:
@@ -144,6 +152,7 @@ def _parse(arguments: list[str]) -> list[str]:
         rest = flags.FLAGS(arguments)
     except (flags.Error, ValueError) as error:
         raise InputError(_usage_error(error)) from None
+    _overrule_flagfiles(arguments)
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
         flags.FLAGS.verbosity = -1  # warnings; the default would become 0 afterwards
@@ -152,6 +161,17 @@ def _parse(arguments: list[str]) -> list[str]:
         level = min(max(-verbosity.value, 0), 3)
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
     return rest
+
+
+def _overrule_flagfiles(arguments: list[str]) -> None:
+    """Takes back what a flagfile gives where the command line has its `instead_of`."""
+    own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
+    items = [item for group in _defined for item in dataclasses.fields(group)]
+    names = {item.name: {item.name, item.metadata["alias"]} for item in items}
+    for item in items:
+        other = item.metadata["instead_of"]
+        if other and names[item.name] & own and not names[other] & own:
+            flags.FLAGS[other].unparse()
 
 
 def _usage_error(error: Exception) -> str:

@@ -365,11 +365,14 @@ def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
 
 
 def test_epochs_and_shares_become_steps(task, config):
-    settings = config(num_train_epochs=2.5, warmup_proportion=0.3)
+    epochs = {"num_train_steps": None, "num_train_epochs": 2.5}
+    settings = config(**epochs, warmup_proportion=0.3)
     found = fine_tuning._with_steps(task, settings, None)
     assert found.num_train_steps == 14  # 46 / 8 x 2.5
     assert found.num_warmup_steps == 4
     assert fine_tuning._with_steps(task, settings, 16).num_train_steps == 5
+    released = fine_tuning._with_steps(task, config(num_train_steps=None), None)
+    assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)
 
 
 @pytest.mark.parametrize(
@@ -399,6 +402,14 @@ def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
         (
             {"num_train_epochs": 0.0},
             "--num_train_epochs=0.0: expected a number above 0",
+        ),
+        (
+            {"num_train_steps": 7, "num_train_epochs": 3.0},
+            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
+        ),
+        (
+            {"num_warmup_steps": 0, "warmup_proportion": 0.1},
+            "--num_warmup_steps=0 and --warmup_proportion=0.1: give one of them",
         ),
         (
             {"warmup_proportion": 1.0},

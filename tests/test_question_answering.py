@@ -456,8 +456,7 @@ def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkey
     monkeypatch.setattr(question_answering, "_finish", killed)
     with pytest.raises(KeyboardInterrupt):
         train(run, files, "2.0", "killed", num_train_steps=2, **steps)
-    # Found by its name, as the run did not return.
-    [folder] = (path.parent for path in run.root.glob("killed/task.json"))
+    folder = run.root / "killed"
     best, noted = (read(folder / f"{n}.json") for n in ("model.ckpt-best", "task"))
     assert noted["null_score_diff_threshold"] == best["best_f1_thresh"] != 0
     assert len(noted["threshold_fitted_on"]) == 64

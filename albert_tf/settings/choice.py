@@ -17,6 +17,8 @@ class ChoiceConfig(FineTuningConfig):
     """
 
     work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
+    released_steps: ClassVar[int] = 12000
+    released_warmup: ClassVar[int] = 1000
 
     data_dir: str | None = flags.field(
         "The folder RACE of the data set, with train, dev and test in it, or the one "
@@ -59,9 +61,17 @@ class ChoiceConfig(FineTuningConfig):
     do_train: bool = flags.field("Train.", True)
     do_eval: bool = flags.field("Evaluate, while training or alone.", True)
     learning_rate: float = flags.field("Peak learning rate.", 1e-5)
-    num_train_steps: int = flags.field("Updates.", 12000, alias="train_step")
+    num_train_steps: int = flags.field(
+        "Updates; by default 12000.",
+        None,
+        alias="train_step",
+        instead_of="num_train_epochs",
+    )
     num_warmup_steps: int = flags.field(
-        "Updates with a rising rate.", 1000, alias="warmup_step"
+        "Updates with a rising rate; by default 1000.",
+        None,
+        alias="warmup_step",
+        instead_of="warmup_proportion",
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 100)
     keep_checkpoint_max: int = flags.field(

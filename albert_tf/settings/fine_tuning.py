@@ -19,6 +19,9 @@ class FineTuningConfig(TrainingConfig):
 
     evaluates_best = True
     work: ClassVar[tuple[str, ...]] = (*TrainingConfig.work, "do_predict")
+    # Updates in all and with a rising rate, where nothing is given.
+    released_steps: ClassVar[int] = 1000
+    released_warmup: ClassVar[int] = 0
 
     albert_hub_module_handle: str | None = flags.field(
         "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
@@ -39,15 +42,28 @@ class FineTuningConfig(TrainingConfig):
         "adamw",
     )
     learning_rate: float = flags.field("Peak learning rate.", 5e-5)
-    num_train_steps: int = flags.field("Updates.", 1000, alias="train_step")
+    # None: see `released_steps` and `released_warmup`.
+    num_train_steps: int = flags.field(
+        "Updates; by default 1000.",
+        None,
+        alias="train_step",
+        instead_of="num_train_epochs",
+    )
     num_warmup_steps: int = flags.field(
-        "Updates with a rising rate.", 0, alias="warmup_step"
+        "Updates with a rising rate; by default 0.",
+        None,
+        alias="warmup_step",
+        instead_of="warmup_proportion",
     )
     num_train_epochs: float | None = flags.field(
-        "Times that each example is trained on, instead of a number of updates.", None
+        "Times that each example is trained on, instead of a number of updates.",
+        None,
+        instead_of="num_train_steps",
     )
     warmup_proportion: float | None = flags.field(
-        "Share of the updates with a rising rate, instead of their number.", None
+        "Share of the updates with a rising rate, instead of their number.",
+        None,
+        instead_of="num_warmup_steps",
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
     max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
@@ -91,6 +107,15 @@ class FineTuningConfig(TrainingConfig):
                 f"--warmup_proportion={self.warmup_proportion}: expected a number in "
                 f"[0, 1)"
             )
+        for one, other in (
+            ("num_train_steps", "num_train_epochs"),
+            ("num_warmup_steps", "warmup_proportion"),
+        ):
+            values = getattr(self, one), getattr(self, other)
+            if None not in values:
+                raise InputError(
+                    f"--{one}={values[0]} and --{other}={values[1]}: give one of them"
+                )
         if self.runtime is not None and not self.do_predict:
             raise InputError(f"--runtime={self.runtime}: expected --do_predict with it")
         if self.num_runs > 1 and not (self.do_train and self.do_eval):

@@ -23,20 +23,27 @@ class SquadConfig(FineTuningConfig):
 
     # None: see `as_released`.
     num_train_steps: int = flags.field(
-        "Updates, instead of --num_train_epochs.", None, alias="train_step"
+        "Updates, instead of --num_train_epochs.",
+        None,
+        alias="train_step",
+        instead_of="num_train_epochs",
     )
     num_warmup_steps: int = flags.field(
         "Updates with a rising rate, instead of --warmup_proportion.",
         None,
         alias="warmup_step",
+        instead_of="warmup_proportion",
     )
     num_train_epochs: float | None = flags.field(
         "Times that each question is trained on, in the released count: a question of "
         "several windows counts once; by default 3.",
         None,
+        instead_of="num_train_steps",
     )
     warmup_proportion: float | None = flags.field(
-        "Share of the updates with a rising rate; by default 0.1.", None
+        "Share of the updates with a rising rate; by default 0.1.",
+        None,
+        instead_of="num_warmup_steps",
     )
     train_file: str | None = flags.field("Questions to train on, SQuAD's JSON.", None)
     predict_file: str | None = flags.field(
@@ -132,7 +139,7 @@ class SquadConfig(FineTuningConfig):
             raise InputError("--fit_threshold: expected --do_eval or --do_predict")
 
     def as_released(self) -> "SquadConfig":
-        """Fills in the released number of steps where none is given."""
+        """Fills in the released number of epochs where none is given."""
         epochs, warmup = self.num_train_epochs, self.warmup_proportion
         if self.num_train_steps is None and epochs is None:
             epochs = _EPOCHS
@@ -140,8 +147,6 @@ class SquadConfig(FineTuningConfig):
             warmup = _WARMUP_PROPORTION
         return dataclasses.replace(
             self,
-            num_train_steps=self.num_train_steps or 1,
-            num_warmup_steps=self.num_warmup_steps or 0,
             num_train_epochs=epochs,
             warmup_proportion=warmup,
         )
