@@ -7,7 +7,8 @@ Where the paper's parts are:
     3.2  sizes                                                               config
 
 Names are imported when they are first used, so that programs which only read text need
-not wait for TensorFlow.
+not wait for TensorFlow. `keras.models.load_model` still finds the classes of this
+package's `.keras` files, see `registration`.
 
 On x86 processors TensorFlow computes with oneDNN, unless the environment's
 TF_ENABLE_ONEDNN_OPTS says otherwise or TensorFlow was imported before this package. It
@@ -16,8 +17,11 @@ pretraining were 1.15 to 1.2 times as fast.
 """
 
 import importlib
+import importlib.util
 import os
 import platform
+
+from albert_tf import registration
 
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
@@ -34,8 +38,8 @@ _HOME = {
 }
 _MODULES = (
     *("config", "corpus", "errors", "graph_tokenization", "heads", "layers", "models"),
-    *("hub", "predict", "records", "runtimes", "serving", "tokenization", "vocabulary"),
-    "weights",
+    *("hub", "optimizers", "predict", "records", "runtimes", "serving", "tasks"),
+    *("tokenization", "vocabulary", "weights"),
 )
 
 __all__ = [*_HOME, *_MODULES]
@@ -44,10 +48,13 @@ __all__ = [*_HOME, *_MODULES]
 def __getattr__(name):
     if name in _HOME:
         return getattr(importlib.import_module(f"albert_tf.{_HOME[name]}"), name)
-    if name in _MODULES:
+    if importlib.util.find_spec(f"albert_tf.{name}"):
         return importlib.import_module(f"albert_tf.{name}")
     raise AttributeError(f"module 'albert_tf' has no attribute {name!r}")
 
 
 def __dir__():
     return __all__
+
+
+registration.register()

@@ -268,7 +268,9 @@ def run(path, arguments=(), **settings):
     config = predict.PredictConfig(model=str(path), **settings)
     log = io.StringIO()
     predict.run(config, predict.Options(), arguments, log)
-    return log.getvalue()
+    first, _, rest = log.getvalue().partition("\n")
+    assert first == f"Reading {path}/model.ckpt-best"
+    return rest
 
 
 def test_texts_come_from_arguments_files_and_standard_input(

@@ -1,0 +1,88 @@
+"""What `import albert_tf` alone gives, in processes of their own."""
+
+import pkgutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import models, optimizers, registration
+from albert_tf.config import AlbertConfig
+
+CONFIG = AlbertConfig(
+    vocab_size=23,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+
+
+def run(code, *arguments):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "imports", ["import albert_tf, keras", "import keras, albert_tf"]
+)
+def test_a_saved_model_loads_without_further_imports(imports, tmp_path):
+    schedule = optimizers.WarmupPolynomialDecay(0.01, 10, 2)
+    model = models.AlbertClassifier(CONFIG, 5)
+    model.compile(optimizers.Lamb(schedule, weight_decay=0.02))
+    model.save(tmp_path / "model.keras")
+    code = f"""
+import sys
+{imports}
+assert "albert_tf.models" not in sys.modules
+model = keras.models.load_model(sys.argv[1])
+assert type(model) is albert_tf.AlbertClassifier
+assert type(model.optimizer) is albert_tf.optimizers.Lamb
+print(float(abs(model.head.output_dense.kernel).numpy().sum()))
+"""
+    expected = np.abs(model.head.output_dense.kernel).sum()
+    found = float(run(code, tmp_path / "model.keras"))
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_class_that_keras_has_to_find_is_registered():
+    registered = keras.saving.get_custom_objects()
+    own = {name for name in registered if name.startswith("albert_tf>")}
+    listed = [
+        f"albert_tf>{n}" for names in registration.CLASSES.values() for n in names
+    ]
+    assert own == set(listed)
+    for module, names in registration.CLASSES.items():
+        for name in names:
+            found = getattr(getattr(albert_tf, module), name)
+            assert registered[f"albert_tf>{name}"] is found
+
+
+def test_modules_are_there_as_attributes():
+    code = """
+import albert_tf
+print(albert_tf.optimizers.Lamb.__name__, albert_tf.tasks.__name__)
+"""
+    assert run(code) == "Lamb albert_tf.tasks\n"
+    for module in pkgutil.iter_modules(albert_tf.__path__):
+        assert getattr(albert_tf, module.name).__name__ == f"albert_tf.{module.name}"
+    with pytest.raises(AttributeError, match="'albert_tf' has no attribute 'absent'"):
+        albert_tf.absent  # noqa: B018
+
+
+def test_the_package_alone_imports_no_tensorflow_and_comes_at_once():
+    code = """
+import sys, time
+begin = time.process_time()
+import albert_tf
+print(time.process_time() - begin)
+assert not {"keras", "numpy", "tensorflow"} & sys.modules.keys()
+"""
+    assert min(float(run(code)) for _ in range(3)) < 0.1
