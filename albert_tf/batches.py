@@ -53,6 +53,13 @@ class Source(abc.ABC):
         """A number that most likely tells these examples from others; None: unknown."""
         return None
 
+    def verify(self) -> None:  # noqa: B027 (not all sources can tell)
+        """Looks for an example that cannot be used, after TensorFlow has failed on one.
+
+        Raises:
+            InputError: there is one; the message names it.
+        """
+
     @abc.abstractmethod
     def training(
         self, share: "Share", *, seed: int, start: int = 0

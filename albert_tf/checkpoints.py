@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import records, weights
+from albert_tf import errors, records, weights
 from albert_tf.errors import InputError
 
 _EXAMPLES = "albert_tf/examples_seen"
@@ -153,6 +153,8 @@ class Checkpoints:
         """Removes what a process that was killed while it saved has left."""
         for folder in self._folder.glob(".writing-*"):
             shutil.rmtree(folder, ignore_errors=True)
+        for file in self._folder.glob(f"{_BEST}*.tmp"):
+            file.unlink(missing_ok=True)
 
     def save(self, examples_seen: int) -> Path:
         """Writes a checkpoint of the current step, and deletes what is too old.
@@ -168,13 +170,14 @@ class Checkpoints:
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
         if self._fingerprint is not None:
             extra[_FINGERPRINT] = np.asarray(self._fingerprint, np.int64)
-        weights.save(
-            self._model,
-            self.prefix(step),
-            format="tf1",
-            optimizer=self._optimizer,
-            extra=extra,
-        )
+        with errors.writing(self.prefix(step)):
+            weights.save(
+                self._model,
+                self.prefix(step),
+                format="tf1",
+                optimizer=self._optimizer,
+                extra=extra,
+            )
         if self._keep:
             # A later one is damaged, or this one would not be the newest.
             known = [other for other in self.steps if other <= step]
@@ -206,11 +209,19 @@ class Checkpoints:
         return True
 
     def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:
-        """Copies a checkpoint to `model.ckpt-best`, and notes its figures beside it."""
-        for suffix in _SUFFIXES:
-            temporary = self._folder / f"{_BEST}{suffix}.tmp"
-            shutil.copyfile(f"{prefix}{suffix}", temporary)
-            temporary.replace(self._folder / f"{_BEST}{suffix}")
+        """Copies a checkpoint to `model.ckpt-best`, and notes its figures beside it.
+
+        Raises:
+            InputError: it cannot be written; the best one before it is kept.
+        """
+        best = self._folder / _BEST
+        with errors.writing(best):
+            for suffix in _SUFFIXES:
+                shutil.copyfile(f"{prefix}{suffix}", f"{best}{suffix}.tmp")
+            # Without its index a checkpoint counts as none.
+            Path(f"{best}{_SUFFIXES[-1]}").unlink(missing_ok=True)
+            for suffix in _SUFFIXES:
+                Path(f"{best}{suffix}.tmp").replace(f"{best}{suffix}")
         with records.atomic(str(self._folder / f"{_BEST}.json")) as file:
             file.write(json.dumps(figures, indent=2).encode() + b"\n")
 

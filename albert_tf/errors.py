@@ -1,8 +1,16 @@
 """The one exception for a user's mistake, and what turns others' exceptions into it."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
+
+# TensorFlow writes where an error came up before and behind what it was.
+_OF_A_NODE = re.compile(r"\n\t ?\[\[")
+_WHERE = re.compile(
+    r"\{\{[^}]*\}\} |Error in user-defined function .*? with iterator: \S+: "
+    r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
+)
 
 
 class InputError(ValueError):
@@ -67,5 +75,7 @@ def reason(error: BaseException) -> str:
         return error.strerror
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    text = str(error).strip()
+    before, *after = _OF_A_NODE.split(text)
+    text = _WHERE.sub("", before.splitlines()[-1] if after else text)
+    return text.splitlines()[0] if text else type(error).__name__

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import keras
 
-from albert_tf import curves
+from albert_tf import curves, errors
 from albert_tf.errors import InputError
 
 _GIB = 1 << 30
@@ -66,13 +66,9 @@ class Reporter:
         Raises:
             InputError: the folder cannot be made or written.
         """
-        try:
+        with errors.writing(f"--output_dir={self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._end_last_line()
-        except OSError as error:
-            raise InputError(
-                f"--output_dir={self.folder}: cannot be written: {error.strerror}"
-            ) from error
         config, task = self._config, self._task
         replicas = strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
@@ -184,7 +180,8 @@ class Reporter:
         """Draws the curves."""
         if self._enabled and self.last:
             picture = self.folder / "training_curves.png"
-            curves.draw(self.folder / "metrics.jsonl", picture)
+            with errors.writing(picture):
+                curves.draw(self.folder / "metrics.jsonl", picture)
             self.say(f"Curves: {picture}")
 
     def _shown(self, figures: Mapping[str, float]) -> str:
@@ -203,7 +200,8 @@ class Reporter:
         if not self._enabled:
             return
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **figures}
-        with (self.folder / "metrics.jsonl").open("a") as file:
+        path = self.folder / "metrics.jsonl"
+        with errors.writing(path), path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
     def _warn_if_flat(self, step: int, figures: Mapping[str, float]) -> None:
@@ -223,9 +221,14 @@ class Reporter:
 
 
 def add_results(folder: Path, figures: Mapping[str, float]) -> None:
-    """Appends a block to `eval_results.txt` as released: `best` stands at its end."""
+    """Appends a block to `eval_results.txt` as released: `best` stands at its end.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     order = sorted(figures, key=lambda key: (key == "best", key))
-    with (folder / "eval_results.txt").open("a") as file:
+    path = folder / "eval_results.txt"
+    with errors.writing(path), path.open("a") as file:
         file.writelines(f"{key} = {figures[key]}\n" for key in order)
         file.write("=" * 50 + "\n")
 

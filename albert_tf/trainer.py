@@ -1,5 +1,6 @@
 """Steps of training and evaluation on whatever devices, for orbit's controller."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import batches, runtimes
+from albert_tf import batches, errors, runtimes
 from albert_tf.checkpoints import steps_made
 from albert_tf.errors import InputError
 from albert_tf.stopping import Watch
@@ -95,19 +96,21 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             last step, and the speed.
 
         Raises:
-            InputError: a loss or a gradient is infinite or not a number.
+            InputError: a loss or a gradient is infinite or not a number, an example
+                cannot be used, or memory does not suffice.
             Stopped: a signal asked for it, maybe before all of the updates.
         """
         if self._iterator is None:
             self._iterator = iter(self._training())
         begin = time.perf_counter()
-        if isinstance(self._strategy, tf.distribute.TPUStrategy):
-            results, waited = [self._loop(self._iterator, num_steps)], 0.0
-            count = int(num_steps)
-        else:
-            results, waited = self._steps(int(num_steps))
-            count = len(results)
-        sums = np.stack([result["sums"].numpy() for result in results])
+        with self._blaming(self.task.training):
+            if isinstance(self._strategy, tf.distribute.TPUStrategy):
+                results, waited = [self._loop(self._iterator, num_steps)], 0.0
+                count = int(num_steps)
+            else:
+                results, waited = self._steps(int(num_steps))
+                count = len(results)
+            sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
         self.examples_seen += count * self._config.train_batch_size
         self._window.add(count, sums, time.perf_counter() - begin, waited)
@@ -129,6 +132,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             The means of losses and metrics, and the task's scores.
 
         Raises:
+            InputError: an example cannot be used, or memory does not suffice.
             Stopped: a signal asked for it, maybe before all of the batches.
         """
         totals: list[np.ndarray] = []
@@ -151,9 +155,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             figures.update(self.task.figures({**self._total(means), **means}))
 
         pairs = found()
-        scores = self.task.score(batches.in_order(pairs), figures)
-        for _ in pairs:  # what the task did not ask for
-            pass
+        with self._blaming(source):
+            scores = self.task.score(batches.in_order(pairs), figures)
+            for _ in pairs:  # what the task did not ask for
+                pass
         return {**figures, **scores}
 
     def predict_in(self, runtime: str) -> None:
@@ -177,13 +182,36 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 
         Yields:
             What `task.predictions` keeps, of one example after the other.
+
+        Raises:
+            InputError: an example cannot be used, or memory does not suffice.
         """
         found = self._read(
             lambda context: source.evaluation(batches.Share.of(context, batch_size))
         )
         told = self._told(found, "predicted", batch_size, len(source))
         step = self._graph("predict", self._predict_step, found)
-        return batches.in_order(_with_rows(step(batch)) for batch in told)
+        with self._blaming(source):
+            yield from batches.in_order(_with_rows(step(batch)) for batch in told)
+
+    @contextlib.contextmanager
+    def _blaming(self, source: batches.Source) -> Iterator[None]:
+        """Turns TensorFlow's errors into InputError.
+
+        They name an operation and not the record that it met: the source looks for it.
+        """
+        try:
+            yield
+        except tf.errors.OpError as error:
+            source.verify()
+            hint = ""
+            if isinstance(error, tf.errors.ResourceExhaustedError):
+                hint = "; expected more memory, smaller batches, or for training more "
+                hint += "--gradient_accumulation_steps or --recompute=block"
+            raise InputError(
+                f"after step {steps_made(self.optimizer):,}: {errors.reason(error)}"
+                f"{hint}"
+            ) from error
 
     def _told(self, found, done: str, batch_size: int, count: int):
         """Passes batches on; says now and then how far it is and how fast."""

@@ -43,3 +43,32 @@ def test_input_errors_keep_their_message():
     for wrap in (errors.reading("x"), errors.writing("x")):
         with pytest.raises(InputError, match=r"^mine$"), wrap:
             raise InputError("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "Graph execution error:\n\nDetected at node Gather defined at (most "
+            'recent call last):\n  File "f.py", line 5, in f\n\nindices[0] = 7 is'
+            " not in [0, 5)\n\t [[{{node Gather}}]] [Op:__inference_f_12]",
+            "indices[0] = 7 is not in [0, 5)",
+        ),
+        (
+            "{{function_node __wrapped__IteratorGetNext_device_/job:a/device:CPU:0}} "
+            "Error in user-defined function passed to MapDataset:6 transformation with "
+            "iterator: Iterator::Root::Prefetch::ParallelMapV2: Key: a.  Number of "
+            "int64 values != expected.\n\t [[{{node ParseExample/ParseExampleV2}}]] "
+            "[Op:IteratorGetNext] name: ",
+            "Key: a.  Number of int64 values != expected.",
+        ),
+        (
+            "Graph execution error:\n\n2 root error(s) found.\n  (0) INVALID_ARGUMENT:"
+            "  indices[1] = 9\n\t [[{{node a}}]]\n\t [[b]]\n  (1) INTERNAL: c\n",
+            "indices[1] = 9",
+        ),
+        ("first\nsecond", "first"),
+    ],
+)
+def test_where_an_error_came_up_in_tensorflow_is_left_out(text, reason):
+    assert errors.reason(ValueError(text)) == reason

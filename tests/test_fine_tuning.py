@@ -6,8 +6,10 @@ import importlib.util
 import io
 import json
 import re
+import shutil
 import signal
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -593,3 +595,91 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     assert re.findall(r"(eval at step \d|\nstep \d)", log.getvalue()) == [
         *("eval at step 2", "\nstep 3", "\nstep 4", "eval at step 4")
     ]
+
+
+@pytest.fixture
+def eagerly():
+    """Spares the building of graphs, which costs more than a few steps."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Even though the `tf.config")
+        tf.config.run_functions_eagerly(True)
+        yield
+        tf.config.run_functions_eagerly(False)
+
+
+class Notices(io.StringIO):
+    """Calls a function when a text is logged."""
+
+    def __init__(self, text, call):
+        super().__init__()
+        self.text, self.call = text, call
+
+    def write(self, line):
+        super().write(line)
+        if self.text in line:
+            self.call()
+
+
+def fail_with(error):
+    def fail(*arguments, **keywords):
+        raise error
+
+    return fail
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_removed_folder_ends_the_run(task, config, tmp_path):
+    log = Notices("step 3/6", lambda: shutil.rmtree(tmp_path / "run"))
+    settings = config(log_steps=1, save_checkpoints_steps=6)
+    with pytest.raises(InputError) as mistake:
+        fine_tuning.run(task, settings, one_device(), log=log)
+    assert str(mistake.value) == (
+        f"{tmp_path}/run/metrics.jsonl: cannot be written: No such file or directory"
+    )
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_full_disk_keeps_the_checkpoint_before(task, config, tmp_path, monkeypatch):
+    path = f"{tmp_path}/run/model.ckpt"
+    error = tf.errors.ResourceExhaustedError(None, None, "No space left [Op:SaveV2]")
+    # A line of progress comes before its checkpoint.
+    log = Notices(
+        "step 2/", lambda: monkeypatch.setattr(tf.raw_ops, "SaveV2", fail_with(error))
+    )
+    settings = config(
+        do_eval=False, num_train_steps=2, log_steps=1, save_checkpoints_steps=1
+    )
+    with pytest.raises(InputError) as mistake:
+        fine_tuning.run(task, settings, one_device(), log=log)
+    assert str(mistake.value) == f"{path}-2: cannot be written: No space left"
+    assert not list((tmp_path / "run").glob(".writing-*"))
+    monkeypatch.undo()
+    log = io.StringIO()
+    fine_tuning.run(task, settings, one_device(), log=log)
+    assert f"{path}-1: " in log.getvalue()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_an_operation_that_fails_in_a_step_ends_the_run(task, config, monkeypatch):
+    def fail_at(number, error):
+        steps = []
+
+        def step(graph, batch):
+            steps.append(batch)
+            if len(steps) == number:
+                raise error
+            return graph(batch)
+
+        return lambda self, name, *_: functools.partial(step, graphs(self, name, *_))
+
+    graphs = trainer.Trainer._graph
+    text = "OOM when allocating tensor with shape[7] [Op:__inference__step_7]"
+    error = tf.errors.ResourceExhaustedError(None, None, text)
+    monkeypatch.setattr(trainer.Trainer, "_graph", fail_at(4, error))
+    with pytest.raises(InputError) as mistake:
+        fine_tuning.run(task, config(do_eval=False), one_device(), log=io.StringIO())
+    assert str(mistake.value) == (
+        "after step 3: OOM when allocating tensor with shape[7]; expected more memory, "
+        "smaller batches, or for training more --gradient_accumulation_steps or "
+        "--recompute=block"
+    )
