@@ -149,8 +149,9 @@ def serve_ours(args, policy):
 
 def serve_huggingface(args, policy):
     """The same with `AlbertForSequenceClassification`, in a plain loop."""
+    # With triton, which crashes if TensorFlow was imported before: `sample` does that.
+    import torch._dynamo  # isort: skip
     import numpy as np
-    import torch
     import transformers
 
     task = sample(args, 1)
