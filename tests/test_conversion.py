@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -330,3 +331,16 @@ def test_the_script_converts_and_names_mistakes_in_one_line(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "checked  read again from what was written" in done.stdout
     assert weights.open_source(tmp_path / "y.keras").config() == CONFIG
+
+
+def test_a_keras_file_that_holds_python_code_is_refused(tmp_path):
+    trace = tmp_path / "written"
+    inputs = keras.Input((2,))
+    code = eval(f"lambda x: (open({str(trace)!r}, 'w'), x)[1]")
+    keras.Model(inputs, keras.layers.Lambda(code, (2,))(inputs)).save(
+        tmp_path / "a.keras"
+    )
+    trace.unlink(missing_ok=True)
+    with pytest.raises(InputError, match=f"^{tmp_path}/a.keras: "):
+        conversion.convert(settings(tmp_path / "a.keras", tmp_path / "b", "hf"))
+    assert not trace.exists()
