@@ -18,6 +18,10 @@ from albert_tf.tokenization import WORD_MARK, Tokenizer
 MASK = "[MASK]"
 # [CLS] and two [SEP].
 _SPECIAL = 3
+# A text is cut before it is tokenized where it has so many characters for each piece
+# that is wanted, and so many pieces more than that.
+_CHARACTERS = 20
+_MARGIN = 64
 # Texts of so many examples are held as lists of pieces at once.
 _CHUNK = 10_000
 
@@ -31,7 +35,8 @@ class Inputs:
         bounds: int64 [n + 1]; input i holds ids [bounds[i], bounds[i + 1]).
         first_lengths: int32 [n], tokens of segment 0 of each input.
         truncated: how many inputs were shortened.
-        truncated_pieces: how many pieces they lost.
+        truncated_pieces: how many pieces they lost; of a text that is very long, those
+            beyond where `cut` ends it are not counted.
     """
 
     ids: np.ndarray
@@ -84,7 +89,7 @@ def encode(
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     ids, lengths, firsts = array.array("i"), array.array("q"), array.array("i")
     truncated = lost = 0
-    for a, b in _pieces(tokenizer, texts, second_texts, num_threads):
+    for a, b in _pieces(tokenizer, texts, second_texts, max_seq_length, num_threads):
         room = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
         kept_a, kept_b = kept_lengths(len(a), len(b), room)
         excess = len(a) + len(b) - kept_a - kept_b
@@ -103,6 +108,28 @@ def encode(
         truncated=truncated,
         truncated_pieces=lost,
     )
+
+
+def cut(tokenizer: Tokenizer, text: str, most: int) -> str:
+    """Returns a text, or a beginning of it that has all pieces that are wanted.
+
+    To tokenize a text of 10 MB takes a gigabyte, and a model reads its first 512 pieces
+    at most. It ends at a space, which no piece reaches over, or where there is none in
+    reach, so many pieces behind those wanted that they stay as they are.
+
+    Args:
+        tokenizer: the vocabulary.
+        text: any text; one of ordinary length is returned as it is.
+        most: how many pieces of it are wanted.
+    """
+    size = _CHARACTERS * (most + _MARGIN)
+    while size < len(text):
+        end = text.find(" ", size, 2 * size)
+        begin = text[: end if end >= 0 else size]
+        if len(tokenizer.encode(begin)) >= most + _MARGIN:
+            return begin
+        size *= 4
+    return text
 
 
 def concatenate(parts: Sequence[Inputs]) -> Inputs:
@@ -190,12 +217,16 @@ def _pieces(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     second_texts: Sequence[str] | None,
+    most: int,
     num_threads: int,
 ) -> Iterable[tuple[list[int], list[int]]]:
+    def short(chunk: Sequence[str]) -> list[str]:
+        return [cut(tokenizer, text, most) for text in chunk]
+
     for begin in range(0, len(texts), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
-        first = tokenizer.encode_batch(texts[chunk], num_threads)
+        first = tokenizer.encode_batch(short(texts[chunk]), num_threads)
         second: list[list[int]] = [[] for _ in first]
         if second_texts is not None:
-            second = tokenizer.encode_batch(second_texts[chunk], num_threads)
+            second = tokenizer.encode_batch(short(second_texts[chunk]), num_threads)
         yield from zip(first, second, strict=True)

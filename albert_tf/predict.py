@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from albert_tf import (
     errors,
+    inputs,
     json_values,
     model_folder,
     models,
@@ -51,6 +52,8 @@ _BETWEEN_LINES = 10.0
 _MAX_SEQ_LENGTH = 512
 
 _TOP_K = 5
+# Of these a model reads the beginning; the question of a choice is cut from its front.
+_BEGINNINGS = frozenset({"text", "text_a", "text_b", "article"})
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -66,6 +69,8 @@ class Predictor:
         tokenizer: counts the pieces of a text, to find rows of like length.
         batch_size: rows that are answered at once.
         problem: returns why a row cannot be answered; None where it can.
+        max_seq_length: most tokens of an input, for which long texts are cut before
+            they are tokenized; None cuts none.
 
     Attributes:
         fields: the keys that a row must have, in the order of columns.
@@ -80,6 +85,7 @@ class Predictor:
         tokenizer: Tokenizer,
         batch_size: int = 32,
         problem: Callable[[Mapping[str, Any]], str | None] = lambda row: None,
+        max_seq_length: int | None = None,
     ):
         self.service = service
         self.source: str | None = None
@@ -88,6 +94,7 @@ class Predictor:
         self._tokenizer = tokenizer
         self._batch_size = batch_size
         self._problem = problem
+        self._max_seq_length = max_seq_length
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows in their order, some thousand of them at a time.
@@ -143,7 +150,20 @@ class Predictor:
             found[name] = texts if is_list else texts[0]
         if problem := self._problem(found):
             raise InputError(f"{place}: {problem}")
-        return found
+        return self._cut(found)
+
+    def _cut(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Cuts texts of which the beginning alone can matter."""
+        most = self._max_seq_length
+        if most is None:
+            return row
+        names = {*_BEGINNINGS, *(["question"] if "context" in row else [])}
+        for name in names & row.keys():
+            text = inputs.cut(self._tokenizer, row[name], most)
+            # Gaps beyond the length are counted.
+            lost = row[name].count(MASK) - text.count(MASK)
+            row[name] = text + MASK * lost
+        return row
 
     def _answered(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -443,7 +463,9 @@ def of_model(
         # Takes long: the service above was built for what it refuses.
         model = runtimes.computed_by(model, options.runtime, kind.outputs)
         service, describe = kind.service(dataclasses.replace(opened, model=model))
-    return Predictor(service, describe, tokenizer, options.batch_size, kind.problem)
+    return Predictor(
+        service, describe, tokenizer, options.batch_size, kind.problem, length
+    )
 
 
 @dataclasses.dataclass(frozen=True)

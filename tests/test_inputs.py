@@ -95,3 +95,31 @@ def test_a_length_without_room_for_text_is_refused():
     message = "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         inputs.encode(Words(), ["1"], None, 3)
+
+
+def test_a_very_long_text_is_cut_behind_all_that_is_wanted(tokenizer):
+    words = "the value of each object in a list of strings is returned "
+    for text in (words * 900, words.replace(" ", "") * 900, " " * 30_000 + words * 900):
+        found = inputs.cut(tokenizer, text, 50)
+        assert text.startswith(found) and len(found) < len(text)
+        assert tokenizer.encode(found)[:60] == tokenizer.encode(text)[:60]
+        assert len(tokenizer.encode(found)) > 50 + 60
+    for text in ("", words * 20, " " * 99_999):
+        assert inputs.cut(tokenizer, text, 50) is text
+
+
+def test_what_is_beyond_the_length_is_not_tokenized(tokenizer, monkeypatch):
+    words = "the value of each object in a list of strings is returned "
+    short = inputs.encode(tokenizer, [words * 9, "a"], ["b", words * 9], 40)
+    seen, encode = [], tokenizer.encode_batch
+
+    def encode_batch(texts, num_threads=1):
+        seen.extend(map(len, texts))
+        return encode(texts, num_threads)
+
+    monkeypatch.setattr(tokenizer, "encode_batch", encode_batch)
+    found = inputs.encode(tokenizer, [words * 9999, "a"], ["b", words * 9999], 40)
+    assert max(seen) < 5000
+    assert found.ids.tolist() == short.ids.tolist()
+    assert found.first_lengths.tolist() == short.first_lengths.tolist()
+    assert found.truncated == 2

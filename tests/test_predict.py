@@ -235,6 +235,24 @@ def test_what_is_no_row_is_refused(folder, row, given):
     )
 
 
+def test_a_very_long_text_is_cut_before_it_is_tokenized(folder, monkeypatch):
+    def run_on(text, **options):
+        predictor = predict.load(folder("pretrained"), predict.Options(**options))
+        sizes, batch = [], predictor._batch
+        monkeypatch.setattr(
+            predictor,
+            "_batch",
+            lambda rows: sizes.append(max(map(len, rows[0].values()))) or batch(rows),
+        )
+        return next(predictor([text])), sizes
+
+    long = f"the [MASK] {LONG * 5000} [MASK] and [MASK]"
+    found, [size] = run_on(long, task="fill_mask", top_k=2)
+    expected, _ = run_on(f"the [MASK] {LONG * 9}", task="fill_mask", top_k=2)
+    assert size < 5000 < len(long)
+    assert found == {"gaps": [*expected["gaps"], [], []], "beyond_length": 2}
+
+
 def test_sentence_order_is_a_probability(folder, caplog):
     row = {"text_a": SHORT, "text_b": LONG}
     (found,) = answers(folder("pretrained"), [row], task="sentence_order")
