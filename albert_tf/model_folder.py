@@ -197,6 +197,8 @@ def check_complete(folder: Path, task: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{folder / _TASK}: expected the key {key!r}, for {task['kind']}"
             )
+    if task["kind"] in ("classification", "multi_label") and task["labels"] is None:
+        raise InputError(f"{folder / _TASK}: labels=null: expected texts")
 
 
 def copy(source: Path, target: Path) -> None:

@@ -188,6 +188,14 @@ def test_a_missing_key_is_named_before_the_model_is_built(folder, kind, key):
     )
 
 
+def test_a_classifier_has_labels(folder):
+    task = {**json.loads((folder / "task.json").read_text()), "kind": "classification"}
+    (folder / "task.json").write_text(json.dumps({**task, "texts": 1, "labels": None}))
+    with pytest.raises(InputError) as mistake:
+        predict.load(folder)
+    assert str(mistake.value) == f"{folder}/task.json: labels=null: expected texts"
+
+
 def test_a_named_vocabulary_has_the_casing_of_the_weights(folder, tmp_path, vocabulary):
     named = str(shutil.copy(vocabulary, tmp_path / "own.model"))
 

@@ -379,6 +379,13 @@ def test_seeds_steps_and_windows(run, files):
         ({"do_train": True}, "--do_train: expected --train_file with it"),
         ({"do_predict": True}, "--do_predict: expected --predict_file with it"),
         (
+            {
+                **{"do_predict": True, "predict_file": "x"},
+                **{"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
+            },
+            "--train_feature_file and --predict_feature_file=a.npz: expected two files",
+        ),
+        (
             {"do_predict": True, "predict_file": "x", "num_workers": -1},
             "--num_workers=-1: expected at least 0",
         ),

@@ -130,6 +130,12 @@ class SquadConfig(FineTuningConfig):
         ):
             if getattr(self, flag) and not getattr(self, file):
                 raise InputError(f"--{flag}: expected --{file} with it")
+        kept = self.train_feature_file
+        if kept is not None and kept == self.predict_feature_file:
+            raise InputError(
+                f"--train_feature_file and --predict_feature_file={kept}: expected two "
+                f"files"
+            )
         ways = ["null_score_diff_threshold", "threshold_file"]
         given = [name for name in ways if getattr(self, name) is not None]
         given += ["fit_threshold"] * self.fit_threshold
