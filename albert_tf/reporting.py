@@ -11,10 +11,12 @@ from typing import IO, Any
 
 import keras
 
-from albert_tf import curves, errors
+from albert_tf import cores, curves, errors
 from albert_tf.errors import InputError
 
 _GIB = 1 << 30
+# The estimate of memory is up to so many times of what is taken.
+_CLEARLY = 1.2
 # Steps after the warm-up until a flat loss is worth a word.
 _PATIENCE = 100
 _SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
@@ -82,13 +84,7 @@ class Reporter:
             examples, tokens = config.train_batch_size, task.tokens_per_example
             pieces = config.gradient_accumulation_steps
             rows = examples // replicas // pieces
-            memory = expected_memory(
-                model,
-                rows * task.tokens_at_once,
-                task.sequence_length,
-                task.outputs_per_token,
-                pieces,
-            )
+            memory = memory_of_step(model, task, config, replicas)
             lines |= {
                 "a step": f"{examples:,} x {tokens} tokens; on each device {pieces} x "
                 f"{rows}",
@@ -231,6 +227,58 @@ def add_results(folder: Path, figures: Mapping[str, float]) -> None:
     with errors.writing(path), path.open("a") as file:
         file.writelines(f"{key} = {figures[key]}\n" for key in order)
         file.write("=" * 50 + "\n")
+
+
+def memory_of_step(model: keras.Model, task, config, replicas: int) -> float:
+    """Estimates the bytes that a run's steps take on each of its devices.
+
+    Args:
+        model: the model.
+        task: what is trained.
+        config: a `TrainingConfig`.
+        replicas: number of devices.
+    """
+    pieces = config.gradient_accumulation_steps
+    return expected_memory(
+        model,
+        config.train_batch_size // replicas // pieces * task.tokens_at_once,
+        task.sequence_length,
+        task.outputs_per_token,
+        pieces,
+    )
+
+
+def check_memory(model: keras.Model, task, config, strategy: Any) -> None:
+    """Refuses steps that do not fit into the memory of this machine's CPU.
+
+    The estimate has to be clearly above: it is a little too high itself. What others
+    use is not counted, and a GPU's own memory is left to TensorFlow, which names what
+    did not fit.
+
+    Args:
+        model: the model.
+        task: what is trained.
+        config: a `TrainingConfig`.
+        strategy: on which devices.
+
+    Raises:
+        InputError: they take more than there is, see `cores.memory`.
+    """
+    devices = strategy.extended.worker_devices
+    on_cpu = [device for device in devices if "CPU" in device]
+    if not (config.do_train and config.check_memory and on_cpu):
+        return
+    needed = memory_of_step(model, task, config, strategy.num_replicas_in_sync)
+    needed *= len(on_cpu)
+    there = cores.memory()
+    if needed > _CLEARLY * there:
+        raise InputError(
+            f"--train_batch_size={config.train_batch_size}: a step needs about "
+            f"{needed / _GIB:.1f} GiB of memory, and this process can have "
+            f"{there / _GIB:.1f} GiB; expected a smaller batch, more "
+            f"--gradient_accumulation_steps or --recompute=block, or --nocheck_memory "
+            f"to try"
+        )
 
 
 def expected_memory(

@@ -17,7 +17,7 @@ import tensorflow as tf
 from albert_tf import distribution, locks, optimizers, stopping, weights
 from albert_tf.checkpoints import Checkpoints, steps_made
 from albert_tf.errors import InputError
-from albert_tf.reporting import Reporter
+from albert_tf.reporting import Reporter, check_memory
 from albert_tf.settings.training import TrainingConfig
 from albert_tf.tasks.base import Task
 from albert_tf.trainer import Trainer
@@ -134,6 +134,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         model = task.build_model()
         optimizer = _optimizer(config)
         optimizer.build(model.trainable_variables)
+    check_memory(model, task, config, strategy)
     folder = Path(config.output_dir)
     reporter = Reporter(
         folder, log, task, config, enabled=distribution.is_chief(strategy)

@@ -21,10 +21,12 @@ from albert_tf import (
     AlbertConfig,
     AlbertPretrainer,
     InputError,
+    cores,
     fine_tuning,
     metrics,
     model_folder,
     optimizers,
+    reporting,
     runtimes,
     tokenization,
     trainer,
@@ -683,3 +685,29 @@ def test_an_operation_that_fails_in_a_step_ends_the_run(task, config, monkeypatc
         "smaller batches, or for training more --gradient_accumulation_steps or "
         "--recompute=block"
     )
+
+
+def test_a_step_that_does_not_fit_into_the_memory_is_refused(
+    task, config, tmp_path, monkeypatch
+):
+    def check(**settings):
+        reporting.check_memory(model, task, config(**settings), one_device())
+
+    model = task.build_model()
+    needed = reporting.memory_of_step(model, task, config(), 1)
+    monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))
+    check()
+    monkeypatch.setattr(reporting, "_GIB", 1024)  # the model is small
+    monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.3))
+    with pytest.raises(InputError) as mistake:
+        fine_tuning.run(task, config(), one_device(), log=io.StringIO())
+    assert str(mistake.value) == (
+        f"--train_batch_size=8: a step needs about {needed / 1024:.1f} GiB of memory, "
+        f"and this process can have {needed / 1.3 / 1024:.1f} GiB; expected a smaller "
+        f"batch, more --gradient_accumulation_steps or --recompute=block, or "
+        f"--nocheck_memory to try"
+    )
+    assert not (tmp_path / "run").exists()
+    check(check_memory=False)
+    check(do_train=False)
+    check(gradient_accumulation_steps=8)

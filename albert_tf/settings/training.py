@@ -75,6 +75,10 @@ class TrainingConfig:
         "Use only operations that give the same bits each time; slower on GPUs.", False
     )
 
+    check_memory: bool = flags.field(
+        "Refuse a training step on the CPU that needs more memory than there is.", True
+    )
+
     # Without training, the newest checkpoint of the folder is used, or the best.
     evaluates_best = False
     # The flags that give a run something to do.
