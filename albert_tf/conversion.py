@@ -11,6 +11,7 @@ from albert_tf import (
     model_folder,
     models,
     native,
+    quiet,
     runtimes,
     saved_models,
     tokenization,
@@ -36,6 +37,7 @@ def convert(settings: ConversionSettings) -> None:
             configuration, a `precision` that the format does not have, a vocabulary
             that does not fit, or outputs that differ by more than `TOLERANCE`.
     """
+    quiet.tensorflow()
     for_runtime = settings.output_format in runtimes.SUFFIXES
     if settings.precision != "float32" and not for_runtime:
         raise InputError(

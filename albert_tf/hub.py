@@ -16,6 +16,7 @@ from albert_tf import (
     heads,
     model_folder,
     models,
+    quiet,
     saved_models,
     tokenization,
     weights,
@@ -41,6 +42,7 @@ def export(settings: HubSettings) -> None:
     Raises:
         InputError: no weights, configuration or vocabulary, or no place to write to.
     """
+    quiet.tensorflow()
     folder = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"

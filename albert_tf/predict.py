@@ -29,6 +29,7 @@ from albert_tf import (
     json_values,
     model_folder,
     models,
+    quiet,
     records,
     runtimes,
     serving,
@@ -226,6 +227,7 @@ def run(
     Raises:
         InputError: see `load`; or a file cannot be read or written, or a row is bad.
     """
+    quiet.tensorflow()
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
     name = config.input_file or "the input"

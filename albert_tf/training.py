@@ -14,7 +14,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import distribution, locks, optimizers, stopping, weights
+from albert_tf import distribution, locks, optimizers, quiet, stopping, weights
 from albert_tf.checkpoints import Checkpoints, steps_made
 from albert_tf.errors import InputError
 from albert_tf.reporting import Reporter, check_memory
@@ -69,7 +69,7 @@ def prepare(
     Raises:
         InputError: see `distribution.create`.
     """
-    tf.get_logger().setLevel(logging.WARNING)  # else every collective is told
+    quiet.tensorflow()
     strategy = distribution.create(devices)
     keras.config.set_dtype_policy(_POLICIES[config.precision])
     if config.deterministic:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import keras
 
-from albert_tf import cores
+from albert_tf import cores, quiet
 from albert_tf.errors import InputError
 from albert_tf.runtimes.signatures import Signature
 
@@ -52,8 +52,10 @@ def load(path: Path, num_threads: int | None) -> tuple[list[str], Callable]:
     try:
         # By itself it would take a single thread.
         threads = num_threads or cores.available()
-        interpreter = Interpreter(str(path), num_threads=threads)
-    except ValueError:
+        with quiet.standard_error():
+            interpreter = Interpreter(str(path), num_threads=threads)
+            interpreter.allocate_tensors()  # which logs that it uses XNNPACK
+    except (ValueError, RuntimeError):
         raise InputError(f"{path}: no LiteRT model") from None
     # A signature's runner gives its inputs the sizes of what they are given.
     run = interpreter.get_signature_runner()

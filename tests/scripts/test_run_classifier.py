@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,18 +18,25 @@ SIZES = {
 }
 
 
-def run(*flags):
+# How lines of TensorFlow, Keras, Python and LiteRT begin: a time, level or kind.
+FOREIGN = re.compile(r"\d{4}-\d\d-\d\d |[IWEF]\d{4} |[A-Z]+: |\S+Warning: |To enable ")
+
+
+def run(script, *arguments):
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return subprocess.run(
-        [sys.executable, str(ROOT / "run_classifier.py"), *flags],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, str(ROOT / script), *arguments],
+        env=environ,
         capture_output=True,
         text=True,
     )
 
 
-def test_every_released_flag_is_understood(tmp_path):
+def test_every_released_flag_is_understood_and_tensorflow_is_quiet(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SIZES))
     result = run(
+        "run_classifier.py",
         f"--data_dir={DATA}/glue_own",
         f"--albert_config_file={tmp_path}/config.json",
         "--task_name=CoLA",
@@ -69,3 +77,9 @@ def test_every_released_flag_is_understood(tmp_path):
         *("model.ckpt-2.index", "model.ckpt-best.index", "eval_results.txt"),
         *("test_results.tsv", "submit_results.tsv", "CoLA.tsv", "task.json"),
     }
+    lines = result.stderr.splitlines()
+    assert any(line.startswith("step 2/2 ") for line in lines)
+    assert not [line for line in lines if FOREIGN.match(line)]
+    answered = run("predict.py", f"--model={tmp_path}/run", "A text.")
+    assert list(json.loads(answered.stdout)["probabilities"]) == ["0", "1"]
+    assert not [line for line in answered.stderr.splitlines() if FOREIGN.match(line)]
