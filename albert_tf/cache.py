@@ -56,12 +56,13 @@ def load_or_make(
     arrays = make()
 
     def save() -> None:
-        contents = json.dumps({**wanted, _ARRAYS: sorted(arrays)}, sort_keys=True)
+        noted = json.dumps({**wanted, _ARRAYS: sorted(arrays)}, sort_keys=True)
+        # In front, so that what is left of a file that was cut is recognised.
+        contents: dict[str, Any] = {_MADE_FROM: np.array(noted), **arrays}
         with errors.writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with records.atomic(str(path)) as output:
-                # In front, so that what is left of a file that was cut is recognised.
-                np.savez(output, **{_MADE_FROM: np.array(contents)}, **arrays)
+                np.savez(output, **contents)
 
     if unsaved is None:
         save()

@@ -326,13 +326,12 @@ def _finish(
         _report(config, dataset, found, threshold, outcome, log)
     if config.null_score_diff_threshold is not None:
         stored = config.null_score_diff_threshold, None
-    if writes and stored[0] is not None and task.store_threshold(folder, *stored):
-        print(
-            f"{folder}: its threshold for other questions is {stored[0]:.4f}", file=log
-        )
+    value, fitted_on = stored
+    if writes and value is not None and task.store_threshold(folder, value, fitted_on):
+        print(f"{folder}: its threshold for other questions is {value:.4f}", file=log)
     if writes and config.export_dir:
         default = described.get("null_score_diff_threshold", threshold)
-        chosen = stored[0] if stored[0] is not None else default
+        chosen = value if value is not None else default
         _export(config.export_dir, task, outcome, chosen)
         print(
             f"Written: {config.export_dir}, a SavedModel that takes raw text, and "
