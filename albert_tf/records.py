@@ -17,6 +17,8 @@ a fraction of a second and a record costs microseconds.
 import contextlib
 import functools
 import gzip
+import io
+import itertools
 import os
 import struct
 import zlib
@@ -26,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import google_crc32c
 import numpy as np
 
+from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.writing import atomic
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 # Of the TFRecord format: length and its checksum before a record, one checksum after.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
+_VERIFIED_TOGETHER = 512
+_WHOLE = "a whole record; make the file again or leave it out"
 # Field numbers and wire types of tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
 _ENTRY = b"\x0a"
@@ -57,6 +62,8 @@ class Feature(NamedTuple):
 
 
 Spec = Mapping[str, Feature]
+# Of some features: what all values are below; none is negative.
+Limits = Mapping[str, int]
 
 
 def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
@@ -152,15 +159,17 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
 
 
 def parser(
-    spec: Spec,
+    spec: Spec, limits: Limits | None = None
 ) -> Callable[["tf.Tensor"], dict[str, "tf.Tensor"]]:
     """Makes the function that turns serialised examples into a batch.
 
     Args:
         spec: the features, by name; a record may hold others, which are left out.
+        limits: the number that all values of an integer feature must be below.
 
     Returns:
-        A function for `tf.data`: string [B] -> {name: int32 or float32 [B, length]}.
+        A function for `tf.data`: string [B] -> {name: int32 or float32 [B, length]}. It
+        raises InvalidArgumentError where a record does not fit; `verify` names it.
     """
     import tensorflow as tf
 
@@ -172,11 +181,17 @@ def parser(
 
     def parse(serialised: "tf.Tensor") -> dict[str, "tf.Tensor"]:
         batch = tf.io.parse_example(serialised, features)
-        return {
+        batch = {
             # int32 is what embedding lookups on every device take.
             name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
             for name, value in batch.items()
         }
+        if limits:
+            # Without their sign, negative numbers are the highest.
+            unsigned = [tf.bitcast(batch[name], tf.uint32) for name in limits]
+            fit = tf.stack([tf.reduce_max(x) for x in unsigned]) < [*limits.values()]
+            tf.raw_ops.Assert(condition=tf.reduce_all(fit), data=["beyond limits"])
+        return batch
 
     return parse
 
@@ -215,16 +230,20 @@ def count(path: str) -> int:
     Raises:
         InputError: the file cannot be read or ends within a record.
     """
-    opener = gzip.open if compression([path]) == "GZIP" else open
     found = 0
     try:
-        with opener(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END) if opener is open else None
+        with _open(path) as file:
+            end = (
+                file.seek(0, os.SEEK_END)
+                if isinstance(file, io.BufferedReader)
+                else None
+            )
             file.seek(0)
             while header := file.read(_HEADER_BYTES):
                 [length] = struct.unpack("<Q", header[:8])
-                end = file.seek(length + _FOOTER_BYTES, os.SEEK_CUR)
-                if size is not None and end > size:
+                wanted = file.tell() + length + _FOOTER_BYTES
+                # A seek beyond the end stops there in a compressed file, else nowhere.
+                if file.seek(wanted) < wanted or (end is not None and wanted > end):
                     raise EOFError
                 found += 1
     except (EOFError, OSError, struct.error, zlib.error, OverflowError) as error:
@@ -238,21 +257,14 @@ def features_of(path: str) -> dict[str, Feature]:
     Raises:
         InputError: the file cannot be read or holds no record.
     """
-    import tensorflow as tf
-
-    lines = tf.data.TFRecordDataset(path, compression_type=compression([path]))
-    try:
-        for line in lines.take(1):
-            found = tf.train.Example.FromString(line.numpy()).features.feature
-            return {
-                name: Feature(
-                    "int" if value.HasField("int64_list") else "float",
-                    len(value.int64_list.value) or len(value.float_list.value),
-                )
-                for name, value in found.items()
-            }
-    except tf.errors.DataLossError as error:
-        raise InputError(f"{path}: not a TFRecord file") from error
+    for place, record in _read(path):
+        return {
+            name: Feature(
+                "int" if value.HasField("int64_list") else "float",
+                len(value.int64_list.value) or len(value.float_list.value),
+            )
+            for name, value in _features(place, record).items()
+        }
     raise InputError(f"{path}: holds no records")
 
 
@@ -263,16 +275,35 @@ def check(files: Iterable[str], spec: Spec) -> None:
         InputError: a file cannot be read, or a feature is missing, of the other kind or
             of another length.
     """
+    for path in files:
+        for place, record in itertools.islice(_read(path), 1):
+            _check_example(path, _features(place, record), spec)
+
+
+def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> None:
+    """Reads all records, to name the one that made `tf.data` fail.
+
+    Args:
+        files: TFRecord files.
+        spec: the features to read.
+        limits: see `parser`.
+
+    Raises:
+        InputError: a record is damaged or is no `tf.train.Example`, or a feature is
+            missing, of the other kind, of another length or beyond its limits.
+    """
     import tensorflow as tf
 
+    parse = parser(spec, limits)
     for path in files:
-        lines = tf.data.TFRecordDataset(path, compression_type=compression([path]))
-        try:
-            for line in lines.take(1):
-                example = tf.train.Example.FromString(line.numpy())
-                _check_example(path, example.features.feature, spec)
-        except tf.errors.DataLossError as error:
-            raise InputError(f"{path}: not a TFRecord file") from error
+        found = _read(path)
+        while batch := list(itertools.islice(found, _VERIFIED_TOGETHER)):
+            try:
+                parse(tf.constant([record for _, record in batch]))
+            # TensorFlow's message quotes the record, which may be no text.
+            except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
+                for place, record in batch:
+                    _check_example(place, _features(place, record), spec, limits)
 
 
 def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
@@ -299,24 +330,67 @@ def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
     return "GZIP" if True in found else ""
 
 
-def _check_example(path: str, found: Mapping[str, Any], spec: Spec) -> None:
+def _open(path: str) -> IO[bytes]:
+    if compression([path]) == "GZIP":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return open(path, "rb")
+
+
+def _read(path: str) -> Iterator[tuple[str, bytes]]:
+    """Yields where each record of a file is, and the record, its checksums compared."""
+    with _open(path) as file:
+        for number in itertools.count(1):
+            place = f"{path}: record {number}"
+            with errors.reading(place, _WHOLE):
+                header = file.read(_HEADER_BYTES)
+                if not header:
+                    return
+                size, checksum = header[:8], header[8:]
+                if checksum != _checksum(size):
+                    if number == 1:
+                        raise InputError(f"{path}: not a TFRecord file")
+                    raise ValueError("its length is damaged")
+                [length] = struct.unpack("<Q", size)
+                record = file.read(length)
+                if file.read(_FOOTER_BYTES) != _checksum(record):
+                    raise ValueError("it is damaged or cut short")
+            yield place, record
+
+
+def _features(place: str, record: bytes) -> Mapping[str, Any]:
+    import tensorflow as tf
+
+    with errors.reading(place, "a tf.train.Example"):
+        return tf.train.Example.FromString(record).features.feature
+
+
+def _check_example(
+    place: str, found: Mapping[str, Any], spec: Spec, limits: Limits | None = None
+) -> None:
     for name, (kind, length) in spec.items():
         if name not in found:
             raise InputError(
-                f"{path}: no feature {name!r}; the records hold {sorted(found)}"
+                f"{place}: no feature {name!r}; the records hold {sorted(found)}"
             )
         holds = {"int64_list": "int", "float_list": "float"}.get(
             found[name].WhichOneof("kind"), "bytes"
         )
         if holds != kind:
             raise InputError(
-                f"{path}: feature {name!r} holds {holds} values, expected {kind}"
+                f"{place}: feature {name!r} holds {holds} values, expected {kind}"
             )
         values = getattr(found[name], found[name].WhichOneof("kind")).value
         if len(values) != length:
             raise InputError(
-                f"{path}: feature {name!r} has {len(values)} values, expected {length}"
+                f"{place}: feature {name!r} has {len(values)} values, expected {length}"
             )
+        limit = (limits or {}).get(name)
+        for value in values if limit is not None else ():
+            if not 0 <= value < limit:
+                raise InputError(
+                    f"{place}: feature {name!r} holds {value}, expected at least 0 and "
+                    f"less than {limit}"
+                )
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:

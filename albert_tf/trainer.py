@@ -202,7 +202,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         try:
             yield
-        except tf.errors.OpError as error:
+        # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
             source.verify()
             hint = ""
             if isinstance(error, tf.errors.ResourceExhaustedError):

@@ -1,5 +1,6 @@
 import gzip
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,117 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     with pytest.raises(InputError) as error:
         records.check([str(path)], SPEC)
     assert str(error.value) == f"{path}: not a TFRecord file"
+
+
+def many(path, compress=False, **changes):
+    """Writes 600 records; of each `name=(number, value)` one holds another value."""
+    batch = {name: np.repeat(rows[:1], 600, axis=0) for name, rows in BATCH.items()}
+    for name, (number, value) in changes.items():
+        batch[name][number - 1] = value
+    return write(path, batch, compress=compress)
+
+
+def ends(path):
+    """Returns where each record of a plain file ends, its checksum included."""
+    data, found = path.read_bytes(), [0]
+    while found[-1] < len(data):
+        [size] = struct.unpack_from("<Q", data, found[-1])
+        found.append(found[-1] + 12 + size + 4)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (20, "it is damaged or cut short"),  # of the 550th record's text
+        (-1, "it is damaged or cut short"),  # of its checksum
+        (3, "its length is damaged"),
+    ],
+)
+def test_a_flipped_bit_is_named_with_its_file_and_record(tmp_path, place, reason):
+    whole, path = many(tmp_path / "whole"), Path(many(tmp_path / "x"))
+    begin, end = ends(path)[549:551]
+    data = bytearray(path.read_bytes())
+    data[begin + place if place >= 0 else end + place] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(InputError) as error:
+        records.verify([whole, str(path)], SPEC)
+    assert str(error.value) == (
+        f"{path}: record 550: {reason}; expected a whole record; make the file again "
+        f"or leave it out"
+    )
+    assert records.verify([whole], SPEC) is None
+
+
+def test_a_record_that_is_no_example_is_named(tmp_path):
+    path = str(tmp_path / "x")
+    for before in (0, 1):
+        with records.create(path) as writer:
+            writer.write(records.encode(SPEC, BATCH)[:before])
+            writer.write([b"\xff\xff\xff"])
+        read = records.verify if before else records.check
+        with pytest.raises(InputError) as error:
+            read([path], SPEC)
+        assert str(error.value) == (
+            f"{path}: record {before + 1}: Error parsing message with type "
+            f"'tensorflow.Example'; expected a tf.train.Example"
+        )
+    with records.create(path) as writer:
+        writer.write([b"\xff\xff\xff"])
+    with pytest.raises(InputError, match=f"^{path}: record 1: Error parsing"):
+        records.features_of(path)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (Feature("int", 2), "feature 'ids' has 2 values, expected 3"),
+        (Feature("float", 3), "feature 'ids' holds float values, expected int"),
+    ],
+)
+def test_a_later_record_of_another_form_is_named(tmp_path, compress, feature, message):
+    path = str(tmp_path / "x")
+    other = {"ids": feature, "weights": SPEC["weights"]}
+    batch = BATCH | {"ids": np.ones((2, feature.length), int)}
+    with records.create(path, compress) as writer:
+        writer.write(records.encode(SPEC, BATCH))
+        writer.write(records.encode(other, batch))
+    with pytest.raises(InputError) as error:
+        records.verify([path], SPEC)
+    assert str(error.value) == f"{path}: record 3: {message}"
+
+
+@pytest.mark.parametrize("value", [16385, 2**31, -1])
+def test_a_value_beyond_the_limits_is_refused_and_named(tmp_path, value):
+    path, limits = many(tmp_path / "x", ids=(530, [5, value, 7])), {"ids": 16385}
+    allowed = many(tmp_path / "y", ids=(530, [5, 16384, 0]))
+    parse = records.parser(SPEC, limits)
+    lines = tf.data.TFRecordDataset([path]).batch(600).map(parse)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(iter(lines))
+    with pytest.raises(InputError) as error:
+        records.verify([allowed, path], SPEC, limits)
+    assert str(error.value) == (
+        f"{path}: record 530: feature 'ids' holds {value}, expected at least 0 and "
+        f"less than 16385"
+    )
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30])
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_file_that_ends_inside_a_record_is_not_counted(tmp_path, cut, compress):
+    path = Path(write(tmp_path / "x"))
+    data = path.read_bytes()[:-cut]
+    path.write_bytes(gzip.compress(data) if compress else data)
+    with pytest.raises(InputError) as error:
+        records.count(str(path))
+    assert str(error.value) == f"{path}: not a whole TFRecord file"
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_records_of_a_file_are_counted(tmp_path, compress):
+    assert records.count(many(tmp_path / "x", compress)) == 600
 
 
 def test_plain_and_compressed_files_do_not_mix(tmp_path):

@@ -4,11 +4,12 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from albert_tf import batches, graph_masking, heads, records, weights
@@ -104,7 +105,7 @@ class Pretraining(base.Task):
         count = min(len(source), _EXAMPLES_TO_COUNT)
         share = batches.Share(min(count, 1000))
         read = source.training(share, seed=0)
-        for batch in read.take(count // share.batch_size):
+        for batch in _verified(read.take(count // share.batch_size), source):
             used = batch["masked_lm_weights"].numpy() > 0
             counts += np.bincount(
                 batch["masked_lm_ids"].numpy()[used], minlength=counts.size
@@ -218,6 +219,8 @@ class _Records:
             sizes=tuple(_size(path, known) for path, known in descriptions.items()),
             spec=spec,
             prepare=masking,
+            limits=_limits(spec, config),
+            are_trusted=all(map(_is_as_made, descriptions, descriptions.values())),
         )
         records.check(self._paths, self.source.spec)
         if not len(self.source):
@@ -262,13 +265,14 @@ class _Records:
     def _check_ids(self, config) -> None:
         """Looks for pieces that the model does not have, in some of the records."""
         share = batches.Share(min(len(self.source), 1000))
-        for batch in self.source.evaluation(share, max_batches=1):
-            highest = int(ops.max(batch["input_ids"]))
-            if highest >= config.vocab_size:
-                raise InputError(
-                    f"{self._paths[0]}: the records hold piece {highest}, but the "
-                    f"model's vocab_size is {config.vocab_size}"
-                )
+        unlimited = dataclasses.replace(self.source, limits={})
+        [batch] = _verified(unlimited.evaluation(share, max_batches=1), unlimited)
+        highest = int(ops.max(batch["input_ids"]))
+        if highest >= config.vocab_size:
+            raise InputError(
+                f"{self._paths[0]}: the records hold piece {highest}, but the model's "
+                f"vocab_size is {config.vocab_size}"
+            )
 
     def _check_description(self, path, description, settings, config) -> None:
         size = description["vocabulary"]["size"]
@@ -282,6 +286,16 @@ class _Records:
             raise InputError(
                 f"--objective={settings.objective}: {path} was made for {made_for}"
             )
+
+
+def _verified(read: Iterable[base.Batch], source: Records) -> Iterator[base.Batch]:
+    """Yields batches; names the record where TensorFlow fails on one."""
+    try:
+        yield from read
+    # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+    except (tf.errors.OpError, UnicodeDecodeError):
+        source.verify()
+        raise
 
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
@@ -306,11 +320,29 @@ def _traits(description: Mapping[str, Any]) -> dict[str, str]:
 
 def _size(path: str, description: Mapping[str, Any] | None) -> int:
     """Returns the number of records: the described one, if it is this file's."""
-    if description is not None:
-        described = description["files"][os.path.basename(path)]
-        if described["bytes"] == os.path.getsize(path):
-            return described["records"]
+    if description is not None and _is_as_made(path, description):
+        return description["files"][os.path.basename(path)]["records"]
     return records.count(path)
+
+
+def _is_as_made(path: str, description: Mapping[str, Any] | None) -> bool:
+    """Whether a file has the size that its description gives."""
+    if description is None:
+        return False
+    described = description["files"][os.path.basename(path)]
+    return described["bytes"] == os.path.getsize(path)
+
+
+def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
+    """Returns what the values of features are below for a model to take them."""
+    limits = {
+        "input_ids": config.vocab_size,
+        "masked_lm_ids": config.vocab_size,
+        "segment_ids": config.type_vocab_size,
+        "masked_lm_positions": spec["input_ids"].length,
+        "next_sentence_labels": 2,
+    }
+    return {name: limit for name, limit in limits.items() if name in spec}
 
 
 def _spec(found: records.Spec) -> records.Spec:

@@ -319,3 +319,71 @@ def test_steps_in_a_loop_on_the_device_are_the_same_steps(trainer):
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), atol=1e-6
         )
+
+
+@pytest.fixture
+def spoiled(files, golden):
+    """Adds records to the file, 1,100 good ones and then a bad one; names the last."""
+    recorded = golden("pretrain_small")
+    row = {k[3:]: v[:1] for k, v in recorded.items() if k.startswith("in/")}
+    [path] = files["input_file"]
+
+    def make(bad=None, **changes):
+        changed = {**row, **{k: np.full_like(row[k], v) for k, v in changes.items()}}
+        spec = {
+            name: records.Feature(
+                "float" if "weights" in name else "int", len(value[0])
+            )
+            for name, value in row.items()
+        }
+        with records.create(path) as writer:
+            for _ in range(1100):
+                writer.write(records.encode(spec, row))
+            writer.write([bad] if bad else records.encode(spec, changed))
+        return f"{path}: record 1101: "
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"input_ids": 9000},
+            "feature 'input_ids' holds 9000, expected at least 0 and less than 211",
+        ),
+        (
+            {"next_sentence_labels": 2},
+            "feature 'next_sentence_labels' holds 2, expected at least 0 and less "
+            "than 2",
+        ),
+        (
+            {"bad": b"\xff\xff\xff"},
+            "Error parsing message with type 'tensorflow.Example'; expected a "
+            "tf.train.Example",
+        ),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_named_in_evaluation(
+    spoiled, trainer, changes, message
+):
+    place = spoiled(**changes)
+    with pytest.raises(InputError) as mistake:
+        trainer(eval_batch_size=1101).evaluate()
+    assert str(mistake.value) == place + message
+
+
+def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
+    place = spoiled()
+    [path] = files["input_file"]
+    with open(path, "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        [byte] = file.read(1)
+        file.seek(-100, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(InputError) as mistake:
+        trainer().train(tf.constant(1))
+    assert str(mistake.value) == (
+        f"{place}it is damaged or cut short; expected a whole record; make the file "
+        f"again or leave it out"
+    )
