@@ -10,6 +10,8 @@ from typing import Any, Literal
 from albert_tf import json_values
 from albert_tf.errors import InputError
 
+# Models may have unused ids, since accelerators like such sizes.
+_PADDING = 128
 # Keys that released files carry and that nothing in the released code reads.
 UNREAD_KEYS = frozenset(
     {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
@@ -126,6 +128,23 @@ class AlbertConfig:
         puts a layer one group too early in odd cases such as layer 15 of L = G = 22.
         """
         return layer * count // self.num_hidden_layers
+
+    def check_vocabulary(self, path: str, size: int) -> None:
+        """Refuses a vocabulary of another size, up to padding to a multiple of 128.
+
+        Args:
+            path: what has the vocabulary, for the message.
+            size: its pieces.
+
+        Raises:
+            InputError: it has more pieces than the model's V, or too few.
+        """
+        if not size <= self.vocab_size <= -(-size // _PADDING) * _PADDING:
+            raise InputError(
+                f"{path}: {size} pieces, but the model's vocab_size is "
+                f"{self.vocab_size}; expected the vocabulary that the model was made "
+                f"for"
+            )
 
     @classmethod
     def named(cls, name: str) -> "AlbertConfig":

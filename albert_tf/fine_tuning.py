@@ -83,13 +83,14 @@ def load_tokenizer(settings: ModelConfig, config: FineTuningConfig) -> Tokenizer
     """Returns the tokenizer.
 
     Raises:
-        InputError: there is no vocabulary, or it is bad.
+        InputError: there is no vocabulary, it is bad, or not the folder's.
     """
     spm = None if settings.spm_model_file == _FROM_HUB else settings.spm_model_file
-    folders, casing = _folders(config), settings.do_lower_case
+    folders = _folders(config)
+    cleaning = settings.do_lower_case, settings.keep_accents
     if spm or settings.vocab_file:
-        return model_folder.open_tokenizer(spm, settings.vocab_file, folders, casing)
-    found = model_folder.find_tokenizer(folders, casing)
+        return model_folder.open_tokenizer(spm, settings.vocab_file, folders, *cleaning)
+    found = model_folder.find_tokenizer(folders, *cleaning)
     if found is None:
         raise InputError(
             "no vocabulary beside the weights: expected --spm_model_file or "
@@ -168,11 +169,7 @@ def prepare(
     """
     model = model_config(settings, config)
     tokenizer = load_tokenizer(settings, config)
-    if tokenizer.vocab_size > model.vocab_size:
-        raise InputError(
-            f"{tokenizer.path}: {tokenizer.vocab_size} pieces, but the model's "
-            f"vocab_size is {model.vocab_size}"
-        )
+    model_folder.check_vocabulary(model, tokenizer, _folders(config))
     return model, tokenizer
 
 

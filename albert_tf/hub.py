@@ -52,6 +52,7 @@ def export(settings: HubSettings) -> None:
         folder / (settings.checkpoint_name or ""), settings.checkpoint
     )
     config = source.config()
+    model_folder.check_vocabulary(config, tokenizer, [folder])
     model = weights.model_for(source, config)
     if not isinstance(model, models.AlbertPretrainer):
         model = models.AlbertEncoder(config)
@@ -121,7 +122,10 @@ def export_encoder(
         folder,
         model=model,
         signatures={"serving_default": _signature(encode)},
-        assets={Path(tokenizer.path).name: Path(tokenizer.path).read_bytes()},
+        assets={
+            Path(tokenizer.path).name: Path(tokenizer.path).read_bytes(),
+            model_folder.VOCABULARY: model_folder.identity_json(tokenizer),
+        },
     )
 
 
@@ -272,8 +276,8 @@ def _tokenizer(folder: Path, settings: HubSettings) -> tokenization.Tokenizer:
                 f"{folder}: expected one .model file or vocab.txt, found {listed}; "
                 f"name the vocabulary with --spm_model_file or --vocab_file"
             )
-    casing = settings.do_lower_case
-    return model_folder.open_tokenizer(spm, words, [folder], casing)
+    cleaning = settings.do_lower_case, settings.keep_accents
+    return model_folder.open_tokenizer(spm, words, [folder], *cleaning)
 
 
 def _described(model: keras.Model) -> str:

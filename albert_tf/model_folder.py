@@ -1,7 +1,8 @@
 """What lets a folder of weights be used without the flags it was trained with.
 
 Beside the checkpoints and `albert_config.json` stand the vocabulary and `task.json`,
-which says what the outputs mean and how inputs are made.
+which says what the outputs mean and how inputs are made. Where there is no task
+(pretraining, exports), `vocabulary.json` alone names the vocabulary.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from albert_tf.config import AlbertConfig, read_json_object
 from albert_tf.errors import InputError
 from albert_tf.tokenization import Tokenizer
 
+VOCABULARY = "vocabulary.json"
 _TASK = "task.json"
 _CONFIG = "albert_config.json"
 _BEST = "model.ckpt-best"
@@ -97,6 +99,8 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "vocabulary": (_is_name, "the name of a file in this folder"),
     "do_lower_case": (lambda value: isinstance(value, bool), "true or false"),
+    "keep_accents": (lambda value: isinstance(value, bool), "true or false"),
+    "fingerprint": (_is_text, "a text"),
 }
 
 
@@ -127,18 +131,58 @@ def write(folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]) -> None:
     Raises:
         InputError: the folder cannot be written.
     """
+    _copy_vocabulary(folder, tokenizer)
+    contents = {**task, **identity(tokenizer)}
+    with records.atomic(str(folder / _TASK)) as file:
+        file.write(_json(contents))
+
+
+def write_vocabulary(
+    folder: Path, identity: Mapping[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    """Notes the vocabulary of a folder without a task.
+
+    Args:
+        folder: made if need be.
+        identity: see `identity`.
+        tokenizer: whose file is copied; None where it is gone.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    if tokenizer:
+        _copy_vocabulary(folder, tokenizer)
+    with errors.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with records.atomic(str(folder / VOCABULARY)) as file:
+        file.write(_json(identity))
+
+
+def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
     vocabulary = folder / Path(tokenizer.path).name
     with errors.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if vocabulary.resolve() != Path(tokenizer.path).resolve():
             shutil.copyfile(tokenizer.path, vocabulary)
-    contents = {
-        **task,
-        "vocabulary": vocabulary.name,
+
+
+def identity(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns what names a vocabulary in a folder: file, cleaning and fingerprint."""
+    return {
+        "vocabulary": Path(tokenizer.path).name,
         "do_lower_case": tokenizer.do_lower_case,
+        "keep_accents": tokenizer.keep_accents,
+        "fingerprint": tokenizer.fingerprint,
     }
-    with records.atomic(str(folder / _TASK)) as file:
-        file.write(json.dumps(contents, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def identity_json(tokenizer: Tokenizer) -> bytes:
+    """Returns what stands in a `vocabulary.json`."""
+    return _json(identity(tokenizer))
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def read(folder: str | Path) -> ModelFolder:
@@ -155,7 +199,7 @@ def read(folder: str | Path) -> ModelFolder:
     task = _read_task(folder)
     return ModelFolder(
         config=AlbertConfig.from_json_file(folder / _CONFIG),
-        tokenizer=_noted(folder, task),
+        tokenizer=_noted(folder / _TASK, task),
         task=task,
     )
 
@@ -170,7 +214,10 @@ def task_of(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _read_task(folder: Path) -> Mapping[str, Any]:
-    path = folder / _TASK
+    return _read_note(folder / _TASK)
+
+
+def _read_note(path: Path) -> Mapping[str, Any]:
     task = read_json_object(path)
     for key, (is_right, expected) in _VALUES.items():
         if key in task and not is_right(task[key]):
@@ -207,7 +254,7 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: something cannot be copied.
     """
-    vocabulary, _ = _vocabulary_in(source, _read_task(source))
+    vocabulary = _needed(source / _TASK, _read_task(source), "vocabulary")
     with errors.writing(target):
         for name in (_CONFIG, vocabulary, _TASK):
             shutil.copyfile(source / name, target / name)
@@ -224,82 +271,164 @@ def find_config(folders: Iterable[Path]) -> AlbertConfig | None:
     return None
 
 
+def check_vocabulary(
+    config: AlbertConfig, tokenizer: Tokenizer, folders: Iterable[Path]
+) -> None:
+    """Refuses a vocabulary of another size than the model's.
+
+    A fine-tuned folder without a fingerprint is from before this check: there, the
+    vocabulary may still be smaller.
+
+    Raises:
+        InputError: see `AlbertConfig.check_vocabulary`.
+    """
+    tasks = filter(None, map(task_of, folders))
+    is_old = any("fingerprint" not in task for task in tasks)
+    if not is_old or tokenizer.vocab_size > config.vocab_size:
+        config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
+
+
+def fingerprint_of(folder: Path) -> str | None:
+    """Returns the fingerprint of a folder's vocabulary; None where none is noted.
+
+    Raises:
+        InputError: what notes it is damaged.
+    """
+    note = _note_in(folder)
+    return note[1].get("fingerprint") if note else None
+
+
 def open_tokenizer(
     spm_model_file: str | None,
     vocab_file: str | None,
     folders: Iterable[Path],
     do_lower_case: bool | None,
+    keep_accents: bool | None = None,
 ) -> Tokenizer:
-    """Opens a vocabulary that is named, and finds out its casing.
+    """Opens a vocabulary that is named, and finds out how text is cleaned for it.
 
-    That is in this order: as given, as the `task.json` beside the vocabulary notes, as
-    the first `task.json` of the weights' folders notes, as the vocabulary itself says,
-    lower case.
+    That is in this order: as given, as the folder of the vocabulary notes, as the first
+    note of the weights' folders does, as the vocabulary itself does, as released.
 
     Args:
         spm_model_file: SentencePiece's; it counts where both are given.
         vocab_file: WordPiece's.
         folders: of the weights that it goes with.
         do_lower_case: casing.
+        keep_accents: whether combining marks stay.
 
     Raises:
-        InputError: a file cannot be read or is damaged.
+        InputError: a file cannot be read or is damaged, or a folder notes another
+            vocabulary.
     """
-    own = Path(spm_model_file or vocab_file or "").parent
-    notes = filter(None, map(task_of, (own, *folders)))
-    noted = next((n["do_lower_case"] for n in notes if "do_lower_case" in n), None)
-    casing = noted if do_lower_case is None else do_lower_case
-    return tokenization.load(spm_model_file, vocab_file, casing)
+    notes = list(filter(None, map(_note_in, folders)))
+    for note in notes[:1]:
+        _check_same((spm_model_file, vocab_file), *note)
+    own = _note_in(Path(spm_model_file or vocab_file or "").parent)
+    given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    cleaning = (
+        _first(value, *(note.get(key) for _, note in ([own] if own else []) + notes))
+        for key, value in given.items()
+    )
+    return tokenization.load(spm_model_file, vocab_file, *cleaning)
 
 
 def find_tokenizer(
-    folders: Iterable[Path], do_lower_case: bool | None
+    folders: Iterable[Path],
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> Tokenizer | None:
     """Returns the tokenizer of the first of some folders that has a vocabulary.
 
     Args:
         folders: of runs, released checkpoints or TF-Hub modules.
-        do_lower_case: None: as the folder notes, or the vocabulary; else lower-casing.
+        do_lower_case: None: as the folder notes, or the vocabulary; else lower case.
+        keep_accents: None: as the folder notes, or the vocabulary; else false.
 
     Raises:
-        InputError: a folder has several vocabularies, or one is damaged.
+        InputError: a folder has several vocabularies, one is damaged, or it is not the
+            one that the folder notes.
     """
+    cleaning = do_lower_case, keep_accents
     for folder in folders:
-        if task := task_of(folder):
-            return _noted(folder, task, do_lower_case)
-        found = [
-            path
-            for place in (folder, folder / "assets")
-            for pattern in ("*.model", "vocab*.txt")
-            for path in sorted(place.glob(pattern))
-        ]
-        if len(found) > 1:
-            raise InputError(
-                f"{folder}: {len(found)} vocabularies "
-                f"({', '.join(path.name for path in found)}); expected "
-                f"--spm_model_file or --vocab_file"
-            )
-        if found:
-            return _open(found[0], do_lower_case)
+        note = _note_in(folder)
+        if note:
+            path, content = note
+            name = content.get("vocabulary", "")
+            # What a pretraining run could not copy is put there by hand.
+            if path.name == _TASK or (path.parent / name).is_file():
+                return _noted(path, content, *cleaning)
+        if found := _only_vocabulary(folder):
+            if note:
+                return open_tokenizer(*_kinds(found), [folder], *cleaning)
+            return tokenization.load(*_kinds(found), *cleaning)
+    return None
+
+
+def _note_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Reads the file that names a folder's vocabulary."""
+    for name in (_TASK, VOCABULARY, f"assets/{VOCABULARY}"):
+        if (folder / name).is_file():
+            return folder / name, _read_note(folder / name)
     return None
 
 
 def _noted(
-    folder: Path, task: Mapping[str, Any], do_lower_case: bool | None = None
+    path: Path,
+    note: Mapping[str, Any],
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> Tokenizer:
-    name, casing = _vocabulary_in(folder, task)
-    return _open(folder / name, casing if do_lower_case is None else do_lower_case)
+    """Opens the vocabulary that `task.json` or `vocabulary.json` names."""
+    files = _kinds(path.parent / _needed(path, note, "vocabulary"))
+    _check_same(files, path, note)
+    casing = _first(do_lower_case, _needed(path, note, "do_lower_case"))
+    accents = _first(keep_accents, note.get("keep_accents"))
+    return tokenization.load(*files, casing, accents)
 
 
-def _vocabulary_in(folder: Path, task: Mapping[str, Any]) -> tuple[str, bool]:
-    """Returns the name of the vocabulary in a folder, and its casing."""
-    try:
-        return task["vocabulary"], task["do_lower_case"]
-    except KeyError as missing:
-        raise InputError(f"{folder / _TASK}: expected the key {missing}") from None
+_Files = tuple[str | None, str | None]
 
 
-def _open(path: Path, do_lower_case: bool | None) -> Tokenizer:
-    if path.suffix == ".txt":
-        return tokenization.load(vocab_file=str(path), do_lower_case=do_lower_case)
-    return tokenization.load(spm_model_file=str(path), do_lower_case=do_lower_case)
+def _check_same(files: _Files, path: Path, note: Mapping[str, Any]) -> None:
+    """Refuses a vocabulary other than the one whose fingerprint is noted."""
+    if "fingerprint" not in note:
+        return
+    cleaning = note.get("do_lower_case"), note.get("keep_accents")
+    tokenizer = tokenization.load(*files, *cleaning)
+    if tokenizer.fingerprint != note["fingerprint"]:
+        raise InputError(
+            f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the vocabulary "
+            f"that {path} names; expected {note.get('vocabulary') or 'that one'}"
+        )
+
+
+def _needed(path: Path, note: Mapping[str, Any], key: str) -> Any:
+    if key not in note:
+        raise InputError(f"{path}: expected the key {key!r}")
+    return note[key]
+
+
+def _only_vocabulary(folder: Path) -> Path | None:
+    found = [
+        path
+        for place in (folder, folder / "assets")
+        for pattern in ("*.model", "vocab*.txt")
+        for path in sorted(place.glob(pattern))
+    ]
+    if len(found) > 1:
+        raise InputError(
+            f"{folder}: {len(found)} vocabularies "
+            f"({', '.join(path.name for path in found)}); expected "
+            f"--spm_model_file or --vocab_file"
+        )
+    return found[0] if found else None
+
+
+def _first(*values: bool | None) -> bool | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _kinds(path: Path) -> _Files:
+    """Returns the arguments of `tokenization.load` for a vocabulary of either kind."""
+    return (None, str(path)) if path.suffix == ".txt" else (str(path), None)

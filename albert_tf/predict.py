@@ -261,12 +261,18 @@ def _is_json(config: PredictConfig) -> bool:
 
 def _load(config: PredictConfig, options: Options) -> Predictor:
     path, casing = Path(config.model), config.do_lower_case
-    tokenizer = model = None
+    model = None
+    folders = [_folder(path)]
     if config.spm_model_file or config.vocab_file:
-        folders = [_folder(path)]
         tokenizer = model_folder.open_tokenizer(
-            config.spm_model_file, config.vocab_file, folders, casing
+            config.spm_model_file,
+            config.vocab_file,
+            folders,
+            casing,
+            config.keep_accents,
         )
+    else:
+        tokenizer = model_folder.find_tokenizer(folders, casing, config.keep_accents)
     if config.albert_config_file:
         model = AlbertConfig.find(config.albert_config_file)
     return load(
@@ -275,7 +281,6 @@ def _load(config: PredictConfig, options: Options) -> Predictor:
         checkpoint=config.checkpoint,
         config=model,
         tokenizer=tokenizer,
-        do_lower_case=casing,
     )
 
 
@@ -426,6 +431,7 @@ def load(
             f"{path}: no vocabulary beside it; expected --spm_model_file or "
             f"--vocab_file"
         )
+    model_folder.check_vocabulary(config, tokenizer, folders)
     described = {**described, "kind": kind}
     model = _KINDS[kind].model(config, described)
     parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}

@@ -130,6 +130,10 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
                 f"--{name}={value}: nothing to evaluate on; expected --do_eval or "
                 f"files for it"
             )
+    task.check_folder(Path(config.output_dir))
+    if config.init_checkpoint:
+        start = Path(config.init_checkpoint)
+        task.check_folder(start if start.is_dir() else start.parent)
     with strategy.scope():
         model = task.build_model()
         optimizer = _optimizer(config)
@@ -151,6 +155,8 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
     _check_agreement(strategy, model, optimizer, examples_seen, config)
     if distribution.is_chief(strategy):
         checkpoints.remove_unfinished()
+        if config.do_train:
+            task.describe(folder)
     ready()
     _spread_seeds(strategy, model)
     reporter.started(model, strategy, steps_made(optimizer))

@@ -474,7 +474,13 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     flags = fine_tuning.ModelConfig(spm_model_file="from_tf_hub", do_lower_case=False)
     assert fine_tuning.prepare(hub, flags)[1].do_lower_case is False
     named = fine_tuning.ModelConfig(albert_config_file="albert_base_v2")
-    assert fine_tuning.prepare(hub, named)[0].hidden_size == 768
+    assert fine_tuning.model_config(named, hub).hidden_size == 768
+    with pytest.raises(InputError) as mistake:
+        fine_tuning.prepare(hub, named)
+    assert str(mistake.value) == (
+        f"{start}/spm_small.model: 1500 pieces, but the model's vocab_size is 30000; "
+        f"expected the vocabulary that the model was made for"
+    )
 
 
 def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
@@ -505,7 +511,8 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
     with pytest.raises(InputError) as mistake:
         fine_tuning.prepare(config(), flags)
     assert str(mistake.value) == (
-        f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499"
+        f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499; expected the "
+        f"vocabulary that the model was made for"
     )
     with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
         fine_tuning.load_tokenizer(fine_tuning.ModelConfig(), config())

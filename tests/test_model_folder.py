@@ -1,5 +1,7 @@
+import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -213,3 +215,85 @@ def test_a_released_wordpiece_folder_is_understood(tmp_path):
     (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     found = model_folder.find_tokenizer([tmp_path], None)
     assert isinstance(found, tokenization.WordPieceTokenizer)
+
+
+def other_vocabulary(folder, vocabulary):
+    """The same pieces in other bytes: another fingerprint."""
+    path = folder / "other.model"
+    contents = Path(vocabulary).read_bytes()
+    path.write_bytes(tokenization.with_cleaning(contents, True, True))
+    return str(path)
+
+
+def test_a_vocabulary_that_is_not_the_folders_is_refused(folder, vocabulary, tmp_path):
+    same = model_folder.open_tokenizer(vocabulary, None, [folder], None)
+    assert same.do_lower_case is False
+    assert model_folder.open_tokenizer(vocabulary, None, [folder], True).do_lower_case
+    other = other_vocabulary(tmp_path, vocabulary)
+    with pytest.raises(InputError) as mistake:
+        model_folder.open_tokenizer(other, None, [tmp_path, folder], None)
+    assert str(mistake.value) == (
+        f"{other}: 1500 pieces, and not the vocabulary that {folder}/task.json names; "
+        f"expected spm_small.model"
+    )
+    shutil.copy(other, folder / "spm_small.model")
+    with pytest.raises(InputError) as mistake:
+        model_folder.find_tokenizer([folder])
+    assert str(mistake.value) == (
+        f"{folder}/spm_small.model: 1500 pieces, and not the vocabulary that "
+        f"{folder}/task.json names; expected spm_small.model"
+    )
+
+
+def test_a_folder_without_a_fingerprint_is_used_as_before(folder, vocabulary, tmp_path):
+    tokenizer = model_folder.find_tokenizer([folder])
+    smaller = dataclasses.replace(CONFIG, vocab_size=1499)
+    larger = dataclasses.replace(CONFIG, vocab_size=1537)
+    padded = dataclasses.replace(CONFIG, vocab_size=1536)
+    model_folder.check_vocabulary(padded, tokenizer, [folder])
+    for config in (smaller, larger):
+        with pytest.raises(InputError) as mistake:
+            model_folder.check_vocabulary(config, tokenizer, [folder])
+        assert str(mistake.value) == (
+            f"{tokenizer.path}: 1500 pieces, but the model's vocab_size is "
+            f"{config.vocab_size}; expected the vocabulary that the model was made for"
+        )
+    task = json.loads((folder / "task.json").read_text())
+    del task["fingerprint"], task["keep_accents"]
+    (folder / "task.json").write_text(json.dumps(task))
+    other = other_vocabulary(tmp_path, vocabulary)
+    assert model_folder.open_tokenizer(other, None, [folder], None).path == other
+    model_folder.check_vocabulary(larger, tokenizer, [folder])
+    with pytest.raises(InputError, match="vocab_size is 1499"):
+        model_folder.check_vocabulary(smaller, tokenizer, [folder])
+
+
+def test_accents_are_noted_as_casing_is(tmp_path, vocabulary):
+    kept = tokenization.load(vocabulary, keep_accents=True)
+    model_folder.write(tmp_path, kept, {"kind": "regression"})
+    found = model_folder.find_tokenizer([tmp_path])
+    assert found.keep_accents
+    assert found.fingerprint == kept.fingerprint
+    assert not model_folder.find_tokenizer([tmp_path], None, False).keep_accents
+    named = model_folder.open_tokenizer(vocabulary, None, [tmp_path], None)
+    assert named.keep_accents
+
+
+@pytest.mark.parametrize("place", ["", "assets"])
+def test_folders_without_a_task_note_their_vocabulary(place, tmp_path, vocabulary):
+    tokenizer = tokenization.load(vocabulary, do_lower_case=False, keep_accents=True)
+    identity = model_folder.identity(tokenizer)
+    model_folder.write_vocabulary(tmp_path / place, identity, tokenizer)
+    found = model_folder.find_tokenizer([tmp_path / "absent", tmp_path])
+    assert found.path == str(tmp_path / place / "spm_small.model")
+    assert found.fingerprint == tokenizer.fingerprint
+    assert model_folder.fingerprint_of(tmp_path) == tokenizer.fingerprint
+    # The file is gone; another is put there by hand.
+    (tmp_path / place / "spm_small.model").unlink()
+    assert model_folder.find_tokenizer([tmp_path]) is None
+    shutil.copy(vocabulary, tmp_path / "mine.model")
+    assert model_folder.find_tokenizer([tmp_path]).fingerprint == tokenizer.fingerprint
+    other_vocabulary(tmp_path, vocabulary)
+    (tmp_path / "mine.model").unlink()
+    with pytest.raises(InputError, match=r"other.model: 1500 pieces, and not the voc"):
+        model_folder.find_tokenizer([tmp_path])

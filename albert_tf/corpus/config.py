@@ -10,6 +10,7 @@ from typing import Any, Literal
 from albert_tf import cores, flags
 from albert_tf.corpus import files
 from albert_tf.errors import InputError
+from albert_tf.tokenization import Tokenizer
 
 _SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
 Subset = Literal["train", "eval"]
@@ -43,7 +44,14 @@ class CorpusConfig:
         "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
         None,
     )
-    do_lower_case: bool = flags.field("Lower-case the text.", True)
+    do_lower_case: bool | None = flags.field(
+        "Lower-case the text; by default as the vocabulary does, or else true.", None
+    )
+    keep_accents: bool | None = flags.field(
+        "Keep combining marks, which the release drops; by default as the vocabulary "
+        "does, or else false.",
+        None,
+    )
     input_file_mode: Literal["r", "rb"] = flags.field(
         "What to do about bytes that are not UTF-8: r stops, rb leaves them out.", "r"
     )
@@ -253,6 +261,14 @@ class CorpusConfig:
             return "ignore"
         return "replace" if self.replace_invalid_utf8 else "strict"
 
+    def cleaning_as(self, tokenizer: Tokenizer) -> "CorpusConfig":
+        """Returns the settings with what the vocabulary decides written out."""
+        return dataclasses.replace(
+            self,
+            do_lower_case=tokenizer.do_lower_case,
+            keep_accents=tokenizer.keep_accents,
+        )
+
     @property
     def workers(self) -> int:
         """How many worker processes to start."""
@@ -266,6 +282,10 @@ class CorpusConfig:
         values = dataclasses.asdict(self)
         for name in _PLACES_AND_MEANS:
             del values[name]
+        # As before there was a choice, so that old descriptions stay valid.
+        values["do_lower_case"] = self.do_lower_case is not False
+        if not self.keep_accents:
+            del values["keep_accents"]
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
         values["max_predictions_per_seq"] = self.max_predictions
         values["word_rule"] = self.word_start_rule

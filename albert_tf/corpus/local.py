@@ -59,6 +59,7 @@ def tokenizer(config: CorpusConfig) -> tokenization.Tokenizer:
         spm_model_file=config.spm_model_file,
         vocab_file=config.vocab_file,
         do_lower_case=config.do_lower_case,
+        keep_accents=config.keep_accents,
     )
 
 

@@ -219,10 +219,12 @@ def describe(
         name: {"records": counts[f"records/{number}"], "bytes": size}
         for number, (name, size) in enumerate(zip(names, sizes, strict=True))
     }
+    vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
         **identity,
         "digests": {path: text.digest_of(path, counts) for path in identity["input"]},
+        "vocabulary_file": os.path.abspath(str(vocabulary)),
         "files": found,
         "statistics": _statistics(subset, counts, config),
     }

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import graph_inputs, models, saved_models
+from albert_tf import graph_inputs, model_folder, models, saved_models
 from albert_tf.errors import InputError
 from albert_tf.graph_tokenization import OffsetTokenizer, without_end_spaces
 from albert_tf.serving.signatures import TEXTS, Service, check_length
@@ -91,6 +91,7 @@ class _Questions(tf.Module):
         self._optional = optional
         # A linear head has no odds, but a score of no answer to compare with others.
         self._compares = not _is_conditional(model)
+        self.vocabulary = model_folder.identity_json(tokenizer)
         self._tokenize = OffsetTokenizer(tokenizer)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
         self._lengths, self._search, self._threshold = lengths, search, threshold

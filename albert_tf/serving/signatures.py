@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from albert_tf import graph_inputs, inputs, runtimes, saved_models
+from albert_tf import graph_inputs, inputs, model_folder, runtimes, saved_models
 from albert_tf.errors import InputError
 from albert_tf.graph_tokenization import GraphTokenizer
 from albert_tf.tokenization import Tokenizer
@@ -33,6 +33,7 @@ class TextInputs(tf.Module):
         saved_models.check_vocabulary(model, tokenizer)
         check_length(model, max_seq_length)
         inputs.encode(tokenizer, [], None, max_seq_length)  # refuses a short length
+        self.vocabulary = model_folder.identity_json(tokenizer)
         self._tokenize = GraphTokenizer(tokenizer)
         self._max_seq_length = max_seq_length
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
@@ -82,7 +83,7 @@ class Service:
 
     Attributes:
         model: whose weights it uses.
-        graph: whatever else it uses.
+        graph: whatever else it uses; its `vocabulary` names the vocabulary.
         answer: takes the tensors of `specs` by name, and returns others by name.
         specs: its inputs by name.
     """
@@ -125,4 +126,5 @@ class Service:
             folder,
             model=self.model,
             signatures={"serving_default": self.compiled},
+            assets={model_folder.VOCABULARY: self.graph.vocabulary},
         )

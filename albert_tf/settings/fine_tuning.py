@@ -157,7 +157,13 @@ class ModelConfig:
         None,
     )
     do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the model's folder says, or else true.",
+        "Lower-case the text; by default as the model's folder or the vocabulary does, "
+        "or else true.",
+        None,
+    )
+    keep_accents: bool | None = flags.field(
+        "Keep combining marks, which the release drops; by default as the model's "
+        "folder or the vocabulary does, or else false.",
         None,
     )
     albert_dropout_prob: float | None = flags.field(

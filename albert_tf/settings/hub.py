@@ -27,7 +27,12 @@ class HubSettings:
         None,
     )
     do_lower_case: bool | None = flags.field(
-        "Lower-case text; by default as a fine-tuned model's folder says, or true.",
+        "Lower-case text; by default as the folder or the vocabulary does, or true.",
+        None,
+    )
+    keep_accents: bool | None = flags.field(
+        "Keep combining marks, which the release drops; by default as the folder or "
+        "the vocabulary does, or else false.",
         None,
     )
     use_einsum: bool = flags.field(

@@ -123,6 +123,12 @@ class PredictConfig:
         "WordPiece vocabulary; by default the one beside the weights.", None
     )
     do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the model's folder says, or else true.",
+        "Lower-case the text; by default as the model's folder or the vocabulary does, "
+        "or else true.",
+        None,
+    )
+    keep_accents: bool | None = flags.field(
+        "Keep combining marks, which the release drops; by default as the model's "
+        "folder or the vocabulary does, or else false.",
         None,
     )

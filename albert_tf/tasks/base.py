@@ -73,6 +73,25 @@ class Task(abc.ABC):
         """
         return None
 
+    def check_folder(self, folder: Path) -> None:
+        """Refuses a folder of weights that are not for this task's data.
+
+        Args:
+            folder: of the run, or of what it starts from; it need not exist.
+
+        Raises:
+            InputError: it was trained with another vocabulary, for example.
+        """
+        return
+
+    def describe(self, folder: Path) -> None:
+        """Writes beside the checkpoints of a run what they are used with.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        return
+
     def outputs(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
         """Runs the model on a piece of a batch, to train or to evaluate."""
         return model(batch, training=training)

@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,7 +13,15 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import batches, graph_masking, heads, records, weights
+from albert_tf import (
+    batches,
+    graph_masking,
+    heads,
+    model_folder,
+    records,
+    tokenization,
+    weights,
+)
 from albert_tf.batches import Records
 from albert_tf.config import AlbertConfig
 from albert_tf.corpus import files, manifest
@@ -68,6 +77,21 @@ class Pretraining(base.Task):
         self._objective = settings.objective or self._data.traits["objective"]
         self.outputs_per_token = _MASKED_SHARE * 3 * self.config.vocab_size
         self.tokens_per_example = self._data.source.spec["input_ids"].length
+
+    def check_folder(self, folder: Path) -> None:
+        """Refuses a folder that was trained with another vocabulary."""
+        theirs, ours = model_folder.fingerprint_of(folder), self._data.fingerprint
+        if theirs and ours and theirs != ours:
+            raise InputError(
+                f"{self._data.source.files[0]}: made with another vocabulary "
+                f"({ours[:12]}) than {folder} was trained with ({theirs[:12]}); "
+                f"expected records of that one, or another folder"
+            )
+
+    def describe(self, folder: Path) -> None:
+        """Notes the vocabulary of the records; copies it if it is where it was."""
+        if identity := self._data.vocabulary:
+            model_folder.write_vocabulary(folder, identity, self._data.tokenizer())
 
     def build_model(self) -> keras.Model:
         """Creates the encoder with the heads of the objective."""
@@ -204,6 +228,7 @@ class _Records:
         self.traits = {"objective": "sop"}
         if described:
             self.traits = _traits(described)
+        self._described = described
         if settings.dynamic_masking:
             masking = graph_masking.for_records(
                 self._paths,
@@ -229,6 +254,39 @@ class _Records:
             )
         if not described:
             self._check_ids(config)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of the vocabulary; None where no description has it."""
+        return self.traits.get("vocabulary")
+
+    @property
+    def vocabulary(self) -> dict[str, Any] | None:
+        """What names it in a folder, see `model_folder.identity`."""
+        if not self._described:
+            return None
+        made_with = self._described["settings"]
+        path = self._described.get("vocabulary_file")
+        return {
+            **({"vocabulary": os.path.basename(path)} if path else {}),
+            "do_lower_case": made_with.get("do_lower_case", True),
+            "keep_accents": made_with.get("keep_accents", False),
+            "fingerprint": self.fingerprint,
+        }
+
+    def tokenizer(self) -> tokenization.Tokenizer | None:
+        """Opens the vocabulary; None where it is gone, has changed or is not named."""
+        noted = self.vocabulary
+        if not noted or "vocabulary" not in noted:
+            return None
+        path = self._described["vocabulary_file"]
+        files = (None, path) if path.endswith(".txt") else (path, None)
+        cleaning = noted["do_lower_case"], noted["keep_accents"]
+        try:
+            tokenizer = tokenization.load(*files, *cleaning)
+        except InputError:
+            return None
+        return tokenizer if tokenizer.fingerprint == self.fingerprint else None
 
     def _check_lengths(self, found, settings, config) -> None:
         path = self._paths[0]
@@ -276,11 +334,7 @@ class _Records:
 
     def _check_description(self, path, description, settings, config) -> None:
         size = description["vocabulary"]["size"]
-        if size > config.vocab_size:
-            raise InputError(
-                f"{path}: made with a vocabulary of {size} pieces, but the model's "
-                f"vocab_size is {config.vocab_size}"
-            )
+        config.check_vocabulary(f"{path}: the vocabulary", size)
         made_for = _traits(description)["objective"]
         if settings.objective not in (None, "none", made_for):
             raise InputError(

@@ -1,3 +1,5 @@
+import dataclasses
+import io
 import json
 import os
 import shutil
@@ -7,7 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoints, models, records, training
+from albert_tf import (
+    checkpoints,
+    model_folder,
+    models,
+    records,
+    tokenization,
+    training,
+)
+from albert_tf.corpus import manifest
 from albert_tf.errors import InputError
 from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
 
@@ -190,8 +200,14 @@ def description(path, **changes):
         (
             {"size": 300},
             {},
-            "{path}: made with a vocabulary of 300 pieces, but the model's vocab_size "
-            "is 211",
+            "{path}: the vocabulary: 300 pieces, but the model's vocab_size is 211; "
+            "expected the vocabulary that the model was made for",
+        ),
+        (
+            {"size": 128},
+            {},
+            "{path}: the vocabulary: 128 pieces, but the model's vocab_size is 211; "
+            "expected the vocabulary that the model was made for",
         ),
         (
             {"random_next_sentence": True},
@@ -387,3 +403,57 @@ def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
         f"{place}it is damaged or cut short; expected a whole record; make the file "
         f"again or leave it out"
     )
+
+
+def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
+    [path] = files["input_file"]
+    vocabulary = tokenization.load(str(data / "spm_small.model"), keep_accents=True)
+    description(path, fingerprint=vocabulary.fingerprint)
+    with open(f"{path}.json") as file:
+        content = json.load(file)
+    content["settings"] |= {"do_lower_case": True, "keep_accents": True}
+    content["vocabulary_file"] = vocabulary.path
+    manifest.write(f"{path}.json", content)
+    task = Pretraining(PretrainingConfig(**files))
+    config = training.TrainingConfig(
+        output_dir=str(tmp_path / "run"),
+        train_batch_size=4,
+        num_train_steps=1,
+        num_warmup_steps=0,
+    )
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    training.run(task, config, strategy, io.StringIO())
+    found = model_folder.find_tokenizer([tmp_path / "run"])
+    assert found.path == str(tmp_path / "run" / "spm_small.model")
+    assert found.fingerprint == vocabulary.fingerprint
+
+    description(path, fingerprint="0123456789abcdef")
+    other = Pretraining(PretrainingConfig(**files))
+    refusal = (
+        f"{path}: made with another vocabulary (0123456789ab) than {tmp_path}/run was "
+        f"trained with ({vocabulary.fingerprint[:12]}); expected records of that one, "
+        f"or another folder"
+    )
+    fresh = {"output_dir": str(tmp_path / "other")}
+    for changes in ({}, {**fresh, "init_checkpoint": str(tmp_path / "run")}):
+        changed = dataclasses.replace(config, **changes)
+        with pytest.raises(InputError) as mistake:
+            training.run(other, changed, strategy, io.StringIO())
+        assert str(mistake.value) == refusal
+    assert not (tmp_path / "other").exists()
+    # Records without a description, as the release makes them, are used as before.
+    os.remove(f"{path}.json")
+    Pretraining(PretrainingConfig(**files)).check_folder(tmp_path / "run")
+
+
+def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
+    [path] = files["input_file"]
+    description(path, fingerprint="0123456789abcdef")
+    Pretraining(PretrainingConfig(**files)).describe(tmp_path / "run")
+    assert os.listdir(tmp_path / "run") == ["vocabulary.json"]
+    assert json.loads((tmp_path / "run" / "vocabulary.json").read_text()) == {
+        "do_lower_case": True,
+        "keep_accents": False,
+        "fingerprint": "0123456789abcdef",
+    }
+    assert model_folder.find_tokenizer([tmp_path / "run"]) is None

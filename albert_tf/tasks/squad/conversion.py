@@ -77,7 +77,8 @@ def encode(
         dataclasses.replace(dataset, paragraphs=paragraphs)
         for paragraphs in _parts(dataset)
     ]
-    kind = type(tokenizer), tokenizer.path, tokenizer.do_lower_case
+    cleaning = tokenizer.do_lower_case, tokenizer.keep_accents
+    kind = type(tokenizer), tokenizer.path, *cleaning
     progress = _Progress(dataset, log)
     found: dict[int, Pieces] = {}
     with Workers(min(num_workers, len(parts))) as workers:
@@ -90,15 +91,17 @@ def encode(
 
 
 def _encode(
-    number: int, dataset: Dataset, kind: tuple[type, str, bool], training: bool
+    number: int, dataset: Dataset, kind: tuple[type, str, bool, bool], training: bool
 ) -> tuple[int, Pieces]:
     return number, features.encode(dataset, _tokenizer(*kind), training=training)
 
 
 @functools.lru_cache(1)
-def _tokenizer(kind: type, path: str, do_lower_case: bool) -> Tokenizer:
+def _tokenizer(
+    kind: type, path: str, do_lower_case: bool, keep_accents: bool
+) -> Tokenizer:
     """Opens a vocabulary, once in each process."""
-    return kind(path, do_lower_case)
+    return kind(path, do_lower_case, keep_accents)
 
 
 def _parts(dataset: Dataset) -> Iterator[tuple[Paragraph, ...]]:
