@@ -39,17 +39,7 @@ def convert(settings: ConversionSettings) -> None:
     """
     quiet.tensorflow()
     for_runtime = settings.output_format in runtimes.SUFFIXES
-    if settings.precision != "float32" and not for_runtime:
-        raise InputError(
-            f"precision={settings.precision!r} with output_format="
-            f"{settings.output_format!r}: expected 'float32'"
-        )
-    if not settings.output or Path(settings.output).resolve() == (
-        Path(settings.input).resolve()
-    ):
-        raise InputError(
-            f"output={settings.output!r}: expected another path than input"
-        )
+    _check_settings(settings, for_runtime)
     source = weights.open_source(settings.input, settings.checkpoint)
     config = _config(source, settings.albert_config_file)
     place = Path(settings.input)
@@ -66,11 +56,14 @@ def convert(settings: ConversionSettings) -> None:
     tokens = _sample_tokens(config)
     if for_runtime:
         _export(model, settings, tokens)
-        places = [(settings.input, report.format)]
+        places: list[tuple[str, str]] = [(settings.input, report.format)]
     else:
         written = _save(model, settings, tokenizer, task)
         _check_written(model, written, tokens)
-        places = [(settings.input, report.format), (written, settings.output_format)]
+        places = [
+            (settings.input, report.format),
+            (str(written), settings.output_format),
+        ]
     if settings.run_natively:
         for path, format in places:
             _check_natively(model, Path(path), format, tokens)
@@ -78,6 +71,20 @@ def convert(settings: ConversionSettings) -> None:
         print(
             f"skipped  the tokenizer's files: no vocabulary in {folder}; expected "
             f"--spm_model_file or --vocab_file"
+        )
+
+
+def _check_settings(settings: ConversionSettings, for_runtime: bool) -> None:
+    if settings.precision != "float32" and not for_runtime:
+        raise InputError(
+            f"precision={settings.precision!r} with output_format="
+            f"{settings.output_format!r}: expected 'float32'"
+        )
+    if not settings.output or Path(settings.output).resolve() == (
+        Path(settings.input).resolve()
+    ):
+        raise InputError(
+            f"output={settings.output!r}: expected another path than input"
         )
 
 

@@ -190,12 +190,19 @@ def test_a_run_is_written_with_its_labels_and_vocabulary(
     assert "\nskipped" not in capsys.readouterr().out
 
 
-def test_a_run_of_choices_stays_one(small, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "model", "architecture"),
+    [
+        ("multiple_choice", models.AlbertMultipleChoice, "AlbertForMultipleChoice"),
+        ("question_answering", models.AlbertSpanLabeler, "AlbertForQuestionAnswering"),
+    ],
+)
+def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_path):
     run = tmp_path / "run"
-    model_folder.write(run, small, {"kind": "multiple_choice", "max_seq_length": 90})
-    weights.save(models.AlbertMultipleChoice(CONFIG), run, "tf1")
+    model_folder.write(run, small, {"kind": kind, "max_seq_length": 90})
+    weights.save(model(CONFIG), run, "tf1")
     config = convert(run, tmp_path / "hf")
-    assert config["architectures"] == ["AlbertForMultipleChoice"]
+    assert config["architectures"] == [architecture]
     settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 64  # the positions that there are
 

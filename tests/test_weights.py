@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from albert_tf import models, optimizers, weights
 from albert_tf.config import AlbertConfig
@@ -699,6 +700,27 @@ def test_an_unknown_format_is_refused(tmp_path):
 def test_a_keras_file_has_to_be_called_so(tmp_path):
     with pytest.raises(InputError, match=r"has to end in \.keras"):
         weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "ckpt", "keras")
+
+
+@pytest.mark.parametrize(
+    ("format", "writer", "error"),
+    [
+        ("tf1", (tf.raw_ops, "SaveV2"), tf.errors.ResourceExhaustedError),
+        ("hf", (safetensors.numpy, "save_file"), safetensors.SafetensorError),
+    ],
+)
+def test_a_full_disk_is_one_line(format, writer, error, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        message = "No space left on device"
+        raise error(None, None, message) if format == "tf1" else error(message)
+
+    monkeypatch.setattr(*writer, fail)
+    with pytest.raises(InputError) as refused:
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "out", format)
+    assert str(refused.value) == (
+        f"{tmp_path}/out: cannot be written: No space left on device"
+    )
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 # --- the other programs ---

@@ -148,20 +148,11 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
         vocabulary, steps = "vocab.txt", _wordpiece_steps(tokenizer)
     else:
         raise InputError(f"{type(tokenizer).__name__}: a tokenizer of no known kind")
-    added = [
-        {
-            "id": id,
-            "content": tokenizer.id_to_piece(id),
-            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-            "special": True,
-        }
-        for id in sorted(ids.values())
-    ]
     whole = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": [_added(tokenizer, id) for id in sorted(ids.values())],
         "post_processor": _framing(tokenizer),
         **steps,
     }
@@ -180,6 +171,12 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
         "tokenizer_config.json": _json(settings),
         "special_tokens_map.json": _json(special),
     }
+
+
+def _added(tokenizer: Tokenizer, id: int) -> Step:
+    """A special piece, which is not cut where a text holds it."""
+    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": id, "content": tokenizer.id_to_piece(id), **off, "special": True}
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

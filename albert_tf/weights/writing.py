@@ -61,6 +61,15 @@ def save(
             layer, with `num_hidden_groups` at the number of layers: the other formats
             can not tie them.
     """
+    _check_arguments(format, optimizer, extra, tokenizer, task)
+    if format == "tf1":
+        return _save_tf1(model, path, optimizer, extra or {})
+    if format == "hf":
+        return _save_hf(model, path, tokenizer, task or {})
+    return _save_keras(model, path)
+
+
+def _check_arguments(format: str, optimizer, extra, tokenizer, task) -> None:
     formats = ("tf1", "hf", "keras")
     if format not in formats:
         raise InputError(f"format={format!r}: expected one of {', '.join(formats)}")
@@ -72,11 +81,6 @@ def save(
     ):
         if format != only and given is not None:
             raise InputError(f"{argument}= with format={format!r}: expected {only!r}")
-    if format == "tf1":
-        return _save_tf1(model, path, optimizer, extra or {})
-    if format == "hf":
-        return _save_hf(model, path, tokenizer, task or {})
-    return _save_keras(model, path)
 
 
 def _collected(model, format: str) -> dict[str, np.ndarray]:
