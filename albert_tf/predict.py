@@ -236,7 +236,7 @@ def run(
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         write: Callable[[bytes], Any] = _to_standard_output
-        lines = iter(enumerate(arguments, 1))
+        lines: Iterator[tuple[int, str | RowError]] = iter(enumerate(arguments, 1))
         if not arguments:
             lines = _lines(config.input_file, files)
         if config.output_file:
