@@ -42,7 +42,7 @@ def main() -> None:
     begin = time.monotonic()
     for stop in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.default_int_handler)
-    # What TensorFlow says about the machine's libraries would hide the rest.
+    # As the scripts do by themselves: TensorFlow's own lines would hide the rest.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     FOLDER.mkdir(exist_ok=True)
     before = int(FINISHED.read_text()) if FINISHED.exists() else 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf import model_folder, predict
+from albert_tf import model_folder, predict, quiet
 from albert_tf.inputs import MASK
 from albert_tf.predict import Options, Predictor
 from albert_tf.tokenization import Tokenizer
@@ -29,6 +29,7 @@ def show(folder: Path, held_out: Path, length: int) -> None:
         held_out: documents that the model never saw, one sentence a line.
         length: T, the tokens of an input.
     """
+    quiet.tensorflow()
     documents = held_out.read_text(encoding="utf-8").strip().split("\n\n")
     fill = predict.load(folder, Options(task="fill_mask", top_k=3))
     judge = predict.load(folder, Options(task="sentence_order"))
