@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors, records, weights
+from albert_tf.config import read_json_object
 from albert_tf.errors import InputError
 
 _EXAMPLES = "albert_tf/examples_seen"
@@ -191,9 +192,11 @@ class Checkpoints:
     def best(self) -> Mapping[str, float]:
         """What is known of the best checkpoint: its step and figures, or nothing."""
         try:
-            return json.loads((self._folder / f"{_BEST}.json").read_text())
-        except (OSError, ValueError):
+            best = read_json_object(self._folder / f"{_BEST}.json")
+        except InputError:
             return {}
+        numbers = all(type(value) in (int, float) for value in best.values())
+        return best if numbers and type(best.get("step")) is int else {}
 
     def restore_best(self, *, with_step: bool = False) -> bool:
         """Sets the weights to the best checkpoint's, if there is one; perhaps the step.

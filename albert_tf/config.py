@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,18 @@ _PADDING = 128
 UNREAD_KEYS = frozenset(
     {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
 )
+# Far above what was ever trained: a damaged file must not fill the memory.
+LARGEST = {
+    "vocab_size": 10_000_000,
+    "embedding_size": 131_072,
+    "hidden_size": 131_072,
+    "num_hidden_layers": 1_000,
+    "intermediate_size": 1_000_000,
+    "inner_group_num": 100,
+    "max_position_embeddings": 1_000_000,
+    "type_vocab_size": 1_000_000,
+}
+MOST_PARAMETERS = 100_000_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +116,24 @@ class AlbertConfig:
                 f"num_hidden_groups={self.num_hidden_groups} asks for groups; expected "
                 f"1 or num_hidden_layers={self.num_hidden_layers}"
             )
+        if self.num_parameters > MOST_PARAMETERS:
+            raise InputError(
+                f"vocab_size={self.vocab_size}, hidden_size={self.hidden_size}, ...: "
+                f"{self.num_parameters:,} parameters; expected at most "
+                f"{MOST_PARAMETERS:,}"
+            )
+
+    @property
+    def num_parameters(self) -> int:
+        """Those of all tables and matrices, without biases, norms and heads."""
+        tokens = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        attentions = self.num_attentions * 4 * self.hidden_size**2
+        feed_forwards = 2 * self.num_feed_forwards * self.hidden_size
+        return (
+            tokens * self.embedding_size
+            + self.inner_group_num * attentions
+            + self.inner_group_num * feed_forwards * self.intermediate_size
+        )
 
     @property
     def head_size(self) -> int:
@@ -251,11 +282,13 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
     elif hint is int:
         if type(value) is not int or value < 1:
             raise InputError(f"{key}={value!r}: expected an integer of at least 1")
+        if value > LARGEST.get(key, value):
+            raise InputError(f"{key}={value}: expected at most {LARGEST[key]:,}")
     elif type(value) not in (int, float):
         raise InputError(f"{key}={value!r}: expected a number")
     elif key.endswith("_prob") and not 0 <= value < 1:
         raise InputError(f"{key}={value!r}: expected a rate of at least 0 and below 1")
-    elif not key.endswith("_prob") and not value > 0:
+    elif not key.endswith("_prob") and not 0 < value < math.inf:
         raise InputError(f"{key}={value!r}: expected a number above 0")
 
 

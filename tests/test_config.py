@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -257,3 +258,49 @@ def test_unusable_files_are_refused_with_their_path(text, message, tmp_path):
     with pytest.raises(InputError) as refusal:
         AlbertConfig.from_json_file(path)
     assert str(refusal.value) == f"{path}{message}"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"num_hidden_layers": 1_000_000},
+            "num_hidden_layers=1000000: expected at most 1,000",
+        ),
+        (
+            {"vocab_size": 10**12},
+            "vocab_size=1000000000000: expected at most 10,000,000",
+        ),
+        (
+            {"initializer_range": math.inf},
+            "initializer_range=inf: expected a number above 0",
+        ),
+        (
+            {"vocab_size": 10_000_000, "embedding_size": 131_072, "hidden_size": 4096},
+            "vocab_size=10000000, hidden_size=4096, ...: 1,310,988,697,600 parameters; "
+            "expected at most 100,000,000,000",
+        ),
+    ],
+)
+def test_sizes_that_no_machine_holds_are_refused(values, message):
+    with pytest.raises(InputError) as refused:
+        AlbertConfig(**{"vocab_size": 30, **values})
+    assert str(refused.value) == message
+
+
+def test_a_configuration_nested_too_deeply_is_refused(tmp_path):
+    path = tmp_path / "albert_config.json"
+    path.write_text('{"vocab_size": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(InputError) as refused:
+        AlbertConfig.from_json_file(path)
+    assert str(refused.value).startswith(f"{path}:1: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_parameters_are_counted_as_published():
+    # 11.68 and 222.6 million with biases, norms, the pooler and the projection.
+    for name, count in (
+        ("albert_base_v2", 11_083_776),
+        ("albert_xxlarge_v2", 205_260_000),
+    ):
+        assert AlbertConfig.named(name).num_parameters == pytest.approx(count, rel=0.02)

@@ -310,6 +310,21 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(start, tmp_path):
     assert ended["global_step"] == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "7", '{"step": "3"}', '{"step": 3, "loss": []}', "[" * 10**5, "\xff"],
+)
+def test_notes_of_the_best_that_are_none(text, tmp_path):
+    from albert_tf import checkpoints
+
+    opened = checkpoints.Checkpoints.__new__(checkpoints.Checkpoints)
+    opened._folder = tmp_path
+    (tmp_path / "model.ckpt-best.json").write_text(text, encoding="latin-1")
+    assert opened.best == {}
+    (tmp_path / "model.ckpt-best.json").write_text('{"step": 3, "loss": 0.5}')
+    assert opened.best == {"step": 3, "loss": 0.5}
+
+
 def test_other_records_than_a_run_began_with_are_noticed(start, files, tmp_path):
     other = tmp_path / "other.tfrecord"
     other.write_bytes(2 * (files / "train.tfrecord").read_bytes())

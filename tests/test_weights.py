@@ -639,23 +639,25 @@ def test_a_truncated_checkpoint_is_named(tmp_path):
     written = weights.save(model, tmp_path / "ckpt", "tf1")
     data = tmp_path / "ckpt.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-100])
-    with pytest.raises(InputError, match="damaged or cut short") as refused:
+    with pytest.raises(
+        InputError, match="; expected a whole checkpoint, undamaged"
+    ) as refused:
         weights.load(model, written)
     assert "\n" not in str(refused.value)
     for a, b in zip(before, values(model), strict=True):
         np.testing.assert_array_equal(a, b)
     index = tmp_path / "ckpt.index"
     index.write_bytes(index.read_bytes()[:-30])
-    with pytest.raises(InputError, match="not a readable checkpoint"):
+    with pytest.raises(InputError, match="; expected a readable checkpoint"):
         weights.load(model, written)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model.safetensors", "not a readable safetensors file"),
-        ("model.keras", "not a readable .keras file"),
-        ("model.weights.h5", "not a readable HDF5 file"),
+        ("model.safetensors", "a readable safetensors file"),
+        ("model.keras", "a readable .keras file"),
+        ("model.weights.h5", "a readable HDF5 file"),
     ],
 )
 def test_truncated_files_are_named(name, message, tmp_path):
@@ -668,7 +670,9 @@ def test_truncated_files_are_named(name, message, tmp_path):
     else:
         model.save_weights(path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(InputError, match=re.escape(f"{path}: {message}")) as refused:
+    with pytest.raises(
+        InputError, match=f"^{path}: .*; expected {message}$"
+    ) as refused:
         weights.load(model, path)
     assert "\n" not in str(refused.value)
 

@@ -5,6 +5,7 @@ Nothing is ever unpickled.
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from albert_tf.weights.names import (
     listed,
     tensor_name,
 )
-from albert_tf.weights.reading import Source, open_source
+from albert_tf.weights.reading import Source, check_model, open_source
 from albert_tf.weights.slots import (
     STEP,
     check_has_slots,
@@ -160,9 +161,13 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
 
     Formats other than this package's own do not say: a single output unit is taken for
     regression, though multiple choice looks the same.
+
+    Raises:
+        InputError: the model would be far larger than the file.
     """
     if source.fresh_model is not None:
         return source.fresh_model()
+    check_model(source.path, config, sum(map(math.prod, source.shapes.values())))
 
     def shape_of(row):
         name = tensor_name(row, row.ours, source.format, "kernel")

@@ -1,10 +1,11 @@
 """Opens files and folders of weights, of whatever format they are."""
 
 import dataclasses
+import glob
 import logging
+import math
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,18 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import errors, models
+from albert_tf import errors, json_values, models
 from albert_tf.config import AlbertConfig, read_json_object
 from albert_tf.errors import InputError
 from albert_tf.weights.names import HEADS, IGNORED, expand
 
 CHECKPOINTS = ("best", "newest")
 _BEST = "model.ckpt-best"
+# A model may be so many times as large as the file that it is read from, and a small
+# one always: what does not fit is then named tensor by tensor.
+_MOST_MISSING = 10
+_SMALL = 1_000_000
+_MOST_COMPRESSED = 100
 _log = logging.getLogger(__name__)
 
 # Hugging Face's "gelu" is the exact form, not the released one.
@@ -158,24 +164,17 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     def read(name):
-        try:
+        with errors.reading(f"{prefix}: {name}", "a whole checkpoint, undamaged"):
             return reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError, IndexError) as error:
-            raise InputError(
-                f"{prefix}: {name} cannot be read, the file is damaged or cut short: "
-                f"{_first_line(error)}"
-            ) from None
 
     def config():
         return AlbertConfig.from_json_file(folder / "albert_config.json")
 
-    try:
+    with errors.reading(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError) as error:
-        raise InputError(
-            f"{prefix}: not a readable checkpoint: {_first_line(error)}"
-        ) from None
+        data = Path(prefix).parent.glob(f"{glob.escape(Path(prefix).name)}.data-*")
+        _check_sizes(prefix, shapes, sum(path.stat().st_size for path in data))
     graph_key = "_CHECKPOINTABLE_OBJECT_GRAPH"
     if graph_key not in shapes:
         # TF-Hub modules of TF1 put their name in front of every variable.
@@ -189,12 +188,14 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         )
     # A TF2 checkpoint has its tensors under attribute paths; the graph that it carries
     # says what each variable is called.
-    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(read(graph_key))
-    _check_is_no_preprocessing(prefix, graph)
-    own = _own_model(graph)
-    if own is not None:
-        return _open_saved_model(prefix, own, shapes, read, config)
-    keys = _variable_keys(graph)
+    with errors.reading(prefix, "a checkpoint with a readable object graph"):
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        graph.ParseFromString(read(graph_key))
+        _check_is_no_preprocessing(prefix, graph)
+        own = _own_model(graph)
+        if own is not None:
+            return _open_saved_model(prefix, own, shapes, read, config)
+        keys = _variable_keys(graph)
     return _source(
         "model_garden",
         prefix,
@@ -203,6 +204,45 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         config,
         lambda name: name.removeprefix("bert/"),
     )
+
+
+def _check_sizes(path: Any, shapes: Mapping[str, Any], size: int) -> None:
+    """Refuses tensors that are larger than the whole file, before any is read.
+
+    Args:
+        path: for the message.
+        shapes: of all tensors.
+        size: of the file, in bytes; no element has less than one.
+    """
+    for name, shape in shapes.items():
+        if math.prod(shape) > size:
+            raise InputError(
+                f"{path}: {name} has shape {list(shape)}; expected at most {size:,} "
+                f"elements, as the file has so many bytes"
+            )
+
+
+def check_model(
+    path: Any, config: AlbertConfig, size: int, numbers: Mapping[str, int] = {}
+) -> None:
+    """Refuses a model that is far larger than the file of its weights, before it is.
+
+    Args:
+        path: for the message.
+        config: the model's.
+        size: elements in the file, or bytes.
+        numbers: of the model's head, by name, such as the number of labels.
+    """
+    if config.num_parameters > _MOST_MISSING * size + _SMALL:
+        raise InputError(
+            f"{path}: holds {size:,} numbers; expected those of the configuration's "
+            f"model, {config.num_parameters:,} at least"
+        )
+    for name, value in numbers.items():
+        if not 0 <= value <= _SMALL:
+            raise InputError(
+                f"{path}: {name}={value}: expected 0 to {_SMALL:,}, the size of a head"
+            )
 
 
 def _variable_keys(graph) -> dict[str, str]:
@@ -256,8 +296,11 @@ def _open_saved_model(prefix, own, shapes, read, config) -> Source:
     kind, options, keys = own
 
     def fresh_model():
-        given = {name: int(read(key)) for name, key in options.items()}
-        return getattr(models, kind)(config(), **given)
+        with errors.reading(prefix, "whole options of a model"):
+            given = {name: int(read(key)) for name, key in options.items()}
+            size = sum(map(math.prod, source.shapes.values()))
+            check_model(prefix, config(), size, given)
+            return getattr(models, kind)(config(), **given)
 
     source = _source(
         "keras",
@@ -279,26 +322,26 @@ def _open_safetensors(path: Path) -> Source:
         files = [whole] if whole.exists() else sorted(path.glob("*.safetensors"))
     shapes, home = {}, {}
     for file in files:
-        try:
+        with errors.reading(file, "a readable safetensors file"):
             opened = safetensors.safe_open(file, framework="numpy")
             for name in opened.keys():  # noqa: SIM118 (not a mapping)
                 shapes[name] = tuple(opened.get_slice(name).get_shape())
                 home[name] = opened
-        except (safetensors.SafetensorError, OSError) as error:
-            raise InputError(
-                f"{file}: not a readable safetensors file: {_first_line(error)}"
-            ) from None
     bare = "embeddings.word_embeddings.weight" in shapes
 
     def rename(name):
         # AlbertModel alone is saved without the name that its heads give it.
         return f"albert.{name}" if bare else name
 
+    def read(name):
+        with errors.reading(f"{path}: {name}", "a tensor of floating point numbers"):
+            return home[name].get_tensor(name)
+
     return _source(
         "hf",
         path,
         shapes,
-        lambda name: home[name].get_tensor(name),
+        read,
         lambda: _hf_config(folder / "config.json"),
         rename,
     )
@@ -334,37 +377,64 @@ def _open_kerashub(path: Path) -> Source:
 
     def collect(file: Path, prefix: str):
         opened = h5py.File(file, "r")
+        _check_links(file, opened)
 
-        def visit(name, item):
+        items = []
+        opened.visititems(lambda name, item: items.append((name, item)))
+        for name, item in items:
             if isinstance(item, h5py.Dataset):
+                _check_stored(file, item)
                 # A whole task in one file has the backbone as one of its layers.
                 whole = name.removeprefix("layers/albert_backbone/")
                 beside = "layers/albert_backbone" in opened and whole == name
                 key = ("task/" if beside else prefix) + whole
                 shapes[key], tensors[key] = item.shape, item
 
-        opened.visititems(visit)
-
-    try:
+    with errors.reading(path, "a readable HDF5 file"):
         collect(path, "")
         if path.with_name("task.weights.h5").exists():
             collect(path.with_name("task.weights.h5"), "task/")
-    except (OSError, RuntimeError) as error:
-        raise InputError(
-            f"{path}: not a readable HDF5 file: {_first_line(error)}"
-        ) from None
     if "layers/reversible_embedding/vars/0" not in shapes:
         raise InputError(
             f"{path}: not the weights of a KerasHub ALBERT backbone; what Keras's "
             f"save_weights wrote for a model of this package, its load_weights reads"
         )
+
+    def read(name):
+        with errors.reading(f"{path}: {name}", "a readable HDF5 file"):
+            return tensors[name][()]
+
     return _source(
         "kerashub",
         path,
         shapes,
-        lambda name: tensors[name][()],
+        read,
         lambda: _kerashub_config(path.with_name("config.json")),
     )
+
+
+def _check_links(path: Path, group) -> None:
+    """Refuses links that may lead out of an HDF5 file; weights need none."""
+    import h5py
+
+    links = []  # what is raised in the call of each is lost
+    group.visititems_links(lambda name, link: links.append((name, link)))
+    for name, link in links:
+        if not isinstance(link, h5py.HardLink):
+            raise InputError(
+                f"{path}: {name!r} is a link to {getattr(link, 'filename', path)}: "
+                f"{link.path}; expected weights in the file itself"
+            )
+
+
+def _check_stored(path: Path, item) -> None:
+    """Refuses a dataset of HDF5 whose values are in other files, or nowhere."""
+    if item.external or item.is_virtual:
+        kind = "external storage" if item.external else "a virtual dataset"
+        raise InputError(
+            f"{path}: {item.name} is {kind}; expected weights in the file itself"
+        )
+    _check_sizes(path, {item.name: item.shape or ()}, path.stat().st_size)
 
 
 def _kerashub_config(path: Path) -> AlbertConfig:
@@ -403,25 +473,10 @@ def _config_of(path: Path, make: Callable[[], AlbertConfig]) -> AlbertConfig:
         raise InputError(f"{path}: incomplete configuration: {error!r}") from None
 
 
-# What Keras raises on files that are cut short or changed, beside its own ValueError.
-_DAMAGED_KERAS = (
-    *(ValueError, OSError, KeyError, TypeError, RuntimeError, EOFError),
-    *(zipfile.BadZipFile, zlib.error),
-)
-
-
 def _open_keras(path: Path) -> Source:
-    try:
-        model = keras.models.load_model(path, compile=False)
-    except _DAMAGED_KERAS as error:
-        raise InputError(
-            f"{path}: not a readable .keras file: {_first_line(error)}"
-        ) from None
-    if type(model).__name__ not in HEADS:
-        raise InputError(
-            f"{path}: holds a {type(model).__name__}, expected one of "
-            f"{', '.join(HEADS)}"
-        )
+    with errors.reading(path, "a readable .keras file"):
+        _check_keras(path)
+        model = keras.models.load_model(path, compile=False, safe_mode=True)
     targets = {target.name: target for target in expand(model, "keras")}
     source = _source(
         "keras",
@@ -435,12 +490,31 @@ def _open_keras(path: Path) -> Source:
     )
 
 
+def _check_keras(path: Path) -> None:
+    """Refuses a file whose model is no model of this package, before it is built."""
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as file:
+        for item in file.infolist():
+            if item.file_size > _MOST_COMPRESSED * size:
+                raise InputError(
+                    f"{path}: {item.filename} has {item.file_size:,} bytes; expected "
+                    f"at most {_MOST_COMPRESSED} times as many as the file"
+                )
+        text = file.read("config.json").decode()
+    noted = json_values.parse(text, f"{path}: config.json")
+    package, _, kind = str(noted["registered_name"]).partition(">")
+    if package != "albert_tf" or kind not in HEADS:
+        raise InputError(
+            f"{path}: holds a {noted['class_name']}, expected one of {', '.join(HEADS)}"
+        )
+    settings = noted["config"]
+    numbers = {key: n for key, n in settings.items() if type(n) is int}
+    config = _config_of(path, lambda: AlbertConfig.from_dict(settings["config"]))
+    check_model(path, config, size, numbers)
+
+
 _OPENERS = {
     ".safetensors": _open_safetensors,
     ".h5": _open_kerashub,
     ".keras": _open_keras,
 }
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [repr(error)])[0]
