@@ -147,24 +147,30 @@ class CorpusConfig:
                     f"descriptions end in .json and held-out files have .eval in theirs"
                 )
 
+    def _check_bounds(self, name: str, least: int, most: int | None) -> None:
+        value = getattr(self, name)
+        if value < least:
+            raise InputError(f"--{name}={value}: expected at least {least}")
+        if most is not None and value > most:
+            raise InputError(f"--{name}={value}: expected at most {most}")
+
     def _check_ranges(self) -> None:
-        lowest = {
-            "max_seq_length": 8,
-            "dupe_factor": 1,
-            "ngram": 1,
-            "random_seed": 0,
-            "num_workers": 0,
+        bounds: dict[str, tuple[int, int | None]] = {
+            "max_seq_length": (8, 1 << 16),
+            "dupe_factor": (1, 100_000),
+            "random_seed": (0, None),
+            "num_workers": (0, 4096),
         }
         if self.max_predictions_per_seq is not None:
-            lowest["max_predictions_per_seq"] = 1
-        for name, least in lowest.items():
-            value = getattr(self, name)
-            if value < least:
-                raise InputError(f"--{name}={value}: expected at least {least}")
-        predictions, most = self.max_predictions_per_seq, self.max_num_tokens
-        if predictions is not None and predictions > most:
+            bounds["max_predictions_per_seq"] = (1, None)
+        for name, (least, most) in bounds.items():
+            self._check_bounds(name, least, most)
+        # No span is longer than the text, and tables of spans are as wide as the flag.
+        self._check_bounds("ngram", 1, self.max_num_tokens)
+        predictions, highest = self.max_predictions_per_seq, self.max_num_tokens
+        if predictions is not None and predictions > highest:
             raise InputError(
-                f"--max_predictions_per_seq={predictions}: expected at most {most}, "
+                f"--max_predictions_per_seq={predictions}: expected at most {highest}, "
                 f"--max_seq_length less 3"
             )
         for name, closed in (

@@ -97,6 +97,10 @@ def test_an_unknown_setting_is_not_read_back():
         ({"max_seq_length": 7}, "--max_seq_length=7: expected at least 8"),
         ({"dupe_factor": 0}, "--dupe_factor=0: expected at least 1"),
         ({"ngram": 0}, "--ngram=0: expected at least 1"),
+        ({"ngram": 10**9}, "--ngram=1000000000: expected at most 509"),
+        ({"max_seq_length": 65537}, "--max_seq_length=65537: expected at most 65536"),
+        ({"dupe_factor": 10**9}, "--dupe_factor=1000000000: expected at most 100000"),
+        ({"num_workers": 4097}, "--num_workers=4097: expected at most 4096"),
         ({"random_seed": -1}, "--random_seed=-1: expected at least 0"),
         ({"num_workers": -1}, "--num_workers=-1: expected at least 0"),
         (

@@ -742,6 +742,27 @@ def test_of_documents_on_one_line_little_is_truncated(make, tmp_path):
     assert numbers["truncated_tokens"] < 0.15 * numbers["tokens"] * 3
 
 
+def test_a_very_long_line_is_encoded_in_parts_that_end_at_white_space(monkeypatch):
+    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    text_ = (DATA / "docs200.txt").read_text()[:30_000].replace("\n", " ")
+    whole = tokenizer.encode(text_)
+    monkeypatch.setattr(store, "_LINE_CHARS", 1000)
+    monkeypatch.setattr(store, "_LINE_PARTS", store._parts_of(1000))
+    sizes = []
+
+    def encode(texts):
+        sizes.extend(map(len, texts))
+        return tokenizer.encode_batch(texts)
+
+    lines = ["first", text_, "x" * 2500, "last"]
+    found = list(store._encoded_lines(lines, encode))
+    assert found[:2] == [tokenizer.encode("first"), whole]
+    assert found[3] == tokenizer.encode("last")
+    assert len(sizes) > 33
+    assert max(sizes) <= 1000
+    assert sizes[-4:] == [1000, 1000, 500, 4]
+
+
 def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     words = " ".join(["brilliant parliament say that the wooden"] * 50)
     (tmp_path / "x").write_text(f"{words}\n\n{words}\n")
