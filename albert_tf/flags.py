@@ -99,7 +99,7 @@ def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
 
     A user's mistake (`InputError`) is printed as one line and ends with status 2; an
     interrupt ends with status 130. TensorFlow, which `main` imports and not the script,
-    logs nothing unless --verbosity or TF_CPP_MIN_LOG_LEVEL asks for it.
+    logs nothing unless --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
     Args:
         main: the script.
@@ -156,10 +156,10 @@ def _parse(arguments: list[str]) -> list[str]:
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
         flags.FLAGS.verbosity = -1  # warnings; the default would become 0 afterwards
+    if verbosity.value < 0:  # 3: it logs as errors what is none, such as no GPU
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    else:  # TensorFlow's scale: 0 logs all, 1 warnings, 2 errors, 3 what is fatal
-        level = min(max(-verbosity.value, 0), 3)
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
+    else:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     return rest
 
 
@@ -213,8 +213,9 @@ def _help(full: bool) -> str:
         ("--flagfile=FILE", "Read flags from a file, one a line."),
         (
             "--verbosity=INTEGER",
-            "What TensorFlow and other libraries log: 0 all, -1 warnings, -2 errors; "
-            "by default as TF_CPP_MIN_LOG_LEVEL in the environment asks, or nothing.",
+            "What libraries log: 0 all, TensorFlow's own lines included; -1 warnings "
+            "of others, -2 errors. TF_CPP_MIN_LOG_LEVEL in the environment asks for "
+            "TensorFlow's lines alone. (default: -1)",
         ),
         ("--help, --helpfull", "Print this; --helpfull: with the flags of absl."),
     ]
