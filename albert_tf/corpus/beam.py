@@ -6,6 +6,7 @@ what fails, so nothing is kept between runs. The vocabulary must be at the same 
 path on every worker; the input and the output may be remote (gs://, s3://, hdfs://).
 """
 
+import contextlib
 import json
 import os
 import re
@@ -57,15 +58,19 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     options = PipelineOptions([f"--runner={config.runner}", *config.runner_options])
+    run = uuid.uuid4().hex
     try:
         with apache_beam.Pipeline(options=options) as pipeline:
-            _build(pipeline, config, sizes, identity)
+            _build(pipeline, config, sizes, identity, run)
     except Exception as error:
         # Runners carry a worker's exception home as text inside one of their own.
         mistake = _FAILURE.search(f"{type(error).__name__}: {error}")
         if mistake:
             raise InputError(mistake[1]) from error
         raise
+    finally:
+        # Only now: a bundle that Beam tries again needs its parts again.
+        _remove_parts(config, run)
     _report(config, log)
     return description
 
@@ -95,7 +100,11 @@ def _description(config: CorpusConfig, subset: Subset) -> dict[str, Any]:
 
 
 def _build(
-    pipeline: Any, config: CorpusConfig, sizes: dict[str, int], identity: dict[str, Any]
+    pipeline: Any,
+    config: CorpusConfig,
+    sizes: dict[str, int],
+    identity: dict[str, Any],
+    run: str,
 ) -> None:
     import apache_beam as beam
 
@@ -115,17 +124,17 @@ def _build(
         | "Join groups and uses" >> beam.CoGroupByKey()
         | "Deal out" >> beam.FlatMap(_deal_out)
         | "Units" >> beam.GroupByKey()
-        | "Make" >> beam.FlatMap(_make, config).with_outputs(_COUNTS, _FILE)
+        | "Make" >> beam.FlatMap(_make, config, run).with_outputs(_COUNTS, _FILE)
     )
     joined = (
         made[_FILE]
         | "Files" >> beam.GroupByKey()
-        | "Join parts" >> beam.Map(_join, config)
+        | "Join parts" >> beam.Map(_join, config, run)
     )
     counts = beam.pvalue.AsList(made[_COUNTS])
     joined_sizes = beam.pvalue.AsList(joined)
     _ = once | "Describe" >> beam.Map(
-        _describe, config, identity, sizes, notes, counts, joined_sizes
+        _describe, config, identity, run, sizes, notes, counts, joined_sizes
     )
 
 
@@ -179,7 +188,7 @@ def _deal_out(
 
 
 def _make(
-    keyed: tuple[tuple[Subset, int], Iterable[Any]], config: CorpusConfig
+    keyed: tuple[tuple[Subset, int], Iterable[Any]], config: CorpusConfig, run: str
 ) -> Iterator[Any]:
     """Makes one unit's part of each of its files, then yields its counters."""
     from apache_beam.pvalue import TaggedOutput
@@ -197,7 +206,7 @@ def _make(
     )
     targets = config.files_of(unit.subset)
     # A unit that Beam tries again must not write over what the first try wrote.
-    paths = [f"{targets[file]}.tmp-{uuid.uuid4().hex}" for file in unit.files]
+    paths = [_temporary(targets[file], run) for file in unit.files]
     handles = [_create(path) for path in paths]
     writers = [records.Writer(handle, config.compress) for handle in handles]
     records.deal_out(batches, writers)
@@ -211,30 +220,60 @@ def _make(
 
 
 def _join(
-    keyed: tuple[tuple[Subset, int], Iterable[Part]], config: CorpusConfig
+    keyed: tuple[tuple[Subset, int], Iterable[Part]], config: CorpusConfig, run: str
 ) -> tuple[tuple[Subset, int], int]:
-    """Joins the parts of a file in order, and returns its size in bytes."""
+    """Joins the parts of a file in order, and returns its size in bytes.
+
+    The parts stay: Beam may call this again, and the result is the same each time.
+    """
     (subset, number), parts = keyed
     target = config.files_of(subset)[number]
-    ordered = sorted(parts)
-    temporary = f"{target}.tmp-{uuid.uuid4().hex}"
-    with _create(temporary) as joined:
-        for part in ordered:
+    with _replaced(target, run) as joined:
+        for part in sorted(parts):
             with files.open_binary(part.path) as file:
                 shutil.copyfileobj(file, joined, 1 << 20)
+    size = files.size_of(target)
+    if size is None:
+        raise InputError(f"{target}: has gone since it was written")
+    return (subset, number), size
+
+
+@contextlib.contextmanager
+def _replaced(target: str, run: str) -> Iterator[IO[bytes]]:
+    """Opens a file that replaces another when it is complete."""
+    if not files.is_remote(target):
+        with records.atomic(target) as file:
+            yield file
+        return
+    temporary = _temporary(target, run)
+    with _create(temporary) as file:
+        yield file
     systems = files.beam_file_systems()
     if systems.exists(target):
         systems.delete([target])
     systems.rename([temporary], [target])
-    systems.delete([part.path for part in ordered])
-    [(_, size)] = files.glob(target).items()
-    return (subset, number), size
+
+
+def _temporary(target: str, run: str) -> str:
+    return f"{target}.tmp-{run}-{uuid.uuid4().hex}"
+
+
+def _remove_parts(config: CorpusConfig, run: str) -> None:
+    """Removes what all tries of this run's steps have left, and nothing else."""
+    systems = files.beam_file_systems()
+    subsets: list[Subset] = ["train", "eval"]
+    for target in (path for subset in subsets for path in config.files_of(subset)):
+        [match] = systems.match([f"{target}.tmp-{run}-*"])
+        left = [found.path for found in match.metadata_list]
+        if left:
+            systems.delete(left)
 
 
 def _describe(
     _nothing: None,
     config: CorpusConfig,
     identity: dict[str, Any],
+    run: str,
     sizes: dict[str, int],
     notes: Sequence[Any],
     made: Sequence[tuple[Subset, Counter]],
@@ -249,7 +288,8 @@ def _describe(
             counts.update(unit_counts)
         file_sizes = [bytes_of[subset, n] for n in range(subset_plan.files)]
         content = manifest.describe(identity, config, subset, file_sizes, counts)
-        with _create(manifest.path_for(config.base_of(subset))) as file:
+        path = manifest.path_for(config.base_of(subset))
+        with _replaced(path, run) as file:
             file.write(manifest.to_bytes(content))
 
 

@@ -27,6 +27,15 @@ def glob(pattern: str) -> dict[str, int]:
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
+def size_of(path: str) -> int | None:
+    """Returns the bytes of a file; None where there is none."""
+    if is_remote(path):
+        if not beam_file_systems().exists(path):
+            return None
+        return glob(path).get(path)
+    return os.path.getsize(path) if os.path.isfile(path) else None
+
+
 def modified(path: str) -> float:
     """Returns when a file was last changed, in seconds since 1970.
 

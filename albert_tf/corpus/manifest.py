@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from albert_tf import records
+from albert_tf import errors, records
 from albert_tf.config import read_json_object
 from albert_tf.corpus import examples, files, text
 from albert_tf.corpus.config import CorpusConfig, Subset
@@ -53,7 +53,12 @@ def read(path: str) -> dict[str, Any] | None:
     Raises:
         InputError: it cannot be read or does not hold an object.
     """
-    return read_json_object(path) if os.path.exists(path) else None
+    if not files.is_remote(path):
+        return read_json_object(path) if os.path.exists(path) else None
+    if files.size_of(path) is None:
+        return None
+    with files.open_binary(path) as file, errors.reading(path, "a description"):
+        return json.loads(file.read())
 
 
 def write(path: str, content: Mapping[str, Any]) -> None:
@@ -176,7 +181,7 @@ def is_finished(
 
 def _has_its_files(content: Mapping[str, Any], config: CorpusConfig) -> bool:
     return all(
-        os.path.isfile(path) and os.path.getsize(path) == file["bytes"]
+        files.size_of(path) == file["bytes"]
         for path, file in zip(
             config.files_of(content["subset"]), content["files"].values(), strict=True
         )

@@ -101,3 +101,99 @@ def test_remote_outputs_are_not_looked_for_on_this_machine(tmp_path, monkeypatch
     with pytest.raises(InputError) as error:
         files.check_outputs(["gs://bucket/x"], ["gs://bucket/x"])
     assert str(error.value) == "--output_file: gs://bucket/x is an input file, too"
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """A file system for fake:// that keeps its files in a folder."""
+    pytest.importorskip("apache_beam")
+    from apache_beam.io import localfilesystem
+
+    folder = str(tmp_path / "bucket")
+
+    def local(path):
+        return path.replace("fake://bucket", folder)
+
+    class Fake(localfilesystem.LocalFileSystem):
+        @classmethod
+        def scheme(cls):
+            return "fake"
+
+        def join(self, base, *paths):
+            return "/".join([base, *paths])
+
+        def split(self, path):
+            return tuple(path.rsplit("/", 1))
+
+        def exists(self, path):
+            return super().exists(local(path))
+
+        def create(self, path, *args, **options):
+            return super().create(local(path), *args, **options)
+
+        def open(self, path, *args, **options):
+            return super().open(local(path), *args, **options)
+
+        def rename(self, sources, targets):
+            super().rename([*map(local, sources)], [*map(local, targets)])
+
+        def delete(self, paths):
+            super().delete([*map(local, paths)])
+
+        def last_updated(self, path):
+            return super().last_updated(local(path))
+
+        def metadata(self, path):
+            found = super().metadata(local(path))
+            return type(found)(path, found.size_in_bytes, found.last_updated_in_seconds)
+
+        def _list(self, path):
+            for found in super()._list(local(path)):
+                name = found.path.replace(folder, "fake://bucket")
+                yield type(found)(name, found.size_in_bytes)
+
+    (tmp_path / "bucket").mkdir()
+    yield tmp_path / "bucket"
+    Fake.scheme = classmethod(lambda cls: "fake-no-more")
+
+
+def test_remote_outputs_that_are_complete_are_finished(make, remote, tmp_path):
+    changes = {"eval_fraction": 0.1, "runner": "DirectRunner"}
+    output = ("fake://bucket/x@2",)
+    local = make("local", output_file=(f"{tmp_path}/local/x@2",), **changes)
+    make(output_file=output, **changes)
+    assert contents(remote) == contents(local)
+    before = {path: path.stat().st_mtime_ns for path in remote.iterdir()}
+    make(output_file=output, log=(log := io.StringIO()), **changes)
+    assert (
+        log.getvalue()
+        == "fake://bucket/x.json: nothing to do, its files are complete\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in remote.iterdir()} == before
+    (remote / "x.eval").unlink()
+    make(output_file=output, **changes)
+    assert contents(remote) == contents(local)
+
+
+@pytest.mark.parametrize("name", ["_make", "_join"])
+def test_a_step_that_beam_tries_again_finds_its_parts(
+    make, tmp_path, monkeypatch, name
+):
+    pytest.importorskip("apache_beam")
+    step = getattr(beam, name)
+
+    def twice(*arguments):
+        """Does what a runner does when the result of a bundle is lost."""
+        first = step(*arguments)
+        if name == "_make":
+            list(first)
+        return step(*arguments)
+
+    changes = {"eval_fraction": 0.1, "output_file": (f"{tmp_path}/run/x@2",)}
+    expected = contents(make("run", **changes))
+    for path in (tmp_path / "run").iterdir():
+        path.unlink()
+    (tmp_path / "run" / "x.tmp-mine").write_text("")
+    monkeypatch.setattr(beam, name, twice)
+    make("run", runner="DirectRunner", **changes)
+    assert contents(tmp_path / "run") == {**expected, "x.tmp-mine": b""}
