@@ -125,9 +125,14 @@ def _tokenizer(
         return None
     if settings.spm_model_file or settings.vocab_file:
         return tokenization.load(
-            settings.spm_model_file, settings.vocab_file, settings.do_lower_case
+            settings.spm_model_file,
+            settings.vocab_file,
+            settings.do_lower_case,
+            settings.keep_accents,
         )
-    return model_folder.find_tokenizer([folder], settings.do_lower_case)
+    return model_folder.find_tokenizer(
+        [folder], settings.do_lower_case, settings.keep_accents
+    )
 
 
 def _check_written(

@@ -215,15 +215,14 @@ def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, cap
         f"skipped  the tokenizer's files: no vocabulary in {tmp_path / 'from'}; "
         f"expected --spm_model_file or --vocab_file"
     )
-    cased = {"vocab_file": wordpiece, "do_lower_case": False}
+    cased = {"vocab_file": wordpiece, "do_lower_case": False, "keep_accents": True}
     values = convert(tmp_path / "from", tmp_path / "given", **cased)
     # Those of the vocabulary, not the released ones.
     special = [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
     assert special == [0, 2, 3]
     folder = tmp_path / "given"
-    assert not json.loads((folder / "tokenizer_config.json").read_text())[
-        "do_lower_case"
-    ]
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert not settings["do_lower_case"] and settings["keep_accents"]
     (tmp_path / "from" / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
     convert(tmp_path / "from", tmp_path / "found")
     assert "\nskipped" not in capsys.readouterr().out
@@ -270,7 +269,11 @@ def test_other_formats_have_neither(argument, small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{"spm_model_file": "x"}, {"vocab_file": "x"}, {"do_lower_case": False}]
+    "given",
+    [
+        *({"spm_model_file": "x"}, {"vocab_file": "x"}),
+        *({"do_lower_case": False}, {"keep_accents": False}),
+    ],
 )
 def test_a_vocabulary_is_for_hugging_face_alone(given):
     with pytest.raises(InputError) as refused:

@@ -60,10 +60,16 @@ class ConversionSettings:
         "beside the input, true where nothing is noted.",
         None,
     )
+    keep_accents: bool | None = flags.field(
+        "For hf: whether combining marks stay; by default as noted beside the input or "
+        "in the vocabulary, false where nothing is noted.",
+        None,
+    )
 
     def __post_init__(self):
         if self.output_format != "hf":
-            for name in ("spm_model_file", "vocab_file", "do_lower_case"):
+            names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
+            for name in names:
                 if getattr(self, name) is not None:
                     raise InputError(
                         f"--{name} with output_format={self.output_format!r}: expected "
