@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 import unicodedata
 from pathlib import Path
 
@@ -626,3 +627,26 @@ def test_a_damaged_model_is_named(damage, tmp_path):
     with pytest.raises(InputError) as error:
         tokenization.SentencePieceTokenizer(str(path))
     assert str(error.value) == f"{path}: not a SentencePiece model (a .model file)"
+
+
+@pytest.mark.parametrize("text", ["😀👍🏽", "中文字漢", "한국", "가\u0301"])
+def test_runs_of_unknown_characters_take_linear_time(text):
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
+    run = text * 25_000
+    ids = tokenizer.encode(f"the {text * 20} of {text}")
+    begin = time.process_time()
+    assert tokenizer.encode(f"the {run} of {text}") == ids
+    # Ten seconds and more, when a run was copied for each of its characters.
+    assert time.process_time() - begin < 3
+    found, offsets = tokenizer.encode_with_offsets(f"the {run} of {text}")
+    assert found == ids
+    [place] = {span for span in offsets if span[1] - span[0] > 100}
+    assert place == (4, 4 + len(run))
+
+
+def test_what_unknown_characters_compose_to_is_not_left_out(tmp_path):
+    # The syllable is a piece, its letters alone are none.
+    path = train_on(tmp_path, ["각 word"] * 3)
+    tokenizer = tokenization.SentencePieceTokenizer(path)
+    assert tokenizer.unknown("각\u1100\u1161\u11a8😀\u1102 w") == {"😀", "\u1102"}
+    assert tokenizer.encode("각" * 2_000).count(tokenizer.piece_to_id("각")) > 1_900
