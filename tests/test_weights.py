@@ -1047,3 +1047,17 @@ def test_a_writer_killed_between_moves_leaves_whole_checkpoints(
     else:
         assert done[-2:] == ["model.ckpt-9.index", "checkpoint"]
         assert "model.ckpt-9" in (tmp_path / "checkpoint").read_text()
+
+
+def test_links_to_weights_stay_and_what_they_name_is_replaced(tmp_path):
+    from albert_tf.weights import writing
+
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "weights").write_text("old")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "x").symlink_to(tmp_path / "disk" / "weights")
+    with writing._new_folder(tmp_path / "model") as new:
+        (new / "x").write_text("new")
+    assert (tmp_path / "model" / "x").is_symlink()
+    assert (tmp_path / "disk" / "weights").read_text() == "new"
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["x"]

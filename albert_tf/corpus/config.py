@@ -155,15 +155,15 @@ class CorpusConfig:
             raise InputError(f"--{name}={value}: expected at most {most}")
 
     def _check_ranges(self) -> None:
-        bounds: dict[str, tuple[int, int | None]] = {
+        limits: dict[str, tuple[int, int | None]] = {
             "max_seq_length": (8, 1 << 16),
             "dupe_factor": (1, 100_000),
             "random_seed": (0, None),
             "num_workers": (0, 4096),
         }
         if self.max_predictions_per_seq is not None:
-            bounds["max_predictions_per_seq"] = (1, None)
-        for name, (least, most) in bounds.items():
+            limits["max_predictions_per_seq"] = (1, None)
+        for name, (least, most) in limits.items():
             self._check_bounds(name, least, most)
         # No span is longer than the text, and tables of spans are as wide as the flag.
         self._check_bounds("ngram", 1, self.max_num_tokens)

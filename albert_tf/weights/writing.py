@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -191,7 +193,8 @@ def _new_folder(folder: Path) -> Iterator[Path]:
                 # An index of the same name does not belong to the new data.
                 (folder / file.name).unlink(missing_ok=True)
         for file in files:
-            file.replace(folder / file.name)
+            # Of a link the file that it names is replaced, maybe on another disk.
+            shutil.move(file, os.path.realpath(folder / file.name))
 
 
 def _place_in_line(file: Path) -> tuple[bool, bool, str]:
