@@ -338,9 +338,9 @@ def test_the_linear_head_answers_version_2(linear, run, files):
         read(folder / "predictions.json")
     )
     predict = {"do_predict": True, "predict_file": str(files / "train-2.0.json")}
-    with pytest.raises(InputError, match="a model with head 'linear', but 'conditiona"):
+    with pytest.raises(InputError, match="head 'linear', but this task has 'c"):
         run("linear", **predict, head="conditional")
-    with pytest.raises(InputError, match=r"with version '2\.0', but '1\.1' is asked"):
+    with pytest.raises(InputError, match=r"version '2\.0', but this task has '1\.1'"):
         run("linear", **predict, version_2_with_negative=False)
 
 
