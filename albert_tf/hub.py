@@ -32,7 +32,8 @@ _INPUTS = {
     "input_type_ids": "segment_ids",
 }
 _POSITIONS = "masked_lm_positions"
-# Length that preprocessing gives when none is asked for, as other publishers' does.
+# Length that preprocessing gives when none is asked for, as other publishers' does;
+# `export` takes the model's own where that is less.
 SEQ_LENGTH = 128
 
 
@@ -63,7 +64,8 @@ def export(settings: HubSettings) -> None:
     print(
         f"written  {target}: {_described(model)}, {model.count_params():,} parameters"
     )
-    export_preprocessing(tokenizer, preprocessing)
+    length = min(SEQ_LENGTH, config.max_position_embeddings)
+    export_preprocessing(tokenizer, preprocessing, length)
     print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
 
 

@@ -349,6 +349,47 @@ def test_the_best_checkpoint_of_a_run_is_exported(choice, tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"read     {tmp_path}/{names[choice]}\n")
 
 
+def test_the_preprocessing_gives_what_a_short_model_takes(tmp_path, model):
+    weights.save(model, tmp_path, "tf1")
+    hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
+    preprocess = tf.saved_model.load(str(tmp_path / "out_preprocess"))
+    inputs = preprocess(tf.constant(TEXTS))
+    assert inputs["input_word_ids"].shape == (4, 17)
+    encoder = tf.saved_model.load(str(tmp_path / "out"))
+    assert encoder(inputs)["sequence_output"].shape == (4, 17, 12)
+
+
+def test_a_layer_of_keras_trains_with_plain_descent(tmp_path, model, tokenizer):
+    hub.export_encoder(model, tokenizer, tmp_path / "module")
+    layer = keras.layers.TFSMLayer(
+        str(tmp_path / "module"), call_training_endpoint="serve_training"
+    )
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in TOKENS}
+    scores = keras.layers.Dense(3)(layer(inputs)["pooled_output"])
+    whole = keras.Model(inputs, scores)
+    whole.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [variable.numpy() for variable in layer.trainable_weights]
+    whole.fit(TOKENS, np.array([0, 2]), verbose=0)
+    after = [variable.numpy() for variable in layer.trainable_weights]
+    assert all((a != b).any() for a, b in zip(before, after, strict=True))
+
+
+def test_a_module_trains_with_adam_in_this_package(tmp_path, model, tokenizer):
+    hub.export_encoder(model, tokenizer, tmp_path / "module")
+    encoder = models.AlbertEncoder(CONFIG)
+    weights.load(encoder, tmp_path / "module", only="encoder")
+    inputs = {
+        name: keras.Input((None,), dtype="int32", name=name) for name in OURS.values()
+    }
+    scores = keras.layers.Dense(3)(encoder(inputs)["pooled_output"])
+    whole = keras.Model(inputs, scores)
+    whole.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = encoder.embeddings.word.numpy()
+    tokens = {ours: TOKENS[theirs] for theirs, ours in OURS.items()}
+    whole.fit(tokens, np.array([0, 2]), verbose=0)
+    assert (encoder.embeddings.word.numpy() != before).any()
+
+
 def test_a_checkpoint_is_named_once(tmp_path):
     with pytest.raises(InputError) as refused:
         settings(tmp_path, checkpoint_name="model.ckpt-9", checkpoint="newest")
