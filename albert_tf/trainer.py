@@ -292,7 +292,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._pass_on()
         sums = tf.zeros([0])
         if self._asked is not None:
-            sums = self._first(self._strategy.run(lambda: self._summed(tf.zeros([0]))))
+            summed = tf.function(lambda: self._summed(tf.zeros([0])))
+            sums = self._first(self._strategy.run(summed))
         if self._is_asked(sums):
             self._watch.stop()
 
