@@ -262,6 +262,7 @@ def _is_json(config: PredictConfig) -> bool:
 def _load(config: PredictConfig, options: Options) -> Predictor:
     path, casing = Path(config.model), config.do_lower_case
     model = None
+    tokenizer: Tokenizer | None
     folders = [_folder(path)]
     if config.spm_model_file or config.vocab_file:
         tokenizer = model_folder.open_tokenizer(

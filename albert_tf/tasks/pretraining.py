@@ -277,13 +277,14 @@ class _Records:
     def tokenizer(self) -> tokenization.Tokenizer | None:
         """Opens the vocabulary; None where it is gone, has changed or is not named."""
         noted = self.vocabulary
-        if not noted or "vocabulary" not in noted:
+        if self._described is None or not noted or "vocabulary" not in noted:
             return None
         path = self._described["vocabulary_file"]
-        files = (None, path) if path.endswith(".txt") else (path, None)
-        cleaning = noted["do_lower_case"], noted["keep_accents"]
+        spm, wordpiece = (None, path) if path.endswith(".txt") else (path, None)
         try:
-            tokenizer = tokenization.load(*files, *cleaning)
+            tokenizer = tokenization.load(
+                spm, wordpiece, noted["do_lower_case"], noted["keep_accents"]
+            )
         except InputError:
             return None
         return tokenizer if tokenizer.fingerprint == self.fingerprint else None
