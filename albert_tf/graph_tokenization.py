@@ -25,6 +25,10 @@ _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000
 _SPACES = "".join(chr(code) for code in _CODE_POINTS if chr(code).isspace())
 _WHITE_SPACE = f"[{_SPACES}]+"
 
+# A piece has at most so many characters, but for runs that are not shortened.
+_CHARACTERS = 2 * tokenization.RUN_END
+_MARGIN = 64
+
 # From each of these code points on, a character has one byte more.
 _UTF8_LIMITS = (0x80, 0x800, 0x10000)
 
@@ -41,17 +45,21 @@ class GraphTokenizer(tf.Module):
     tensorflow_text. Bytes that are not UTF-8 count as U+FFFD.
     """
 
-    def __init__(self, tokenizer: tokenization.Tokenizer):
+    def __init__(self, tokenizer: tokenization.Tokenizer, most: int | None = None):
         """Compiles a tokenizer, the first of which takes about a second.
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
+            most: how many pieces of a text are used, where not all are: of a cleaned
+                text so many characters are tokenized as `most` pieces can have.
 
         Raises:
             TypeError: the tokenizer is of another class.
         """
         super().__init__()
         self._encoder: Any = self._compiled(tokenizer)
+        # Of a word without spaces the last pieces may differ where it is cut.
+        self._most = most and (most + _MARGIN) * _CHARACTERS
 
     def _compiled(self, tokenizer: tokenization.Tokenizer) -> tf.Module:
         if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
@@ -70,11 +78,11 @@ class GraphTokenizer(tf.Module):
         Returns:
             int32 [B, None], for each text what `tokenizer.encode` returns.
         """
-        return self._encoder.encode(self._encoder.clean(texts))
+        return self._encoder.encode(self._encoder.codes(texts), self._most)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns string [B], for each text what `tokenizer.clean` returns."""
-        return self._encoder.clean(texts)
+        return tf.strings.unicode_encode(self._encoder.codes(texts), "UTF-8")
 
 
 class OffsetTokenizer(GraphTokenizer):
@@ -118,18 +126,42 @@ class _SentencePiece(tf.Module):
         else:
             self._decompose = _changed(tokenization.DECOMPOSED.function)
         self._lower = _lowered(str) if tokenizer.do_lower_case else None
+        unknown = tokenizer.unknown(map(chr, _CODE_POINTS))
+        self._unknown = _Ranges(lambda character: int(character in unknown))
         self._model = _sentencepiece(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
 
-    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+    def codes(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the characters of the cleaned texts, int32 [B, None]."""
         texts = _plain_spaces(texts)
         codes = self._decompose(tf.strings.unicode_decode(texts, "UTF-8"))
-        if self._lower:
-            codes = self._lower(codes)
-        return tf.strings.unicode_encode(codes, "UTF-8")
+        return self._lower(codes) if self._lower else codes
 
-    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
+        """Returns the ids of cleaned texts; `most` characters count, if given."""
+        codes, _ = self._shorten(codes, codes)
+        if most:
+            codes = codes[:, :most]
+        texts = tf.strings.unicode_encode(codes, "UTF-8")
         return self._split_commas(self._model.tokenize(texts))
+
+    def _shorten(
+        self, codes: tf.RaggedTensor, places: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Leaves out the middle of long runs of unknown characters, as Python does."""
+        starts, ends = _words(codes, self._unknown(codes.values) > 0)
+        end = tokenization.RUN_END
+        is_long = ends - starts > 2 * end
+        left_out = tf.boolean_mask(starts + end, is_long)
+        resumed = tf.boolean_mask(ends - end, is_long)
+        # Between these two places the running sum is 1.
+        size = tf.size(codes.values) + 1
+        change = tf.scatter_nd(left_out[:, None], tf.ones_like(left_out), [size])
+        change -= tf.scatter_nd(resumed[:, None], tf.ones_like(resumed), [size])
+        keep = tf.cumsum(change)[:-1] == 0
+        count = tf.cast(keep, tf.int32)
+        kept = _resplit(codes, count, tf.boolean_mask(codes.values, keep))
+        return kept, kept.with_values(tf.boolean_mask(places.values, keep))
 
 
 class _SentencePieceOffsets(_SentencePiece):
@@ -169,6 +201,7 @@ class _SentencePieceOffsets(_SentencePiece):
         codes, places = self._decompose.follow(codes, places)
         if self._lower:
             codes, places = self._lower.follow(codes, places)
+        codes, places = self._shorten(codes, places)
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
         seen = tf.gather(places.values, self._normal_characters(cleaned, codes))
         whole = self._model.tokenize(cleaned)
@@ -241,12 +274,16 @@ class _WordPiece(tf.Module):
             no_pretokenization=True,
         )
 
-    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+    def codes(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the characters of the cleaned texts, int32 [B, None]."""
         codes = self._isolate(tf.strings.unicode_decode(texts, "UTF-8"))
         codes = self._finish(codes)
-        return _plain_spaces(tf.strings.unicode_encode(codes, "UTF-8"))
+        cleaned = _plain_spaces(tf.strings.unicode_encode(codes, "UTF-8"))
+        return tf.strings.unicode_decode(cleaned, "UTF-8")
 
-    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
+        """Returns the ids of whole cleaned texts: a piece may be of any length."""
+        texts = tf.strings.unicode_encode(codes, "UTF-8")
         return self._encode_words(texts).merge_dims(1, 2)
 
     def _encode_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -275,7 +312,7 @@ class _WordPieceOffsets(_WordPiece):
         pieces = self._encode_words(cleaned)
         ids, of_words = pieces.merge_dims(1, 2), pieces.values
         word = of_words.value_rowids()
-        word_starts, word_ends = _words(codes)
+        word_starts, word_ends = _words(codes, ~_is_space(codes.values))
         length = tf.where(
             ids.values == self._unknown,
             tf.gather(word_ends - word_starts, word),
@@ -503,23 +540,27 @@ def _is_space(codes: tf.Tensor) -> tf.Tensor:
     return tf.gather(spaces, tf.searchsorted(spaces, codes)) == codes
 
 
-def _neighbours(codes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Says of each character whether it, the one before and the one after are text.
+def _neighbours(codes: tf.RaggedTensor, is_text: tf.Tensor):
+    """Says of each character whether the one before and the one after are text.
+
+    Args:
+        codes: int32 [B, None].
+        is_text: bool [N].
 
     Returns:
-        Three bool [N]; beyond the ends of a text there is none.
+        Two bool [N]; beyond the ends of a text there is none.
     """
-    is_text, row = ~_is_space(codes.values), codes.value_rowids()
+    row = codes.value_rowids()
     same = row[1:] == row[:-1]
     count = tf.size(row)
     before = tf.pad(is_text[:-1] & same, [[1, 0]])[:count]
     after = tf.pad(is_text[1:] & same, [[0, 1]])[:count]
-    return is_text, before, after
+    return before, after
 
 
-def _words(codes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns where the words of all texts begin and end, int32 [W] each."""
-    is_text, before, after = _neighbours(codes)
+def _words(codes: tf.RaggedTensor, is_text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns where runs of text begin and end in all texts, int32 [W] each."""
+    before, after = _neighbours(codes, is_text)
     starts, lasts = tf.where(is_text & ~before), tf.where(is_text & ~after)
     return tf.cast(starts[:, 0], tf.int32), tf.cast(lasts[:, 0], tf.int32) + 1
 
@@ -528,7 +569,8 @@ def _single_spaces(
     codes: tf.RaggedTensor, places: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Does what `_plain_spaces` does; a space has the place of the last of its run."""
-    is_text, _, after = _neighbours(codes)
+    is_text = ~_is_space(codes.values)
+    _, after = _neighbours(codes, is_text)
     texts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
     row_start = tf.gather(codes.row_starts(), codes.value_rowids())
     inside = after & (texts[:-1] > tf.gather(texts, row_start))

@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,27 @@ def test_no_texts_have_no_pieces(pair):
     graph = graph_tokenization.OffsetTokenizer(tokenizer)
     for found in graph.encode_with_offsets(tf.constant([], tf.string)):
         assert found.to_list() == []
+
+
+@pytest.mark.parametrize("text", ["😀👍🏽", "中文字漢", "한국"])
+def test_runs_of_unknown_characters_take_linear_time(text):
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
+    graph = graph_tokenization.OffsetTokenizer(tokenizer)
+    run = text * 25_000
+    texts = [f"the {run} of {text}", text * 20, run[:65], run[:64], run]
+    graph(tf.constant(["a"]))
+    begin = time.process_time()
+    assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
+    assert time.process_time() - begin < 5
+    assert_same_places(tokenizer, texts)
+
+
+def test_of_long_texts_the_beginning_is_tokenized(pair):
+    tokenizer, _, _ = pair
+    graph = graph_tokenization.GraphTokenizer(tokenizer, 7)
+    texts = ["the quick " * 20_000, "x" * 90_000, "the"]
+    expected = [ids[:7] for ids in tokenizer.encode_batch(texts)]
+    found = graph(tf.constant(texts)).to_list()
+    assert [ids[:7] for ids in found] == expected
+    if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
+        assert len(found[0]) < 10_000

@@ -43,7 +43,7 @@ def multiple_choice(
             f"--max_qa_length={max_qa_length}: expected 1 to {max_seq_length - 3}, "
             f"--max_seq_length less 3"
         )
-    inputs = TextInputs(model, tokenizer, max_seq_length)
+    inputs = TextInputs(model, tokenizer, max_seq_length, beginnings=False)
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 
     def rows(article, question, options):

@@ -23,18 +23,26 @@ class TextInputs(tf.Module):
         model: which reads them.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
+        beginnings: whether of each text the beginning alone is used.
 
     Raises:
         InputError: a vocabulary or length that the model cannot take.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: Tokenizer, max_seq_length: int):
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        beginnings: bool = True,
+    ):
         super().__init__()
         saved_models.check_vocabulary(model, tokenizer)
         check_length(model, max_seq_length)
         inputs.encode(tokenizer, [], None, max_seq_length)  # refuses a short length
         self.vocabulary = model_folder.identity_json(tokenizer)
-        self._tokenize = GraphTokenizer(tokenizer)
+        most = max_seq_length if beginnings else None
+        self._tokenize = GraphTokenizer(tokenizer, most)
         self._max_seq_length = max_seq_length
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
         self._pad = tokenizer.pad_id
