@@ -5,7 +5,9 @@ import io
 import os
 import random
 import re
+import sys
 import tempfile
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -174,6 +176,8 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
     model_file = prefix.with_name(f"{prefix.name}.model")
     with atomic(str(model_file)) as file:
         file.write(model)
+    if warning := source.merged():
+        print(f"{model_file}: {warning}", file=sys.stderr)
     tokenizer = SentencePieceTokenizer(str(model_file))
     return _summarise(tokenizer, source)
 
@@ -202,6 +206,7 @@ class _Source:
         self.count = 0
         self.sample: list[str] = []
         self.error: Exception | KeyboardInterrupt | None = None
+        self._spellings: dict[str, set[str]] = {}
         self._lines = lines
         self._random = random.Random(0)
         self._settings = settings
@@ -215,10 +220,31 @@ class _Source:
                     self._settings.keep_accents,
                 )
                 if cleaned.strip():
+                    self._compare(line)
                     self._remember(cleaned)
                     yield from _cut(cleaned)
         except (Exception, KeyboardInterrupt) as error:
             self.error = error
+
+    def merged(self) -> str | None:
+        """Returns a warning if words of the sample differ in marks alone."""
+        pairs = [sorted(words) for words in self._spellings.values() if len(words) > 1]
+        if not pairs:
+            return None
+        examples = ", ".join("/".join(words[:2]) for words in sorted(pairs)[:3])
+        return (
+            f"{len(pairs):,} words that differ in their marks alone become one "
+            f"({examples}); --keep_accents keeps the marks"
+        )
+
+    def _compare(self, line: str) -> None:
+        """Notes how the words of a line are spelled with their marks."""
+        lower = self._settings.do_lower_case
+        if self._settings.keep_accents or self.count >= _MEASURED_LINES:
+            return
+        for word in set(line[:_MAX_LINE_CHARS].split()):
+            marked = unicodedata.normalize("NFC", clean_text(word, lower, True))
+            self._spellings.setdefault(clean_text(word, lower), set()).add(marked)
 
     def _remember(self, line: str) -> None:
         self.count += 1

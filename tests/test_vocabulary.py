@@ -285,3 +285,14 @@ def test_ctrl_c_ends_the_script_at_once(tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
     assert not list((tmp_path / "made").iterdir())
+
+
+def test_words_that_become_one_are_named(tmp_path, capsys):
+    lines = [*LINES, "мій дім", "міи дім"] * 3
+    vocabulary.train(lines, settings(tmp_path, vocab_size=59))
+    assert capsys.readouterr().err == (
+        f"{tmp_path}/own.model: 1 words that differ in their marks alone become one "
+        f"(міи/мій); --keep_accents keeps the marks\n"
+    )
+    vocabulary.train(lines, settings(tmp_path, vocab_size=59, keep_accents=True))
+    assert capsys.readouterr().err == ""
