@@ -7,7 +7,6 @@ import random
 import re
 import sys
 import tempfile
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ import sentencepiece
 from tqdm import tqdm
 
 from albert_tf import flags
-from albert_tf.corpus import text
+from albert_tf.corpus import marks, text
+from albert_tf.corpus.plan import MOST_UNKNOWN
 from albert_tf.errors import InputError
 from albert_tf.tokenization import SentencePieceTokenizer, clean_text, with_cleaning
 from albert_tf.writing import atomic
@@ -116,6 +116,7 @@ class Summary:
         pieces: number of pieces.
         lines: number of lines that were read.
         known: share of the characters that are not unknown, in [0, 1].
+        unknown_tokens: share of the tokens that are unknown, in [0, 1].
         tokens_per_word: pieces for each run of characters between spaces.
         characters_per_token: characters, without spaces, for each piece.
     """
@@ -123,6 +124,7 @@ class Summary:
     pieces: int
     lines: int
     known: float
+    unknown_tokens: float
     tokens_per_word: float
     characters_per_token: float
 
@@ -131,6 +133,16 @@ class Summary:
             f"{self.pieces:,} pieces from {self.lines:,} lines; {self.known:.4%} of "
             f"characters known; {self.tokens_per_word:.3f} tokens per word, "
             f"{self.characters_per_token:.3f} characters per token"
+        )
+
+    def warning(self) -> str | None:
+        """Returns a warning if more than 1 % of the tokens are unknown."""
+        if self.unknown_tokens <= MOST_UNKNOWN:
+            return None
+        return (
+            f"{self.unknown_tokens:.1%} of the tokens are unknown; expected a "
+            f"--character_coverage nearer to 1, a larger --vocab_size or "
+            f"--byte_fallback"
         )
 
 
@@ -176,10 +188,11 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
     model_file = prefix.with_name(f"{prefix.name}.model")
     with atomic(str(model_file)) as file:
         file.write(model)
-    if warning := source.merged():
-        print(f"{model_file}: {warning}", file=sys.stderr)
-    tokenizer = SentencePieceTokenizer(str(model_file))
-    return _summarise(tokenizer, source)
+    summary = _summarise(SentencePieceTokenizer(str(model_file)), source)
+    for warning in (source.spellings.warning(), summary.warning()):
+        if warning:
+            print(f"{model_file}: warning: {warning}", file=sys.stderr)
+    return summary
 
 
 def read_lines(patterns: Sequence[str], errors: str = "strict") -> Iterator[str]:
@@ -200,13 +213,14 @@ class _Source:
         count: lines so far.
         sample: a random sample of the cleaned lines, the same in every run.
         error: what ended the lines too early. SentencePiece would take it for the end.
+        spellings: of the first lines' words.
     """
 
     def __init__(self, lines: Iterable[str], settings: VocabularySettings):
         self.count = 0
         self.sample: list[str] = []
         self.error: Exception | KeyboardInterrupt | None = None
-        self._spellings: dict[str, set[str]] = {}
+        self.spellings = marks.Spellings(self._clean, settings.do_lower_case)
         self._lines = lines
         self._random = random.Random(0)
         self._settings = settings
@@ -214,37 +228,18 @@ class _Source:
     def __iter__(self) -> Iterator[str]:
         try:
             for line in tqdm(self._lines, "reading", unit=" lines", disable=None):
-                cleaned = clean_text(
-                    line.translate(_RESERVED),
-                    self._settings.do_lower_case,
-                    self._settings.keep_accents,
-                )
+                cleaned = self._clean(line.translate(_RESERVED))
                 if cleaned.strip():
-                    self._compare(line)
+                    self.spellings.add(line)
                     self._remember(cleaned)
                     yield from _cut(cleaned)
         except (Exception, KeyboardInterrupt) as error:
             self.error = error
 
-    def merged(self) -> str | None:
-        """Returns a warning if words of the sample differ in marks alone."""
-        pairs = [sorted(words) for words in self._spellings.values() if len(words) > 1]
-        if not pairs:
-            return None
-        examples = ", ".join("/".join(words[:2]) for words in sorted(pairs)[:3])
-        return (
-            f"{len(pairs):,} words that differ in their marks alone become one "
-            f"({examples}); --keep_accents keeps the marks"
+    def _clean(self, text: str) -> str:
+        return clean_text(
+            text, self._settings.do_lower_case, self._settings.keep_accents
         )
-
-    def _compare(self, line: str) -> None:
-        """Notes how the words of a line are spelled with their marks."""
-        lower = self._settings.do_lower_case
-        if self._settings.keep_accents or self.count >= _MEASURED_LINES:
-            return
-        for word in set(line[:_MAX_LINE_CHARS].split()):
-            marked = unicodedata.normalize("NFC", clean_text(word, lower, True))
-            self._spellings.setdefault(clean_text(word, lower), set()).add(marked)
 
     def _remember(self, line: str) -> None:
         self.count += 1
@@ -320,16 +315,17 @@ def _summarise(tokenizer: SentencePieceTokenizer, source: _Source) -> Summary:
     tokens = sum(map(len, texts))
     words = [word for line in source.sample for word in line.split()]
     characters = sum(map(len, words))
-    unknown = sum(
-        len(piece)
+    unknown = [
+        piece
         for pieces in texts
         for piece in pieces
         if tokenizer.piece_to_id(piece) == tokenizer.unk_id
-    )
+    ]
     return Summary(
         pieces=tokenizer.vocab_size,
         lines=source.count,
-        known=1 - unknown / characters,
+        known=1 - sum(map(len, unknown)) / characters,
+        unknown_tokens=len(unknown) / tokens,
         tokens_per_word=tokens / len(words),
         characters_per_token=characters / tokens,
     )

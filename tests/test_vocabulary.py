@@ -287,12 +287,24 @@ def test_ctrl_c_ends_the_script_at_once(tmp_path):
     assert not list((tmp_path / "made").iterdir())
 
 
-def test_words_that_become_one_are_named(tmp_path, capsys):
-    lines = [*LINES, "мій дім", "міи дім"] * 3
-    vocabulary.train(lines, settings(tmp_path, vocab_size=59))
+def test_more_than_one_percent_of_unknown_tokens_is_a_warning(tmp_path, capsys):
+    train = settings(tmp_path, vocab_size=48, character_coverage=0.98)
+    summary = vocabulary.train(LINES, train)
+    assert summary.unknown_tokens > 0.01
     assert capsys.readouterr().err == (
-        f"{tmp_path}/own.model: 1 words that differ in their marks alone become one "
-        f"(міи/мій); --keep_accents keeps the marks\n"
+        f"{tmp_path}/own.model: warning: {summary.unknown_tokens:.1%} of the tokens "
+        f"are unknown; expected a --character_coverage nearer to 1, a larger "
+        f"--vocab_size or --byte_fallback\n"
     )
-    vocabulary.train(lines, settings(tmp_path, vocab_size=59, keep_accents=True))
+
+
+def test_words_that_become_one_are_named(tmp_path, capsys):
+    lines = ["The cat sat", "мій дім", "міи дім йод їжак"] * 9
+    vocabulary.train(lines, settings(tmp_path, vocab_size=30))
+    assert capsys.readouterr().err == (
+        f"{tmp_path}/own.model: warning: 37.5% of the words lose their marks (йод -> "
+        f"иод, мій -> міи, їжак -> іжак), and 1 groups of words become one (міи/мій); "
+        f"a vocabulary trained with --keep_accents keeps the marks\n"
+    )
+    vocabulary.train(lines, settings(tmp_path, vocab_size=32, keep_accents=True))
     assert capsys.readouterr().err == ""

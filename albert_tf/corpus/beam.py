@@ -85,9 +85,12 @@ def _report(config: CorpusConfig, log: IO[str]) -> None:
     counts = {name: n for name, n in numbers.items() if isinstance(n, int)}
     read = Counter(counts)
     read["train_documents"] = numbers["documents"]
+    read["train_tokens"] = numbers["tokens"]
+    read["train_unknown_tokens"] = numbers["unknown_tokens"]
     read["eval_documents"] = numbers["held_out_documents"]
     for warning in plan.check_input(read, config):
         log.write(f"warning: {warning}\n")
+    local.warn_of_marks(config, log)
     if numbers["held_out_documents"]:
         log.write(manifest.summary(_description(config, "eval")))
     log.write(manifest.summary(train))

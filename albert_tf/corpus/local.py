@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from albert_tf import locks, records, tokenization, writing
-from albert_tf.corpus import examples, files, manifest, plan, store, text
+from albert_tf.corpus import examples, files, manifest, marks, plan, store, text
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.corpus.workers import Progress, Workers, own_memory
 
@@ -67,6 +67,16 @@ def tokenizer(config: CorpusConfig) -> tokenization.Tokenizer:
 def vocabulary(config: CorpusConfig) -> examples.Vocabulary:
     """Looks up the vocabulary that the settings name, once in each process."""
     return examples.Vocabulary.of(tokenizer(config), config)
+
+
+def warn_of_marks(config: CorpusConfig, log: IO[str]) -> None:
+    """Warns where the vocabulary's clean-up loses letters of the text."""
+    clean = tokenizer(config).clean
+    warning = marks.check(
+        config.input_file, config.decode_errors, clean, tokenizer(config).do_lower_case
+    )
+    if warning:
+        log.write(f"warning: {warning}\n")
 
 
 def tokenize_split(
@@ -229,6 +239,7 @@ class _Run:
         groups = self._tokenize(read)
         for warning in plan.check_input(read, self.config):
             self.log.write(f"warning: {warning}\n")
+        warn_of_marks(self.config, self.log)
         # The training files come last: their description says that all is done.
         for subset_plan in plan.make(groups, self.config):
             self._make(subset_plan, read)

@@ -244,6 +244,7 @@ def _statistics(
     return {
         "documents": counts[f"{subset}_documents"],
         "tokens": counts[f"{subset}_tokens"],
+        "unknown_tokens": counts[f"{subset}_unknown_tokens"],
         "held_out_documents": counts["eval_documents"],
         **{name: counts[name] for name in _COUNTERS},
         "mean_length": tokens / instances,

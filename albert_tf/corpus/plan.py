@@ -17,6 +17,7 @@ from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.corpus.text import TextError
 
 UNIT_TOKENS = 1 << 22
+MOST_UNKNOWN = 0.01  # share of the tokens from which on there is a warning
 _MAX_FILES_PER_UNIT = 64
 # Seeds are told apart by their second number; `store` uses 0.
 _UNIT_SEEDS = {"train": 1, "eval": 2}
@@ -165,6 +166,7 @@ def check_input(read: Counter, config: CorpusConfig) -> list[str]:
             f"held out, and the second segment must come from another; expected a "
             f"larger share, or 0"
         )
+    unknown = read["train_unknown_tokens"] / max(read["train_tokens"], 1)
     warnings = {
         f"{read['empty_files']} input files are empty": read["empty_files"],
         f"the input is one document of {read['lines']:,} lines: no blank line parts "
@@ -179,5 +181,7 @@ def check_input(read: Counter, config: CorpusConfig) -> list[str]:
         ],
         f"no document was held out: --eval_fraction={config.eval_fraction} of "
         f"{documents}": config.eval_fraction and not read["eval_documents"],
+        f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
+        f"text": unknown > MOST_UNKNOWN,
     }
     return [message for message, applies in warnings.items() if applies]

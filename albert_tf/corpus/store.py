@@ -111,6 +111,8 @@ def groups(
     by_text = config.word_start_rule == "released"
     encode = tokenizer.encode_batch_as_released if by_text else tokenizer.encode_batch
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
+    # The second is what unknown tokens within a word have in released behaviour.
+    unknown = {tokenizer.unk_id, tokenizer.mask_id}
     open_groups: dict[Subset, Group] = {"train": Group(), "eval": Group()}
     for lines in _encoded(split, config, encode, counts):
         segments = [ids for ids in lines if ids]
@@ -126,6 +128,9 @@ def groups(
             ]
         counts[f"{subset}_documents"] += 1
         counts[f"{subset}_tokens"] += sum(map(len, segments))
+        counts[f"{subset}_unknown_tokens"] += sum(
+            ids.count(id) for ids in segments for id in unknown
+        )
         group = open_groups[subset]
         group.add(segments, config)
         if group.padded_tokens >= GROUP_TOKENS:

@@ -74,3 +74,12 @@ def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
         plan.check_input(read, config)
     ordinary = CorpusConfig(**values, eval_fraction=0.1)
     plan.check_input(Counter(train_documents=8, eval_documents=1), ordinary)
+
+
+def test_more_than_one_percent_of_unknown_tokens_is_a_warning():
+    config = CorpusConfig(input_file=("x",), output_file=("y",), vocab_file="v")
+    read = Counter(train_documents=8, train_tokens=1000, train_unknown_tokens=357)
+    assert plan.check_input(read, config) == [
+        "35.7% of the tokens are unknown: the vocabulary is not made for this text"
+    ]
+    assert plan.check_input(Counter(read, train_unknown_tokens=-347), config) == []
