@@ -128,6 +128,7 @@ def folder(model, tokenizer, tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
+        f"read     {folder}/albert/model.ckpt-best",
         f"written  {folder}/module: the encoder, .mlm and .sop, "
         f"{model.count_params():,} parameters",
         f"written  {folder}/module_preprocess: 1,500 pieces",
