@@ -260,20 +260,16 @@ def _is_json(config: PredictConfig) -> bool:
 
 
 def _load(config: PredictConfig, options: Options) -> Predictor:
-    path, casing = Path(config.model), config.do_lower_case
-    model = None
-    tokenizer: Tokenizer | None
-    folders = [_folder(path)]
+    path = Path(config.model)
+    model = tokenizer = None
     if config.spm_model_file or config.vocab_file:
         tokenizer = model_folder.open_tokenizer(
             config.spm_model_file,
             config.vocab_file,
-            folders,
-            casing,
+            [_folder(path)],
+            config.do_lower_case,
             config.keep_accents,
         )
-    else:
-        tokenizer = model_folder.find_tokenizer(folders, casing, config.keep_accents)
     if config.albert_config_file:
         model = AlbertConfig.find(config.albert_config_file)
     return load(
@@ -282,6 +278,8 @@ def _load(config: PredictConfig, options: Options) -> Predictor:
         checkpoint=config.checkpoint,
         config=model,
         tokenizer=tokenizer,
+        do_lower_case=config.do_lower_case,
+        keep_accents=config.keep_accents,
     )
 
 
@@ -390,6 +388,7 @@ def load(
     config: AlbertConfig | None = None,
     tokenizer: Tokenizer | None = None,
     do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> Predictor:
     """Opens a model for raw text.
 
@@ -401,6 +400,7 @@ def load(
         config: the model's; by default what stands beside the weights.
         tokenizer: its vocabulary; by default the one beside the weights.
         do_lower_case: casing of that one; by default as the folder says, or true.
+        keep_accents: whether it keeps accents; by default as the folder says.
 
     Raises:
         InputError: something is missing or does not fit.
@@ -426,7 +426,7 @@ def load(
     folders = [_folder(path)]
     config = config or model_folder.find_config(folders) or source.config()
     if tokenizer is None:
-        tokenizer = model_folder.find_tokenizer(folders, do_lower_case)
+        tokenizer = model_folder.find_tokenizer(folders, do_lower_case, keep_accents)
     if tokenizer is None:
         raise InputError(
             f"{path}: no vocabulary beside it; expected --spm_model_file or "

@@ -137,9 +137,9 @@ def clean_text(
     Runs of white space become one space, characters are decomposed (NFKD), and letters
     are lower-cased if asked.
 
-    **As released:** combining marks are dropped, so "й" becomes "и" and a Hindi word
-    its consonants. With `keep_accents` they stay, in canonical order. Then the model's
-    own rules (NFKC, in every model that is trained with the defaults) compose them
+    **As released:** combining marks are dropped: "й" becomes "и", and Hindi loses
+    virama and nukta. With `keep_accents` they stay, in canonical order. Then the
+    model's own rules (NFKC, in every model trained with the defaults) compose them
     again, so a text has the same pieces whether its letters came composed or not, in
     Python and in a graph, whatever the version of Unicode.
     """

@@ -52,8 +52,8 @@ class VocabularySettings:
         "Lower-case the text, wherever the vocabulary is used.", True
     )
     keep_accents: bool = flags.field(
-        "Keep combining marks (the breve of й, Hindi vowels, tones of Vietnamese), "
-        "wherever the vocabulary is used; the release drops them.",
+        "Keep combining marks (the breve of й, the virama of Hindi, the tones of "
+        "Vietnamese), wherever the vocabulary is used; the release drops them.",
         False,
     )
     character_coverage: float = flags.field(

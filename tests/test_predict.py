@@ -394,6 +394,16 @@ def test_bad_rows_are_named(folder, tmp_path, name, text, message):
     assert message in str(mistake.value)
 
 
+def test_a_model_that_is_not_there_is_named_before_vocabularies(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one.model", "two.model"):
+        (tmp_path / name).touch()
+    config = predict.PredictConfig(model="none")
+    with pytest.raises(InputError) as mistake:
+        predict.run(config, predict.Options(task="fill_mask"), ["[MASK]"])
+    assert str(mistake.value) == "none: no such file, folder or checkpoint prefix"
+
+
 def test_mistakes_are_named(folder, tmp_path):
     rows = [{"article": "", "question": "", "options": "abc"}]
     with pytest.raises(InputError, match=r'options is "abc"; expected a list of texts'):
