@@ -5,6 +5,7 @@ registered, and imports no modules but Keras's own. As names of this package are
 imported when they are first used, what is registered at first imports them later.
 """
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.util
@@ -50,17 +51,26 @@ class _Class:
 class _AfterKeras(importlib.abc.MetaPathFinder):
     """Finds Keras as the other finders do, and registers after its import."""
 
+    def __init__(self) -> None:
+        self._is_asking = False
+
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         """Returns what is imported; None for all but Keras."""
-        if fullname != "keras":
+        if fullname != "keras" or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module):
                 execute(module)
+                # Not before: after an import that failed Keras is imported once more.
+                with contextlib.suppress(ValueError):
+                    sys.meta_path.remove(self)
                 _register()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -86,3 +86,23 @@ print(time.process_time() - begin)
 assert not {"keras", "numpy", "tensorflow"} & sys.modules.keys()
 """
     assert min(float(run(code)) for _ in range(3)) < 0.1
+
+
+def test_classes_are_registered_after_an_import_of_keras_that_failed(tmp_path):
+    (tmp_path / "keras.py").write_text("raise ImportError('a dependency is missing')")
+    code = """
+import importlib.util, sys
+import albert_tf
+sys.path.insert(0, sys.argv[1])
+try:
+    import keras
+except ImportError as error:
+    print(error)
+sys.path.remove(sys.argv[1])
+sys.path_importer_cache.clear()
+assert importlib.util.find_spec("keras") and "keras" not in sys.modules
+import keras
+print("albert_tf>AlbertEncoder" in keras.saving.get_custom_objects())
+print([type(finder).__name__ for finder in sys.meta_path].count("_AfterKeras"))
+"""
+    assert run(code, tmp_path) == "a dependency is missing\nTrue\n0\n"
