@@ -1062,3 +1062,19 @@ def test_links_to_weights_stay_and_what_they_name_is_replaced(tmp_path):
     assert (tmp_path / "model" / "x").is_symlink()
     assert (tmp_path / "disk" / "weights").read_text() == "new"
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["x"]
+
+
+def test_links_to_a_checkpoint_give_way_and_what_they_name_stays_whole(tmp_path):
+    path = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "other", "tf1")
+    names = [f"{path.name}.index", f"{path.name}.data-00000-of-00001"]
+    before = [(path.parent / name).read_bytes() for name in names]
+    (tmp_path / "run").mkdir()
+    for name in names:
+        (tmp_path / "run" / name).symlink_to(path.parent / name)
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    weights.save(model, tmp_path / "run", "tf1")
+    assert [(path.parent / name).read_bytes() for name in names] == before
+    assert not any((tmp_path / "run" / name).is_symlink() for name in names)
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    weights.load(copy, tmp_path / "run")
+    assert_same(copy, model)

@@ -193,8 +193,12 @@ def _new_folder(folder: Path) -> Iterator[Path]:
                 # An index of the same name does not belong to the new data.
                 (folder / file.name).unlink(missing_ok=True)
         for file in files:
-            # Of a link the file that it names is replaced, maybe on another disk.
-            shutil.move(file, os.path.realpath(folder / file.name))
+            if file.suffix == ".index" or ".data-" in file.name:
+                # A link to another run's checkpoint: that one stays whole.
+                file.replace(folder / file.name)
+            else:
+                # Of a link the file that it names is replaced, maybe on another disk.
+                shutil.move(file, os.path.realpath(folder / file.name))
 
 
 def _place_in_line(file: Path) -> tuple[bool, bool, str]:
