@@ -70,7 +70,7 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
         raise
     finally:
         # Only now: a bundle that Beam tries again needs its parts again.
-        _remove_parts(config, run)
+        _remove_parts(config, run, log)
     _report(config, log)
     return description
 
@@ -261,15 +261,24 @@ def _temporary(target: str, run: str) -> str:
     return f"{target}.tmp-{run}-{uuid.uuid4().hex}"
 
 
-def _remove_parts(config: CorpusConfig, run: str) -> None:
-    """Removes what all tries of this run's steps have left, and nothing else."""
+def _remove_parts(config: CorpusConfig, run: str, log: IO[str]) -> None:
+    """Removes what all tries of this run's steps have left, and nothing else.
+
+    What cannot be removed gets a warning: an error here would hide the run's own.
+    """
     systems = files.beam_file_systems()
     subsets: list[Subset] = ["train", "eval"]
-    for target in (path for subset in subsets for path in config.files_of(subset)):
-        [match] = systems.match([f"{target}.tmp-{run}-*"])
-        left = [found.path for found in match.metadata_list]
-        if left:
-            systems.delete(left)
+    targets = [path for subset in subsets for path in config.files_of(subset)]
+    starts = {files.description_of(path).removesuffix(".json") for path in targets}
+    for start in sorted(starts):
+        pattern = f"{start}*.tmp-{run}-*"  # of all shards, and of the description
+        try:
+            [match] = systems.match([pattern])
+            left = [found.path for found in match.metadata_list]
+            if left:
+                systems.delete(left)
+        except Exception as error:  # Each file system raises its own.
+            log.write(f"warning: {pattern}: cannot be removed: {error}\n")
 
 
 def _describe(

@@ -44,8 +44,17 @@ def modified(path: str) -> float:
     """
     if is_remote(path):
         return beam_file_systems().last_updated(path)
-    state = os.stat(path)
-    return max(state.st_mtime, state.st_ctime)
+    return max(written(path), os.stat(path).st_ctime)
+
+
+def written(path: str) -> float:
+    """Returns the time that a file bears, which a copy may have of its original.
+
+    Descriptions of earlier versions go by it, in seconds since 1970.
+    """
+    if is_remote(path):
+        return beam_file_systems().last_updated(path)
+    return os.path.getmtime(path)
 
 
 def open_binary(path: str) -> IO[bytes]:

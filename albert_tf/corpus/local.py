@@ -180,9 +180,18 @@ def _is_of_the_text(work: Path, noted: Note, wanted: Note) -> bool:
     if noted["modified"] == wanted["modified"]:
         return True
     for number, split in enumerate(text.plan(wanted["input"])):
-        note = manifest.read(str(_note_file(work, "tokenize", number)))
-        if note and not text.digests(split).items() <= note["counts"].items():
+        path = str(_note_file(work, "tokenize", number))
+        note = manifest.read(path)
+        if not note:
+            continue
+        digests = text.digests(split)
+        if digests.keys() <= note["counts"].keys():
+            if not digests.items() <= note["counts"].items():
+                return False
+        elif any(files.written(p.file) != noted["modified"][p.file] for p in split):
             return False
+        else:  # Earlier versions noted no digests, which the description needs.
+            manifest.write(path, {**note, "counts": note["counts"] | digests})
     return True
 
 

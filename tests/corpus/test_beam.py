@@ -1,6 +1,8 @@
+import fnmatch
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -197,3 +199,59 @@ def test_a_step_that_beam_tries_again_finds_its_parts(
     monkeypatch.setattr(beam, name, twice)
     make("run", runner="DirectRunner", **changes)
     assert contents(tmp_path / "run") == {**expected, "x.tmp-mine": b""}
+
+
+class Bucket:
+    """What the removal of parts needs of Beam's file systems."""
+
+    def __init__(self, paths, error=None):
+        self.paths = paths
+        self.error = error
+        self.patterns = []
+
+    def match(self, patterns):
+        self.patterns += patterns
+        if self.error:
+            raise self.error
+        found = [
+            SimpleNamespace(path=path)
+            for path in self.paths
+            if fnmatch.fnmatchcase(path, *patterns)
+        ]
+        return [SimpleNamespace(metadata_list=found)]
+
+    def delete(self, paths):
+        self.paths = [path for path in self.paths if path not in paths]
+
+
+@pytest.fixture
+def held_out():
+    return CorpusConfig(
+        input_file=("-",),
+        output_file=("gs://b/x@20000",),
+        vocab_file="-",
+        eval_fraction=0.1,
+    )
+
+
+def test_parts_are_removed_with_one_pattern_for_all_shards(monkeypatch, held_out):
+    names = ("x-00000-of-20000", "x-19999-of-20000", "x.eval", "x.json")
+    mine, others = (
+        [f"gs://b/{name}.tmp-{run}-1" for name in names] for run in ("run", "other")
+    )
+    bucket = Bucket(mine + others)
+    monkeypatch.setattr(files, "beam_file_systems", lambda: bucket)
+    beam._remove_parts(held_out, "run", log := io.StringIO())
+    assert bucket.patterns == ["gs://b/x*.tmp-run-*", "gs://b/x.eval*.tmp-run-*"]
+    assert bucket.paths == others
+    assert not log.getvalue()
+
+
+def test_parts_that_cannot_be_removed_get_a_warning(monkeypatch, held_out):
+    bucket = Bucket([], OSError("no route to host"))
+    monkeypatch.setattr(files, "beam_file_systems", lambda: bucket)
+    beam._remove_parts(held_out, "run", log := io.StringIO())
+    assert log.getvalue() == (
+        "warning: gs://b/x*.tmp-run-*: cannot be removed: no route to host\n"
+        "warning: gs://b/x.eval*.tmp-run-*: cannot be removed: no route to host\n"
+    )

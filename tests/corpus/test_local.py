@@ -342,17 +342,48 @@ def test_a_rerun_reads_no_text(own_text, monkeypatch):
     assert "nothing to do" in own_text()
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_descriptions_of_earlier_versions_go_by_the_time(own_text, is_changed):
-    own_text()
-    for name in ("x.tfrecord.json", "x.eval.tfrecord.json"):
-        description = json.loads((own_text.folder / name).read_text())
+def as_earlier_versions_noted(folder):
+    for path in folder.glob("*.json"):
+        description = json.loads(path.read_text())
         del description["modified"], description["digests"]
-        (own_text.folder / name).write_text(json.dumps(description))
-    if is_changed:
-        time.sleep(0.05)
-        own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
-    assert ("nothing to do" in own_text()) is not is_changed
+        path.write_text(json.dumps(description))
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_records_of_earlier_versions_are_never_made_anew_for_the_times_alone(
+    own_text, is_newer
+):
+    own_text()
+    as_earlier_versions_noted(own_text.folder)
+    description = own_text.folder / "x.tfrecord.json"
+    records_before = (own_text.folder / "x.tfrecord").stat().st_mtime_ns
+    # Always the time of the file's state, as copies and changes of rights raise it.
+    moment = description.stat().st_mtime + (5 if is_newer else -5)
+    os.utime(own_text.path, (moment, moment))
+    warning = (
+        f"warning: {own_text.path} is newer than {description}, which an earlier "
+        f"version wrote without a digest of the text; where the text has changed, "
+        f"delete {description}\n"
+    )
+    finished = f"{description}: nothing to do, its files are complete\n"
+    assert own_text() == (warning if is_newer else "") + finished
+    assert (own_text.folder / "x.tfrecord").stat().st_mtime_ns == records_before
+
+
+def test_records_of_earlier_versions_are_made_anew_where_the_text_has_grown(own_text):
+    own_text()
+    as_earlier_versions_noted(own_text.folder)
+    with open(own_text.path, "a") as file:
+        file.write("\n\none more document\nof two lines\n")
+    assert "has changed since, so its files are made anew\n" in own_text()
+
+
+def test_released_behaviour_of_earlier_versions_is_the_same_setting(own_text):
+    own_text(released_behaviour=True)
+    for path in own_text.folder.glob("*.json"):
+        path.write_text(path.read_text().replace('"released",', '"word_mark",'))
+    assert json.loads(path.read_text())["settings"]["word_rule"] == "word_mark"
+    assert "nothing to do" in own_text(released_behaviour=True)
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
@@ -377,6 +408,35 @@ def test_an_unfinished_run_starts_anew_where_the_text_has_changed(
         if is_changed
         else "tokenize: 12 of 12 done by an earlier run"
     )
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_unfinished_work_of_earlier_versions_goes_by_the_time(
+    own_text, small_units, monkeypatch, is_changed
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus.local, "join_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            own_text()
+    work = own_text.folder / "x.tfrecord.work"
+    noted = json.loads((work / "settings.json").read_text())
+    os.utime(own_text.path, (5, 5))
+    noted["modified"] = {str(own_text.path): 6.0 if is_changed else 5.0}
+    (work / "settings.json").write_text(json.dumps(noted))
+    for path in work.glob("tokenize-*.json"):
+        note = json.loads(path.read_text())
+        del note["counts"][f"digest/{own_text.path}"]
+        path.write_text(json.dumps(note))
+    anew = f"{work}: the text has changed since, so all is made anew\n"
+    assert own_text().startswith(
+        anew if is_changed else "tokenize: 12 of 12 done by an earlier run\n"
+    )
+    # The digest of all splits is noted now.
+    os.utime(own_text.path, (7, 7))
+    assert "nothing to do" in own_text()
 
 
 def test_until_changed_text_is_done_no_description_claims_so(own_text, monkeypatch):
