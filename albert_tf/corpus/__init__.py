@@ -35,5 +35,4 @@ def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
         InputError: the input, the vocabulary or the output cannot be used, or an
             earlier run with other settings left its files there.
     """
-    config = config.cleaning_as(local.tokenizer(config))
     return (beam if config.runner else local).generate(config, log)

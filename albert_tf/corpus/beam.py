@@ -48,6 +48,7 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     """
     files.beam_file_systems()
     sizes = text.find_files(config.input_file)
+    config = config.cleaning_as(local.tokenizer(config))
     description = manifest.path_for(config.base_of("train"))
     identity = manifest.identity(config, local.vocabulary(config), sizes)
     if manifest.is_finished(config, identity, log):

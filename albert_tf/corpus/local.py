@@ -32,6 +32,7 @@ Finished = tuple[Note, tuple[int, int]]
 def generate(config: CorpusConfig, log: IO[str]) -> str:
     """Makes the record files that the settings ask for; see `corpus.generate`."""
     sizes = text.find_files(config.input_file)
+    config = config.cleaning_as(tokenizer(config))
     identity = manifest.identity(config, vocabulary(config), sizes)
     description = manifest.path_for(config.base_of("train"))
     work = Path(f"{config.base_of('train')}.work")
