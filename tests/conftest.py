@@ -3,8 +3,10 @@
 import contextlib
 import fcntl
 import json
+import multiprocessing
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import albert_tf  # noqa: F401 (before TensorFlow, as the scripts do)
@@ -25,6 +27,20 @@ DATA = Path(__file__).parent / "data"
 def data():
     """The folder of recorded outputs; its README says where they come from."""
     return DATA
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Starts processes that have imported what scripts import, so in no seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["albert_tf.multiple_choice", "albert_tf.tasks.pretraining"]
+    )
+    with pytest.MonkeyPatch.context() as environ:
+        # As `flags.run` sets it: TensorFlow reads it once, when it is imported.
+        environ.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+        forkserver.ensure_running()
+    return context
 
 
 @pytest.fixture(scope="session")

@@ -236,10 +236,13 @@ def test_the_released_checkpoint_has_the_slots_of_five_steps(
     for a, b in zip(
         model.trainable_variables, released.trainable_variables, strict=True
     ):
-        np.testing.assert_allclose(numpy(a), numpy(b), rtol=0, atol=3e-5)
+        # The softmax drops what a bias of keys adds: its gradient is 0, so its slots
+        # are the processor's rounding, and its steps too, which epsilon alone damps.
+        noise = 1e-8 if "key/bias" in a.path else 0
+        bound = max(3e-5, 0.02 * noise / 1e-6)
+        np.testing.assert_allclose(numpy(a), numpy(b), rtol=0, atol=bound)
         for slot in ("adam_m", "adam_v"):
             ours, loaded = numpy(optimizer.slots(a)[slot]), numpy(theirs.slots(b)[slot])
-            noise = 1e-8 if "key/bias" in a.path else 0
             bound = 1e-4 * np.abs(loaded).max() + noise
             assert np.abs(ours - loaded).max() <= bound, (a.path, slot)
 

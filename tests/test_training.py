@@ -1,7 +1,6 @@
 """Runs of run_pretraining.py: stopped, divided, resumed, misled."""
 
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -40,15 +39,6 @@ os.dup2(log, 1), os.dup2(log, 2)
 sys.argv = {argv!r}
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-
-
-@pytest.fixture(scope="session")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["albert_tf.training", "albert_tf.tasks.pretraining"]
-    )
-    return context
 
 
 class Run:
@@ -182,11 +172,17 @@ def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_pa
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
             # Slots are small: their own size is the measure. That of key/bias has none:
-            # its gradient is 0, and what is found is noise.
+            # the softmax drops what it adds, so that its gradient is 0, and what there
+            # is is the rounding of this processor.
             noise = 1e-9 if "key/bias" in name else 1e-10
             relative = max(1e-4 * np.abs(value).max(), noise)
             bound = relative if "adam" in name else 1e-5
             difference = np.abs(found[name] - value).max()
+            if name.endswith("key/bias"):
+                # Steps of noise, from 0: small beside those that a gradient makes.
+                difference = np.abs(found[name]).max()
+                beside = found[name.replace("key/bias", "query/bias")]
+                bound = np.abs(beside).max() / 1000
             assert difference <= bound, f"{folder} {name}"
 
 

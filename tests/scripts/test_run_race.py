@@ -1,7 +1,6 @@
 """run_race.py: trained, killed, gone on with, evaluated, asked to predict, misled."""
 
 import json
-import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -30,13 +29,6 @@ os.dup2(log, 1), os.dup2(log, 2)
 sys.argv = {argv!r}
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-
-
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["albert_tf.multiple_choice"])
-    return context
 
 
 @pytest.fixture
