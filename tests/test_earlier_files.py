@@ -1,0 +1,137 @@
+"""Files that an earlier version has written: see `tests/data/README.md`."""
+
+import io
+import json
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import conversion, corpus, predict, text_classification, training
+from albert_tf.distribution import DistributionConfig
+from albert_tf.settings.classification import ClassifierConfig, CustomConfig
+from albert_tf.settings.conversion import ConversionSettings
+from albert_tf.settings.fine_tuning import ModelConfig
+from albert_tf.settings.pretraining import PretrainingConfig
+from albert_tf.settings.training import TrainingConfig
+from albert_tf.tasks.pretraining import Pretraining
+
+FOLDER = "earlier_version"
+
+
+@pytest.fixture(autouse=True)
+def folder(data, tmp_path, monkeypatch):
+    """Works in a copy, in which the text is as old as it was for that version."""
+    shutil.copytree(data / FOLDER, tmp_path / FOLDER)
+    monkeypatch.chdir(tmp_path / FOLDER)
+    shutil.copy("vocab.model", "fine_tuned")
+    with open("records/unfinished.work/settings.json") as file:
+        modified = json.load(file)["modified"]["text.txt"]
+    os.utime("text.txt", (modified, modified))
+    for name in ("ordinary", "released"):
+        os.utime(f"records/{name}.json", (modified + 9, modified + 9))
+
+
+def make_records(name):
+    log = io.StringIO()
+    config = corpus.CorpusConfig(
+        input_file=("text.txt",),
+        output_file=(f"records/{name}",),
+        spm_model_file="vocab.model",
+        max_seq_length=16,
+        max_predictions_per_seq=2,
+        dupe_factor=1,
+        num_workers=1,
+        released_behaviour=name == "released",
+    )
+    corpus.generate(config, log)
+    return log.getvalue()
+
+
+@pytest.mark.parametrize("name", ["ordinary", "released"])
+def test_records_are_finished(name):
+    assert make_records(name) == (
+        f"records/{name}.json: nothing to do, its files are complete\n"
+    )
+
+
+def test_unfinished_records_are_resumed(folder, data):
+    log = make_records("unfinished")
+    assert log.startswith(
+        "tokenize: 1 of 1 done by an earlier run\n"
+        "train: 1 of 1 done by an earlier run\n"
+    )
+    ordinary = (data / FOLDER / "records/ordinary").read_bytes()
+    with open("records/unfinished", "rb") as file:
+        assert file.read() == ordinary
+
+
+def test_pretraining_resumes_on_the_records():
+    task = Pretraining(
+        PretrainingConfig(
+            albert_config_file="albert_config.json", input_file=("records/ordinary",)
+        )
+    )
+    config = TrainingConfig(
+        output_dir="pretraining",
+        num_train_steps=3,
+        train_batch_size=2,
+        num_warmup_steps=0,
+        log_steps=1,
+    )
+    log = io.StringIO()
+    training.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"), log)
+    lines = [line for line in log.getvalue().splitlines() if line.startswith("step ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("step 3/3")
+    assert os.path.exists("pretraining/model.ckpt-3.index")
+
+
+def test_a_fine_tuned_model_gives_the_probabilities_that_it_gave():
+    with open("answers.jsonl") as file:
+        wanted = [json.loads(line) for line in file]
+    answers = list(predict.load("fine_tuned")(["the cat ran", "ten dogs sat"]))
+    assert [answer["label"] for answer in answers] == ["yes", "yes"]
+    for answer, earlier in zip(answers, wanted, strict=True):
+        assert answer["probabilities"] == pytest.approx(
+            earlier["probabilities"], abs=1e-5
+        )
+
+
+def test_a_fine_tuning_run_is_evaluated_on_the_examples_that_it_kept():
+    os.utime("fine_tuned/custom_dev.npz", (5, 5))
+    os.remove("fine_tuned/eval_results.txt")
+    config = ClassifierConfig(
+        output_dir="fine_tuned", task_name="custom", do_train=False, do_eval=True
+    )
+    text_classification.run(
+        config,
+        ModelConfig(),
+        CustomConfig(dev_file="table.tsv"),
+        DistributionConfig(),
+        io.StringIO(),
+    )
+    assert os.path.getmtime("fine_tuned/custom_dev.npz") == 5
+    with open("fine_tuned/model.ckpt-best.json") as file:
+        best = json.load(file)
+    with open("fine_tuned/eval_results.txt") as file:
+        results = dict(line.split(" = ") for line in file if " = " in line)
+    assert float(results["eval_loss"]) == pytest.approx(best["eval_loss"], abs=1e-5)
+
+
+def test_a_keras_file_loads_and_its_checkpoint_converts():
+    conversion.convert(
+        ConversionSettings(
+            input="pretraining", output="converted.keras", output_format="keras"
+        )
+    )
+    earlier, converted = (
+        keras.models.load_model(name).get_weights()
+        for name in ("model.keras", "converted.keras")
+    )
+    assert len(earlier) == len(converted) > 20
+    for one, other in zip(earlier, converted, strict=True):
+        np.testing.assert_array_equal(one, other)
