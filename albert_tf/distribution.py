@@ -141,7 +141,8 @@ def _multi_worker() -> "tf.distribute.Strategy":
         raise InputError(f"the workers that {where} names: {error}") from None
     # TensorFlow's coordination service takes SIGTERM for itself, and nobody asks it.
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        before = signal.getsignal(signal.SIGTERM)  # None: set by other than Python
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
     return strategy
 
 

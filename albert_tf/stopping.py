@@ -85,9 +85,10 @@ def _listen(reader: int, numbers: list[int], watch: Watch, log) -> None:
             continue
         if watch.number is None:
             first, watch.number = time.monotonic(), number
-            log(
-                f"{signal.Signals(number).name}: stopping after this step; another "
-                f"signal ends the run at once"
-            )
+            with contextlib.suppress(Exception):  # else no second signal would be read
+                log(
+                    f"{signal.Signals(number).name}: stopping after this step; another "
+                    f"signal ends the run at once"
+                )
         elif time.monotonic() - first > _SECONDS_OF_ONE:
             os._exit(128 + number)

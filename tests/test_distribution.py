@@ -1,3 +1,4 @@
+import signal
 import types
 
 import pytest
@@ -59,3 +60,15 @@ def test_a_tpu_that_is_not_there_is_named():
         InputError, match=r"^--use_tpu: no TPU 'local' can be reached: "
     ):
         distribution.create(DistributionConfig(use_tpu=True))
+
+
+def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
+    set_to = []
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    monkeypatch.setattr(
+        "tensorflow.distribute.MultiWorkerMirroredStrategy", lambda **_: "strategy"
+    )
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
+    assert distribution._multi_worker() == "strategy"
+    assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]

@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -97,3 +98,19 @@ def test_another_thread_than_the_main_one_watches_nothing():
     thread.start()
     thread.join()
     assert seen == [None]
+
+
+def test_a_second_signal_ends_the_run_where_the_first_cannot_be_logged(monkeypatch):
+    def log(line):
+        raise BrokenPipeError
+
+    ended = []
+    monkeypatch.setattr(stopping.os, "_exit", ended.append)
+    monkeypatch.setattr(stopping, "_SECONDS_OF_ONE", -1.0)
+    reader, writer = os.pipe()
+    os.write(writer, bytes([signal.SIGTERM, signal.SIGTERM]))
+    os.close(writer)
+    watch = stopping.Watch()
+    stopping._listen(reader, [signal.SIGTERM], watch, log)
+    os.close(reader)
+    assert (watch.number, ended) == (signal.SIGTERM, [143])
