@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from albert_tf import errors
 from albert_tf.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,12 +107,8 @@ def draw(metrics_file: str | Path, picture: str | Path) -> None:
             _draw_settings(ax, curves)
         else:
             _draw_scores(ax, curves, subjects)
-    try:
+    with errors.writing(picture):
         figure.savefig(picture, dpi=120)
-    except OSError as error:
-        raise InputError(f"{picture}: cannot be written: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{picture}: cannot be written: {error}") from None
 
 
 def _entry(line: str) -> dict[str, Any] | None:

@@ -212,7 +212,7 @@ def run(
     unsaved: Sequence[Callable[[], None]] = (),
     log: IO[str] = sys.stderr,
 ) -> Outcome:
-    """Trains and evaluates, once or with several seeds; the best weights are in place.
+    """Trains and evaluates, once or with several seeds; leaves `checkpoint` in place.
 
     Of several runs, `output_dir` gets the best one's weights and what goes with them.
     Nothing is written before the weights are known to fit.
@@ -269,7 +269,8 @@ def run(
             whole = Path(config.output_dir)
             model_folder.copy(whole / f"run-{summary['best']}", whole)
             _write(whole / _RUNS, {**summary, "runs": figures})
-    best.use_best()
+    if config.checkpoint == "best":
+        best.use_best()
     if config.runtime is not None:
         best.trainer.predict_in(config.runtime)
     return best

@@ -160,7 +160,7 @@ class Reporter:
             self.say(f"Warning: {complaint}")
         if self._enabled:
             lines = {**figures, "global_step": step}
-            if self._config.evaluates_best:
+            if self._config.notes_best:
                 lines["best"] = best
             add_results(self.folder, lines)
 
@@ -176,8 +176,7 @@ class Reporter:
         """Draws the curves."""
         if self._enabled and self.last:
             picture = self.folder / "training_curves.png"
-            with errors.writing(picture):
-                curves.draw(self.folder / "metrics.jsonl", picture)
+            curves.draw(self.folder / "metrics.jsonl", picture)
             self.say(f"Curves: {picture}")
 
     def _shown(self, figures: Mapping[str, float]) -> str:

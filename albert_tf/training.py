@@ -82,12 +82,15 @@ def locked(config: TrainingConfig, strategy: tf.distribute.Strategy) -> Iterator
     """Keeps other runs out of `output_dir`, which the first worker does for all.
 
     Raises:
-        InputError: see `locks.held`.
+        InputError: see `locks.held`, on every worker.
     """
-    if distribution.is_chief(strategy):
-        with locks.held(Path(config.output_dir)):
-            yield
-    else:
+    with contextlib.ExitStack() as stack:
+
+        def lock():
+            if distribution.is_chief(strategy):
+                stack.enter_context(locks.held(Path(config.output_dir)))
+
+        _together(strategy, config, lock)
         yield
 
 
@@ -153,11 +156,15 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
     )
     examples_seen = _start(task, config, strategy, model, checkpoints, reporter)
     _check_agreement(strategy, model, optimizer, examples_seen, config)
-    if distribution.is_chief(strategy):
-        checkpoints.remove_unfinished()
-        if config.do_train:
-            task.describe(folder)
-    ready()
+
+    def prepare_folder():
+        if distribution.is_chief(strategy):
+            checkpoints.remove_unfinished()
+            if config.do_train:
+                task.describe(folder)
+        ready()
+
+    _together(strategy, config, prepare_folder)
     _spread_seeds(strategy, model)
     reporter.started(model, strategy, steps_made(optimizer))
     with stopping.watched(reporter.say) as watch:
@@ -323,7 +330,7 @@ class _Run:
 
 def _start(task, config, strategy, model, checkpoints, reporter) -> int:
     """Restores or starts the model; returns the examples seen. Says which it did."""
-    uses_best = config.evaluates_best and not config.do_train
+    uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best(with_step=True):
         reporter.say(f"Using the best checkpoint of {config.output_dir}")
         if config.init_checkpoint:
@@ -368,14 +375,7 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
     own = np.array([steps_made(optimizer), examples_seen, zlib.crc32(weight.tobytes())])
     own = (own % 4096).astype("float32")
 
-    def summed():
-        replicas = tf.distribute.get_replica_context()
-        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
-
-    total = strategy.experimental_local_results(strategy.run(tf.function(summed)))[
-        0
-    ].numpy()
-    if (total != own * strategy.num_replicas_in_sync).any():
+    if (_summed(strategy, own) != own * strategy.num_replicas_in_sync).any():
         raise InputError(
             f"--output_dir={config.output_dir}: the workers found different "
             f"checkpoints there; expected a folder that all of them share"
@@ -384,13 +384,42 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
 
 def _wait_for_all(strategy) -> None:
     """Lets no worker go on before all are here."""
-    if strategy.num_replicas_in_sync > 1:
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        _summed(strategy, np.float32(0))
 
-        def summed():
-            replicas = tf.distribute.get_replica_context()
-            return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(0.0))
 
-        strategy.run(tf.function(summed))
+def _together(strategy, config, work: Callable[[], None]) -> None:
+    """Does something on every worker; where one of them refuses, all of them end.
+
+    The others would wait for that one in their next step.
+
+    Raises:
+        InputError: that of `work`, or another worker had one.
+    """
+    refusal = None
+    try:
+        work()
+    except InputError as mistake:
+        refusal = mistake
+    refused = refusal is not None
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        refused = _summed(strategy, np.float32(refused)) > 0
+    if refused:
+        raise refusal or InputError(
+            f"--output_dir={config.output_dir}: refused by another worker, whose log "
+            f"has the reason"
+        )
+
+
+def _summed(strategy, own: np.ndarray) -> np.ndarray:
+    """Adds up float32 numbers over the replicas of all workers."""
+
+    def summed():
+        replicas = tf.distribute.get_replica_context()
+        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
+
+    found = strategy.run(tf.function(summed))
+    return strategy.experimental_local_results(found)[0].numpy()
 
 
 def _spread_seeds(strategy, model) -> None:

@@ -368,6 +368,23 @@ def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
     assert evaluated.figures["eval_loss"] == trained.best["eval_loss"]
 
 
+def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_path):
+    # A rate this high makes the last step worse than the first.
+    newest = {"checkpoint": "newest", "save_checkpoints_steps": 1}
+    settings = config(learning_rate=0.05, num_train_steps=9, **newest)
+    trained = fine_tuning.run(task, settings, one_device(), log=io.StringIO())
+    assert trained.best["step"] < 9
+    last = task.build_model()
+    weights.load(last, tmp_path / "run" / "model.ckpt-9")
+    for one, two in zip(weights_of(trained), last.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+    log = io.StringIO()
+    settings = config(do_train=False, **newest)
+    evaluated = fine_tuning.run(task, settings, one_device(), log=log)
+    assert f"Going on from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
+    assert evaluated.figures["eval_loss"] != trained.best["eval_loss"]
+
+
 def test_epochs_and_shares_become_steps(task, config):
     epochs = {"num_train_steps": None, "num_train_epochs": 2.5}
     settings = config(**epochs, warmup_proportion=0.3)

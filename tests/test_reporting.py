@@ -16,7 +16,7 @@ class Complaining:
 def test_nobody_complains_of_a_model_that_still_warms_up(tmp_path):
     def said(step, **changes):
         settings = {"do_train": True, "num_warmup_steps": 7, "start_warmup_step": 2}
-        config = types.SimpleNamespace(**settings | changes, evaluates_best=True)
+        config = types.SimpleNamespace(**settings | changes, notes_best=True)
         log = io.StringIO()
         Reporter(tmp_path, log, Complaining(), config).evaluated(
             step, {"accuracy": 0.5}, False, 0.5

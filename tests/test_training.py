@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import records, weights
+from albert_tf import locks, records, weights
 
 SCRIPT = Path(__file__).parent.parent / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
@@ -429,6 +429,17 @@ def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
     names = {"train": files / "train.tfrecord", "run": tmp_path / "run"}
     assert f"error: {message.format(**names)}\n" in text
     assert "Traceback" not in text
+
+
+def test_no_worker_waits_for_one_that_is_refused(start, tmp_path):
+    with locks.held(tmp_path / "run"):
+        chief, other = [start("run", environ=e) for e in workers_of_a_cluster()]
+        text = chief.wait(2).text + other.wait(2).text
+    assert f"error: {tmp_path}/run: another run is at work here (process" in text
+    assert (
+        f"error: --output_dir={tmp_path}/run: refused by another worker, whose log "
+        f"has the reason\n"
+    ) in text
 
 
 def test_workers_with_different_checkpoints_are_refused(start, tmp_path):

@@ -17,7 +17,7 @@ class FineTuningConfig(TrainingConfig):
         InputError: a value is out of range, or two contradict each other.
     """
 
-    evaluates_best = True
+    notes_best = True
     work: ClassVar[tuple[str, ...]] = (*TrainingConfig.work, "do_predict")
     # Updates in all and with a rising rate, where nothing is given.
     released_steps: ClassVar[int] = 1000

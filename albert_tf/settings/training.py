@@ -79,8 +79,8 @@ class TrainingConfig:
         "Refuse a training step on the CPU that needs more memory than there is.", True
     )
 
-    # Without training, the newest checkpoint of the folder is used, or the best.
-    evaluates_best = False
+    # Whether a block of eval_results.txt ends with the best figure so far, as released.
+    notes_best = False
     # The flags that give a run something to do.
     work: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
