@@ -9,7 +9,9 @@ B is the batch of all devices together.
 """
 
 import abc
+import contextlib
 import dataclasses
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf import cores, records
+from albert_tf import cores, errors, records
+from albert_tf.errors import InputError
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     Batch = Mapping[str, tf.Tensor]
     Prepare = Callable[[Batch, tf.Tensor], Batch]
 
+_log = logging.getLogger(__name__)
 # Of each record file: what tells it from another of the same length.
 _BYTES_THAT_TELL = 2**16
 # Records are drawn from as many; the generator's files are shuffled already.
@@ -39,6 +43,37 @@ _ROWS_TO_PREPARE = 512
 # and from so many examples in evaluation, whose outputs wait to be put in order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
+
+
+@contextlib.contextmanager
+def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
+    """Turns TensorFlow's errors into InputError.
+
+    They name an operation and not the record that it met: the source looks for it,
+    where it may be a record's fault and not that of the memory or of another worker.
+
+    Args:
+        source: what is read in the block.
+        where: says what the block was at, for the message.
+
+    Raises:
+        InputError: TensorFlow failed, or met an example that cannot be used.
+    """
+    import tensorflow as tf
+
+    kinds = tf.errors
+    # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+    of_records = (kinds.DataLossError, kinds.InvalidArgumentError, UnicodeDecodeError)
+    try:
+        yield
+    except (kinds.OpError, UnicodeDecodeError) as error:
+        if isinstance(error, of_records):
+            source.verify()
+        hint = ""
+        if isinstance(error, kinds.ResourceExhaustedError):
+            hint = "; expected more memory, smaller batches, or for training more "
+            hint += "--gradient_accumulation_steps or --recompute=block"
+        raise InputError(f"{where()}: {errors.reason(error)}{hint}") from error
 
 
 class Source(abc.ABC):
@@ -136,6 +171,7 @@ class Records(Source):
 
     def verify(self):
         """See `Source`; names the file and the record."""
+        _log.warning("Looking for the record in %s", ", ".join(self.files))
         records.verify(self.files, self.spec, self.limits)
 
     def training(self, share, *, seed, start=0):

@@ -171,14 +171,13 @@ class Checkpoints:
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
         if self._fingerprint is not None:
             extra[_FINGERPRINT] = np.asarray(self._fingerprint, np.int64)
-        with errors.writing(self.prefix(step)):
-            weights.save(
-                self._model,
-                self.prefix(step),
-                format="tf1",
-                optimizer=self._optimizer,
-                extra=extra,
-            )
+        weights.save(
+            self._model,
+            self.prefix(step),
+            format="tf1",
+            optimizer=self._optimizer,
+            extra=extra,
+        )
         if self._keep:
             # A later one is damaged, or this one would not be the newest.
             known = [other for other in self.steps if other <= step]
@@ -191,6 +190,8 @@ class Checkpoints:
     @property
     def best(self) -> Mapping[str, float]:
         """What is known of the best checkpoint: its step and figures, or nothing."""
+        if not (self._folder / f"{_BEST}.index").exists():
+            return {}  # as after a kill within `mark_best`
         try:
             best = read_json_object(self._folder / f"{_BEST}.json")
         except InputError:

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import textwrap
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -97,9 +98,10 @@ def read(settings: type[Settings]) -> Settings:
 def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    A user's mistake (`InputError`) is printed as one line and ends with status 2; an
-    interrupt ends with status 130. TensorFlow, which `main` imports and not the script,
-    logs nothing unless --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
+    A user's mistake (`InputError`) is printed as one line and ends with status 2, with
+    --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
+    TensorFlow, which `main` imports and not the script, logs nothing unless
+    --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
     Args:
         main: the script.
@@ -120,6 +122,12 @@ def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
     try:
         app.run(call, flags_parser=_parse)
     except InputError as mistake:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+        if flags.FLAGS.is_parsed() and flags.FLAGS.verbosity >= 0 and mistake.__cause__:
+            traceback.print_exception(mistake.__cause__)
         print(f"error: {mistake}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -139,9 +147,14 @@ class _Help(flags.BooleanFlag):
         if self._parse(argument):
             try:
                 print(_help(full=self.name == "helpfull"), flush=True)
-            except BrokenPipeError:  # `--help | head`; Python would flush once more
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            except BrokenPipeError:  # `--help | head`
+                _drop_output()
             sys.exit(0)
+
+
+def _drop_output() -> None:
+    """Drops what cannot be written: Python writes it once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(arguments: list[str]) -> list[str]:

@@ -289,15 +289,9 @@ def _folder(path: Path) -> Path:
 
 
 def _to_standard_output(line: bytes) -> None:
-    try:
-        with errors.writing("standard output"):
-            sys.stdout.write(line.decode())
-            sys.stdout.flush()
-    except InputError:
-        # Else Python writes what is left once more when it ends, and fails again.
-        with contextlib.suppress(OSError):
-            sys.stdout.close()
-        raise
+    with errors.writing("standard output"):
+        sys.stdout.write(line.decode())
+        sys.stdout.flush()
 
 
 def _lines(

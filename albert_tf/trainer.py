@@ -11,7 +11,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import batches, errors, runtimes
+from albert_tf import batches, runtimes
 from albert_tf.checkpoints import steps_made
 from albert_tf.errors import InputError
 from albert_tf.stopping import Watch
@@ -194,25 +194,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         with self._blaming(source):
             yield from batches.in_order(_with_rows(step(batch)) for batch in told)
 
-    @contextlib.contextmanager
-    def _blaming(self, source: batches.Source) -> Iterator[None]:
-        """Turns TensorFlow's errors into InputError.
-
-        They name an operation and not the record that it met: the source looks for it.
-        """
-        try:
-            yield
-        # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
-        except (tf.errors.OpError, UnicodeDecodeError) as error:
-            source.verify()
-            hint = ""
-            if isinstance(error, tf.errors.ResourceExhaustedError):
-                hint = "; expected more memory, smaller batches, or for training more "
-                hint += "--gradient_accumulation_steps or --recompute=block"
-            raise InputError(
-                f"after step {steps_made(self.optimizer):,}: {errors.reason(error)}"
-                f"{hint}"
-            ) from error
+    def _blaming(self, source: batches.Source) -> contextlib.AbstractContextManager:
+        return batches.blaming(
+            source, lambda: f"after step {steps_made(self.optimizer):,}"
+        )
 
     def _told(self, found, done: str, batch_size: int, count: int):
         """Passes batches on; says now and then how far it is and how fast."""

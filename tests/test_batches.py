@@ -2,8 +2,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import batches, records
+from albert_tf.errors import InputError
 
 SPEC = {"number": records.Feature("int", 1), "x": records.Feature("float", 3)}
 
@@ -35,6 +37,31 @@ def numbers(dataset, count=None):
 
 def flat(lists):
     return [number for row in lists for number in row]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_sought", "hint"),
+    [
+        ("InvalidArgumentError", True, ""),
+        ("DataLossError", True, ""),
+        ("UnavailableError", False, ""),
+        (
+            "ResourceExhaustedError",
+            False,
+            "; expected more memory, smaller batches, or for training more "
+            "--gradient_accumulation_steps or --recompute=block",
+        ),
+    ],
+)
+def test_records_are_read_again_where_one_may_be_to_blame(
+    kind, is_sought, hint, source, caplog
+):
+    made = source()
+    with pytest.raises(InputError) as mistake, batches.blaming(made, lambda: "a place"):
+        raise getattr(tf.errors, kind)(None, None, "what happened")
+    assert str(mistake.value) == f"a place: what happened{hint}"
+    line = f"Looking for the record in {', '.join(made.files)}"
+    assert caplog.messages == [line] * is_sought
 
 
 def test_a_fingerprint_tells_records_from_others(source):

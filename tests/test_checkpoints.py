@@ -43,3 +43,12 @@ def test_a_full_disk_keeps_the_best_checkpoint(checkpoints, tmp_path, monkeypatc
     assert best(tmp_path) == before
     checkpoints.remove_unfinished()
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_figures_of_a_best_checkpoint_without_its_index_are_not_taken(
+    checkpoints, tmp_path
+):
+    checkpoints.mark_best(checkpoints.prefix(3), {"step": 3})
+    assert checkpoints.best == {"step": 3}
+    (tmp_path / "model.ckpt-best.index").unlink()  # killed while it marked another
+    assert checkpoints.best == {}

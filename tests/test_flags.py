@@ -71,12 +71,13 @@ def test_a_value_outside_the_choices_is_refused(parse):
         parse("--input_file=a", "--mode=mlm")
 
 
-def run_script(body, *arguments, **environ):
+def run_script(body, *arguments, stdout=subprocess.PIPE, **environ):
     code = f"from albert_tf import errors, flags\n{body}\nflags.run(main)"
     inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         env=inherited | environ,
     )
@@ -85,6 +86,35 @@ def run_script(body, *arguments, **environ):
 def test_a_users_mistake_is_one_line_without_traceback():
     result = run_script("def main(): raise errors.InputError('x.txt: empty file')")
     assert (result.returncode, result.stderr) == (2, "error: x.txt: empty file\n")
+
+
+@pytest.mark.parametrize("given", [(), ("--verbosity=0",)])
+def test_the_cause_of_a_mistake_is_printed_when_asked(given):
+    body = """
+def main():
+    with errors.reading("x.txt"):
+        {}["lost"]"""
+    result = run_script(body, *given)
+    *before, line = result.stderr.splitlines()
+    assert line == "error: x.txt: 'lost'; expected a readable file"
+    assert before[:1] + before[-1:] == [
+        *(["Traceback (most recent call last):", "KeyError: 'lost'"] if given else [])
+    ]
+    assert result.returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_under_the_output_is_one_line():
+    body = """
+def main():
+    with errors.writing("standard output"):
+        print("answers", flush=True)"""
+    with open("/dev/full", "w") as full:
+        result = run_script(body, stdout=full)
+    assert (result.returncode, result.stderr) == (
+        2,
+        "error: standard output: cannot be written: No space left on device\n",
+    )
 
 
 def test_an_interrupt_ends_with_130():

@@ -200,3 +200,17 @@ def test_a_head_of_impossible_size_in_a_saved_model(tmp_path):
     assert str(refused.value).endswith(
         ": num_labels=2147483647: expected 0 to 1,000,000, the size of a head"
     )
+
+
+def test_a_model_that_cannot_be_built_is_no_mistake_of_a_user(tmp_path, monkeypatch):
+    from albert_tf import saved_models
+
+    def build(config, num_labels):
+        raise AttributeError("a mistake of ours")
+
+    model = models.AlbertClassifier(CONFIG, 5)
+    saved_models.save(tf.train.Checkpoint(), tmp_path / "out", model=model)
+    source = weights.open_source(tmp_path / "out")
+    monkeypatch.setattr(models, "AlbertClassifier", build)
+    with pytest.raises(AttributeError, match="a mistake of ours"):
+        source.fresh_model()

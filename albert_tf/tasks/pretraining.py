@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from albert_tf import (
@@ -345,12 +344,8 @@ class _Records:
 
 def _verified(read: Iterable[base.Batch], source: Records) -> Iterator[base.Batch]:
     """Yields batches; names the record where TensorFlow fails on one."""
-    try:
+    with batches.blaming(source, lambda: ", ".join(source.files)):
         yield from read
-    # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
-    except (tf.errors.OpError, UnicodeDecodeError):
-        source.verify()
-        raise
 
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:

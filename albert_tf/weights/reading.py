@@ -2,6 +2,7 @@
 
 import dataclasses
 import glob
+import inspect
 import logging
 import math
 import re
@@ -192,10 +193,9 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(read(graph_key))
         _check_is_no_preprocessing(prefix, graph)
-        own = _own_model(graph)
-        if own is not None:
-            return _open_saved_model(prefix, own, shapes, read, config)
-        keys = _variable_keys(graph)
+        own, keys = _own_model(graph), _variable_keys(graph)
+    if own is not None:
+        return _open_saved_model(prefix, own, shapes, read, config)
     return _source(
         "model_garden",
         prefix,
@@ -296,11 +296,12 @@ def _open_saved_model(prefix, own, shapes, read, config) -> Source:
     kind, options, keys = own
 
     def fresh_model():
+        make, size = getattr(models, kind), sum(map(math.prod, source.shapes.values()))
         with errors.reading(prefix, "whole options of a model"):
             given = {name: int(read(key)) for name, key in options.items()}
-            size = sum(map(math.prod, source.shapes.values()))
-            check_model(prefix, config(), size, given)
-            return getattr(models, kind)(config(), **given)
+            inspect.signature(make).bind(config(), **given)
+        check_model(prefix, config(), size, given)
+        return make(config(), **given)
 
     source = _source(
         "keras",

@@ -19,6 +19,7 @@ from albert_tf import (
 )
 from albert_tf.corpus import manifest
 from albert_tf.errors import InputError
+from albert_tf.tasks import pretraining
 from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
 
 
@@ -457,3 +458,14 @@ def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
         "fingerprint": "0123456789abcdef",
     }
     assert model_folder.find_tokenizer([tmp_path / "run"]) is None
+
+
+def test_what_no_record_is_to_blame_for_is_one_line_too(files):
+    def fails():
+        raise tf.errors.InvalidArgumentError(None, None, "what happened")
+        yield
+
+    source = Pretraining(PretrainingConfig(**files)).training
+    with pytest.raises(InputError) as mistake:
+        list(pretraining._verified(fails(), source))
+    assert str(mistake.value) == f"{files['input_file'][0]}: what happened"
