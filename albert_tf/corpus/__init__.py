@@ -12,7 +12,7 @@ records), `manifest` (the description beside the files); `local` and `beam` run 
 import sys
 from typing import IO
 
-from albert_tf.corpus import beam, local
+from albert_tf.corpus import beam, local, manifest
 from albert_tf.corpus.config import CorpusConfig
 
 __all__ = ["CorpusConfig", "generate"]
@@ -35,4 +35,7 @@ def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
         InputError: the input, the vocabulary or the output cannot be used, or an
             earlier run with other settings left its files there.
     """
-    return (beam if config.runner else local).generate(config, log)
+    description = (beam if config.runner else local).generate(config, log)
+    # Records may be moved to other machines, and what is trained on them needs it.
+    manifest.copy_vocabulary(description, config.spm_model_file or config.vocab_file)
+    return description

@@ -67,6 +67,19 @@ def write(path: str, content: Mapping[str, Any]) -> None:
         file.write(to_bytes(content))
 
 
+def copy_vocabulary(description: str, vocabulary: str) -> None:
+    """Copies a vocabulary beside a description, unless a file of its name is there.
+
+    Raises:
+        InputError: the copy cannot be written.
+    """
+    folder, name = os.path.dirname(description), os.path.basename(vocabulary)
+    target = os.path.join(folder, name)
+    if files.size_of(target) is None:
+        with files.open_binary(vocabulary) as source, records.atomic(target) as file:
+            file.write(source.read())
+
+
 def to_bytes(content: Mapping[str, Any]) -> bytes:
     """Returns a JSON object as text for people to read, in UTF-8."""
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
@@ -237,7 +250,7 @@ def describe(
         "subset": subset,
         **identity,
         "digests": {path: text.digest_of(path, counts) for path in identity["input"]},
-        "vocabulary_file": os.path.abspath(str(vocabulary)),
+        "vocabulary_file": os.path.basename(str(vocabulary)),
         "files": found,
         "statistics": _statistics(subset, counts, config),
     }

@@ -51,7 +51,8 @@ def test_the_features_are_the_released_ones_and_hang_together(make):
     folder = make()
     config = settings(max_seq_length=128)
     batch = read([folder / "x.tfrecord"], config)
-    assert list(contents(folder)) == ["x.tfrecord", "x.tfrecord.json"]
+    made = ["spm_small.model", "x.tfrecord", "x.tfrecord.json"]
+    assert list(contents(folder)) == made
     lengths = batch["input_mask"].sum(axis=1)
     columns = np.arange(128)
     np.testing.assert_array_equal(batch["input_mask"], columns < lengths[:, None])
@@ -769,7 +770,7 @@ def test_a_link_as_output_stays_and_files_of_others_too(make, tmp_path):
     (elsewhere / "y.tmp-7-0123abcd").write_text("of a killed run")
     make()
     assert sorted(os.listdir(folder)) == [
-        *("x.tfrecord", "x.tfrecord.json", "x.tfrecord.tmp-mine")
+        *("spm_small.model", "x.tfrecord", "x.tfrecord.json", "x.tfrecord.tmp-mine")
     ]
     assert (folder / "x.tfrecord").is_symlink()
     assert os.listdir(elsewhere) == ["y"]
@@ -836,3 +837,15 @@ def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     starts = tokenization.load(str(DATA / "spm_small.model")).word_starts()
     first = batch["input_ids"][:, 1]
     assert starts.always[first].mean() > 0.5
+
+
+def test_the_vocabulary_stands_beside_the_records(make, tmp_path):
+    folder = make()
+    content = json.loads((folder / "x.tfrecord.json").read_text())
+    assert content["vocabulary_file"] == "spm_small.model"
+    copied = folder / "spm_small.model"
+    assert copied.stat().st_size > 1000
+    # Another file of that name stays.
+    copied.write_text("mine")
+    make()
+    assert copied.read_text() == "mine"
