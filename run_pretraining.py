@@ -24,11 +24,12 @@ def main() -> None:
     devices = flags.read(DistributionConfig)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import training
+    from albert_tf import model_folder, training
     from albert_tf.tasks.pretraining import Pretraining
 
     strategy = training.prepare(config, devices)
-    task = Pretraining(pretraining, evaluate=config.do_eval)
+    folders = model_folder.places(config.output_dir, config.init_checkpoint)
+    task = Pretraining(pretraining, evaluate=config.do_eval, folders=folders)
     training.run(task, config, strategy)
 
 

@@ -1,7 +1,9 @@
 """The model's configuration: the keys of a released `albert_config.json`."""
 
 import dataclasses
+import functools
 import json
+import logging
 import math
 import typing
 from collections.abc import Mapping
@@ -160,22 +162,28 @@ class AlbertConfig:
         """
         return layer * count // self.num_hidden_layers
 
-    def check_vocabulary(self, path: str, size: int) -> None:
+    def check_vocabulary(self, path: str, size: int, is_noted: bool = True) -> None:
         """Refuses a vocabulary of another size, up to padding to a multiple of 128.
 
         Args:
             path: what has the vocabulary, for the message.
             size: its pieces.
+            is_noted: False for weights beside which no vocabulary is noted: earlier
+                versions trained with smaller ones, of which a warning is logged.
 
         Raises:
             InputError: it has more pieces than the model's V, or too few.
         """
-        if not size <= self.vocab_size <= -(-size // _PADDING) * _PADDING:
-            raise InputError(
-                f"{path}: {size} pieces, but the model's vocab_size is "
-                f"{self.vocab_size}; expected the vocabulary that the model was made "
-                f"for"
-            )
+        if size <= self.vocab_size <= -(-size // _PADDING) * _PADDING:
+            return
+        mistake = (
+            f"{path}: {size} pieces, but the model's vocab_size is {self.vocab_size}; "
+            f"expected the vocabulary that the model was made for, or for a new model "
+            f"an albert_config.json with vocab_size={size}"
+        )
+        if is_noted or size > self.vocab_size:
+            raise InputError(mistake)
+        _warn_once(mistake)
 
     @classmethod
     def named(cls, name: str) -> "AlbertConfig":
@@ -245,6 +253,12 @@ class AlbertConfig:
     def to_json_string(self) -> str:
         """Returns `to_dict` as JSON with sorted keys and a final newline."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """Logs a warning that several parts of a program have reason for."""
+    logging.getLogger(__name__).warning(message)
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from albert_tf import (
     native,
     quiet,
     runtimes,
-    saved_models,
     tokenization,
     weights,
 )
@@ -53,6 +52,8 @@ def convert(settings: ConversionSettings) -> None:
         f"{len(report.ignored)} other tensors skipped"
     )
     tokenizer = _tokenizer(settings, folder)
+    if tokenizer is not None:
+        model_folder.check_vocabulary(config, tokenizer, [folder])
     tokens = _sample_tokens(config)
     if for_runtime:
         _export(model, settings, tokens)
@@ -110,8 +111,6 @@ def _save(
     more: dict[str, Any] = {}
     if settings.output_format == "hf":
         more = {"tokenizer": tokenizer, "task": task}
-        if tokenizer is not None:
-            saved_models.check_vocabulary(model, tokenizer)
     written = weights.save(model, settings.output, settings.output_format, **more)
     print(f"written  {written} ({settings.output_format})")
     return written
@@ -124,9 +123,10 @@ def _tokenizer(
     if settings.output_format != "hf":
         return None
     if settings.spm_model_file or settings.vocab_file:
-        return tokenization.load(
+        return model_folder.open_tokenizer(
             settings.spm_model_file,
             settings.vocab_file,
+            [folder],
             settings.do_lower_case,
             settings.keep_accents,
         )

@@ -100,11 +100,7 @@ def load_tokenizer(settings: ModelConfig, config: FineTuningConfig) -> Tokenizer
 
 
 def _folders(config: FineTuningConfig) -> list[Path]:
-    """Lists where a model's files may be: a run that goes on has its own."""
-    if not config.start:
-        return [Path(config.output_dir)]
-    start = Path(config.start)
-    return [Path(config.output_dir), start if start.is_dir() else start.parent]
+    return model_folder.places(config.output_dir, config.start)
 
 
 def folders_of_head(config: FineTuningConfig) -> list[Path]:

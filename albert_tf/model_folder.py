@@ -7,6 +7,7 @@ which says what the outputs mean and how inputs are made. Where there is no task
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,10 @@ VOCABULARY = "vocabulary.json"
 _TASK = "task.json"
 _CONFIG = "albert_config.json"
 _BEST = "model.ckpt-best"
+_OF_WEIGHTS = (
+    *("*.index", "*.safetensors", "*.h5", "*.keras", "*.bin", "saved_model.pb"),
+    _TASK,
+)
 # What predicting with a model of a kind needs of its `task.json`.
 _NEEDED = {
     "classification": ("labels", "texts"),
@@ -159,11 +164,30 @@ def write_vocabulary(
 
 
 def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
-    vocabulary = folder / Path(tokenizer.path).name
+    """Copies a file, in one move; a link of that name gives way to the copy.
+
+    Raises:
+        InputError: the folder cannot be written, or holds another file of that name
+            that no run has put there.
+    """
+    source = Path(tokenizer.path)
+    vocabulary = folder / source.name
     with errors.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if vocabulary.resolve() != Path(tokenizer.path).resolve():
-            shutil.copyfile(tokenizer.path, vocabulary)
+        contents = source.read_bytes()
+        if vocabulary.is_file() and vocabulary.read_bytes() == contents:
+            return
+        if vocabulary.exists() and not _note_naming(vocabulary):
+            raise InputError(
+                f"{vocabulary}: exists, and is not {source}; expected another name, or "
+                f"another folder"
+            )
+        new = folder / f".{source.name}.{os.getpid()}"
+        try:
+            new.write_bytes(contents)
+            new.replace(vocabulary)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -276,16 +300,41 @@ def check_vocabulary(
 ) -> None:
     """Refuses a vocabulary of another size than the model's.
 
-    A fine-tuned folder without a fingerprint is from before this check: there, the
-    vocabulary may still be smaller.
+    Args:
+        config: the model's.
+        tokenizer: has the vocabulary.
+        folders: where the weights may be, see `is_noted`.
 
     Raises:
         InputError: see `AlbertConfig.check_vocabulary`.
     """
-    tasks = filter(None, map(task_of, folders))
-    is_old = any("fingerprint" not in task for task in tasks)
-    if not is_old or tokenizer.vocab_size > config.vocab_size:
-        config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
+    path, size = tokenizer.path, tokenizer.vocab_size
+    config.check_vocabulary(path, size, is_noted(folders))
+
+
+def is_noted(folders: Iterable[Path]) -> bool:
+    """Whether the first of some folders that has weights notes their vocabulary.
+
+    Returns:
+        True also where none has weights: a new model's vocabulary is noted.
+    """
+    for folder in folders:
+        if any(next(folder.glob(pattern), None) for pattern in _OF_WEIGHTS):
+            return fingerprint_of(folder) is not None
+    return True
+
+
+def places(output_dir: str, start: str | None) -> list[Path]:
+    """Lists where a run's files may be: one that is resumed has its own.
+
+    Args:
+        output_dir: the run's.
+        start: the weights that it starts from, a file or a folder, if there are any.
+    """
+    found = [Path(output_dir)]
+    if start:
+        found.append(Path(start) if Path(start).is_dir() else Path(start).parent)
+    return found
 
 
 def fingerprint_of(folder: Path) -> str | None:
@@ -307,8 +356,9 @@ def open_tokenizer(
 ) -> Tokenizer:
     """Opens a vocabulary that is named, and finds out how text is cleaned for it.
 
-    That is in this order: as given, as the folder of the vocabulary notes, as the first
-    note of the weights' folders does, as the vocabulary itself does, as released.
+    That is in this order: as given, as a note beside the weights that has the
+    vocabulary's fingerprint, as the note in the vocabulary's own folder that names it,
+    as other notes beside the weights, as the vocabulary itself, as released.
 
     Args:
         spm_model_file: SentencePiece's; it counts where both are given.
@@ -324,10 +374,12 @@ def open_tokenizer(
     notes = list(filter(None, map(_note_in, folders)))
     for note in notes[:1]:
         _check_same((spm_model_file, vocab_file), *note)
-    own = _note_in(Path(spm_model_file or vocab_file or "").parent)
+    beside_weights = [note for _, note in notes]
+    certain = [note for note in beside_weights if "fingerprint" in note]
+    own = _note_naming(Path(spm_model_file or vocab_file or ""))
     given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     cleaning = (
-        _first(value, *(note.get(key) for _, note in ([own] if own else []) + notes))
+        _first(value, *(note.get(key) for note in (*certain, own, *beside_weights)))
         for key, value in given.items()
     )
     return tokenization.load(spm_model_file, vocab_file, *cleaning)
@@ -371,6 +423,14 @@ def _note_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
         if (folder / name).is_file():
             return folder / name, _read_note(folder / name)
     return None
+
+
+def _note_naming(vocabulary: Path) -> Mapping[str, Any]:
+    """Reads the note in a vocabulary's folder; empty where it names no such file."""
+    found = _note_in(vocabulary.parent)
+    if found is None or found[1].get("vocabulary") != vocabulary.name:
+        return {}
+    return found[1]
 
 
 def _noted(

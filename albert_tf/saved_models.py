@@ -93,17 +93,13 @@ def _options(model: keras.Model) -> dict[str, tf.Variable]:
 
 
 def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:
-    """Refuses a vocabulary that is too large for a model.
+    """Refuses a vocabulary that is too large for a model, and warns of a small one.
 
     Raises:
-        InputError: it is.
+        InputError: see `AlbertConfig.check_vocabulary`; a model alone has no note.
     """
-    expected, found = model.config.vocab_size, tokenizer.vocab_size
-    if found > expected:
-        raise InputError(
-            f"{tokenizer.path}: {found} pieces; expected at most {expected}, the "
-            f"model's vocab_size"
-        )
+    path, size = tokenizer.path, tokenizer.vocab_size
+    model.config.check_vocabulary(path, size, is_noted=False)
 
 
 def check_writable(folder: str | Path) -> None:

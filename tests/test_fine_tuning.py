@@ -496,7 +496,8 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
         fine_tuning.prepare(hub, named)
     assert str(mistake.value) == (
         f"{start}/spm_small.model: 1500 pieces, but the model's vocab_size is 30000; "
-        f"expected the vocabulary that the model was made for"
+        f"expected the vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
     )
 
 
@@ -529,7 +530,8 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
         fine_tuning.prepare(config(), flags)
     assert str(mistake.value) == (
         f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499; expected the "
-        f"vocabulary that the model was made for"
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
     )
     with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
         fine_tuning.load_tokenizer(fine_tuning.ModelConfig(), config())

@@ -425,7 +425,9 @@ def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
     with pytest.raises(InputError) as refused:
         hub.export_encoder(small, tokenizer, tmp_path / "small")
     assert str(refused.value) == (
-        f"{VOCABULARY}: 1500 pieces; expected at most 99, the model's vocab_size"
+        f"{VOCABULARY}: 1500 pieces, but the model's vocab_size is 99; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
     )
     with pytest.raises(InputError) as refused:
         hub.export_encoder(models.AlbertSpanLabeler(CONFIG), tokenizer, tmp_path / "x")

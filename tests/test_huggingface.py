@@ -239,7 +239,9 @@ def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
     with pytest.raises(InputError) as refused:
         convert(tmp_path / "from", tmp_path / "hf", spm_model_file=small.path)
     assert str(refused.value) == (
-        f"{small.path}: 1500 pieces; expected at most 1499, the model's vocab_size"
+        f"{small.path}: 1500 pieces, but the model's vocab_size is 1499; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
     )
     assert not (tmp_path / "hf").exists()
 
@@ -291,3 +293,29 @@ def test_weights_are_as_they_were(small, tmp_path):
     weights.load(copy, tmp_path)
     for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_named_vocabulary_is_cleaned_for_as_the_weights_note(small, tmp_path, data):
+    run = tmp_path / "run"
+    cased = tokenization.load(small.path, do_lower_case=False)
+    model_folder.write(run, cased, {"kind": "regression"})
+    weights.save(models.AlbertClassifier(CONFIG, 1), run, "tf1")
+    convert(run, tmp_path / "hf", spm_model_file=small.path)
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"] is False
+    other = tmp_path / "other.model"
+    contents = Path(small.path).read_bytes()
+    other.write_bytes(tokenization.with_cleaning(contents, True, True))
+    with pytest.raises(InputError, match=r"other.model: 1500 pieces, and not the voc"):
+        convert(run, tmp_path / "again", spm_model_file=str(other))
+
+
+def test_a_vocabulary_that_is_too_small_gives_a_warning(small, tmp_path, caplog):
+    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 3000})
+    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
+    convert(tmp_path / "from", tmp_path / "hf", spm_model_file=small.path)
+    assert caplog.messages == [
+        f"{small.path}: 1500 pieces, but the model's vocab_size is 3000; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
+    ]

@@ -207,7 +207,7 @@ def test_a_named_vocabulary_has_the_casing_of_the_weights(folder, tmp_path, voca
     assert casing(named, None, [tmp_path / "new", folder], None) is False
     assert casing(named, None, [tmp_path / "new", folder], True) is True
     assert casing(named, None, [tmp_path / "new"], None) is True
-    # The vocabulary's own folder comes first.
+    # Without weights the vocabulary's own folder counts.
     assert casing(str(folder / "spm_small.model"), None, [], None) is False
 
 
@@ -256,7 +256,8 @@ def test_a_folder_without_a_fingerprint_is_used_as_before(folder, vocabulary, tm
             model_folder.check_vocabulary(config, tokenizer, [folder])
         assert str(mistake.value) == (
             f"{tokenizer.path}: 1500 pieces, but the model's vocab_size is "
-            f"{config.vocab_size}; expected the vocabulary that the model was made for"
+            f"{config.vocab_size}; expected the vocabulary that the model was made "
+            f"for, or for a new model an albert_config.json with vocab_size=1500"
         )
     task = json.loads((folder / "task.json").read_text())
     del task["fingerprint"], task["keep_accents"]
@@ -297,3 +298,38 @@ def test_folders_without_a_task_note_their_vocabulary(place, tmp_path, vocabular
     (tmp_path / "mine.model").unlink()
     with pytest.raises(InputError, match=r"other.model: 1500 pieces, and not the voc"):
         model_folder.find_tokenizer([tmp_path])
+
+
+def test_a_folder_notes_the_cleaning_of_the_file_that_it_names_alone(
+    folder, tmp_path, vocabulary
+):
+    named = str(shutil.copy(vocabulary, tmp_path / "mine.model"))
+    note = {"vocabulary": "another.model", "do_lower_case": False}
+    (tmp_path / "vocabulary.json").write_text(json.dumps(note))
+    assert model_folder.open_tokenizer(named, None, [], None).do_lower_case
+    note = {"vocabulary": "mine.model", "do_lower_case": True}
+    (tmp_path / "vocabulary.json").write_text(json.dumps(note))
+    # The weights' note has the fingerprint of the vocabulary.
+    assert not model_folder.open_tokenizer(named, None, [folder], None).do_lower_case
+
+
+def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
+    tokenizer = tokenization.load(vocabulary)
+    shared, run = tmp_path / "shared.model", tmp_path / "run"
+    run.mkdir()
+    shared.write_bytes(b"of others")
+    (run / "spm_small.model").symlink_to(shared)
+    with pytest.raises(InputError) as mistake:
+        model_folder.write(run, tokenizer, {})
+    assert str(mistake.value) == (
+        f"{run}/spm_small.model: exists, and is not {vocabulary}; expected another "
+        f"name, or another folder"
+    )
+    # What an earlier run has put there is replaced, but not what a link names.
+    note = {"vocabulary": "spm_small.model"}
+    (run / "vocabulary.json").write_text(json.dumps(note))
+    model_folder.write(run, tokenizer, {})
+    assert shared.read_bytes() == b"of others"
+    assert (run / "spm_small.model").read_bytes() == Path(vocabulary).read_bytes()
+    names = sorted(path.name for path in run.iterdir())
+    assert names == ["spm_small.model", "task.json", "vocabulary.json"]

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from albert_tf import (
     batches,
     graph_masking,
     heads,
+    json_values,
     model_folder,
     records,
     tokenization,
@@ -47,6 +48,7 @@ class Pretraining(base.Task):
     Args:
         settings: what to pretrain, on what.
         evaluate: whether to evaluate even where no files were named for it.
+        folders: where weights may be that the run starts from.
 
     Raises:
         InputError: files cannot be read, or do not fit each other, the flags or the
@@ -55,13 +57,18 @@ class Pretraining(base.Task):
 
     key_metric = "masked_lm_accuracy"
 
-    def __init__(self, settings: PretrainingConfig, evaluate: bool = False):
+    def __init__(
+        self,
+        settings: PretrainingConfig,
+        evaluate: bool = False,
+        folders: Sequence[Path] = (),
+    ):
         self.config = _model_config(settings)
-        self._data = _Records(settings, "input_file", self.config)
+        self._data = _Records(settings, "input_file", self.config, folders)
         self.training = self._data.source
         self.evaluation = None
         if settings.eval_input_file:
-            held_out = _Records(settings, "eval_input_file", self.config)
+            held_out = _Records(settings, "eval_input_file", self.config, folders)
             self.evaluation = held_out.source
             if "vocabulary" in self._data.traits and "vocabulary" in held_out.traits:
                 _check_alike(
@@ -205,7 +212,8 @@ class Pretraining(base.Task):
 class _Records:
     """The record files of one flag, checked against the flags and the model."""
 
-    def __init__(self, settings: PretrainingConfig, flag: str, config: AlbertConfig):
+    def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
+        self._is_noted = model_folder.is_noted(folders)
         patterns = getattr(settings, flag)
         self._flag = flag
         found = {path for pattern in patterns for path in files.glob(pattern)}
@@ -265,9 +273,9 @@ class _Records:
         if not self._described:
             return None
         made_with = self._described["settings"]
-        path = self._described.get("vocabulary_file")
+        path = self._vocabulary_file()
         return {
-            **({"vocabulary": os.path.basename(path)} if path else {}),
+            **({"vocabulary": path.name} if path else {}),
             "do_lower_case": made_with.get("do_lower_case", True),
             "keep_accents": made_with.get("keep_accents", False),
             "fingerprint": self.fingerprint,
@@ -275,18 +283,30 @@ class _Records:
 
     def tokenizer(self) -> tokenization.Tokenizer | None:
         """Opens the vocabulary; None where it is gone, has changed or is not named."""
-        noted = self.vocabulary
-        if self._described is None or not noted or "vocabulary" not in noted:
+        noted, path = self.vocabulary, self._vocabulary_file()
+        if not noted or not path:
             return None
-        path = self._described["vocabulary_file"]
-        spm, wordpiece = (None, path) if path.endswith(".txt") else (path, None)
+        named = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
         try:
             tokenizer = tokenization.load(
-                spm, wordpiece, noted["do_lower_case"], noted["keep_accents"]
+                *named, noted["do_lower_case"], noted["keep_accents"]
             )
         except InputError:
             return None
         return tokenizer if tokenizer.fingerprint == self.fingerprint else None
+
+    def _vocabulary_file(self) -> Path | None:
+        """Where the vocabulary is that the description names: beside it alone."""
+        if not self._described or "vocabulary_file" not in self._described:
+            return None
+        name = self._described["vocabulary_file"]
+        record_file = next(filter(manifest.of, self._paths))
+        if not isinstance(name, str) or Path(name).name in ("", "..") or "\0" in name:
+            raise InputError(
+                f"{manifest.path_for(record_file)}: vocabulary_file="
+                f"{json_values.shown(name)}: expected the name of a file beside it"
+            )
+        return Path(record_file).with_name(Path(name).name)
 
     def _check_lengths(self, found, settings, config) -> None:
         path = self._paths[0]
@@ -334,7 +354,7 @@ class _Records:
 
     def _check_description(self, path, description, settings, config) -> None:
         size = description["vocabulary"]["size"]
-        config.check_vocabulary(f"{path}: the vocabulary", size)
+        config.check_vocabulary(f"{path}: the vocabulary", size, self._is_noted)
         made_for = _traits(description)["objective"]
         if settings.objective not in (None, "none", made_for):
             raise InputError(

@@ -3,6 +3,7 @@ import io
 import json
 import os
 import shutil
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,11 +12,13 @@ import tensorflow as tf
 
 from albert_tf import (
     checkpoints,
+    json_values,
     model_folder,
     models,
     records,
     tokenization,
     training,
+    weights,
 )
 from albert_tf.corpus import manifest
 from albert_tf.errors import InputError
@@ -202,13 +205,15 @@ def description(path, **changes):
             {"size": 300},
             {},
             "{path}: the vocabulary: 300 pieces, but the model's vocab_size is 211; "
-            "expected the vocabulary that the model was made for",
+            "expected the vocabulary that the model was made for, or for a new model "
+            "an albert_config.json with vocab_size=300",
         ),
         (
             {"size": 128},
             {},
             "{path}: the vocabulary: 128 pieces, but the model's vocab_size is 211; "
-            "expected the vocabulary that the model was made for",
+            "expected the vocabulary that the model was made for, or for a new model "
+            "an albert_config.json with vocab_size=128",
         ),
         (
             {"random_next_sentence": True},
@@ -413,7 +418,9 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     with open(f"{path}.json") as file:
         content = json.load(file)
     content["settings"] |= {"do_lower_case": True, "keep_accents": True}
-    content["vocabulary_file"] = vocabulary.path
+    # An absolute path is that of another machine: the file beside the records counts.
+    content["vocabulary_file"] = "/elsewhere/spm_small.model"
+    shutil.copy(vocabulary.path, os.path.dirname(path))
     manifest.write(f"{path}.json", content)
     task = Pretraining(PretrainingConfig(**files))
     config = training.TrainingConfig(
@@ -469,3 +476,39 @@ def test_what_no_record_is_to_blame_for_is_one_line_too(files):
     with pytest.raises(InputError) as mistake:
         list(pretraining._verified(fails(), source))
     assert str(mistake.value) == f"{files['input_file'][0]}: what happened"
+
+
+@pytest.mark.parametrize("name", [7, "", "a/..", "a\0b"])
+def test_a_description_names_a_file_beside_it(files, name):
+    [path] = files["input_file"]
+    description(path)
+    with open(f"{path}.json") as file:
+        content = {**json.load(file), "vocabulary_file": name}
+    manifest.write(f"{path}.json", content)
+    task = Pretraining(PretrainingConfig(**files))
+    with pytest.raises(InputError) as mistake:
+        task.describe(Path(path).parent)
+    assert str(mistake.value) == (
+        f"{path}.json: vocabulary_file={json_values.shown(name)}: expected the name of "
+        f"a file beside it"
+    )
+
+
+def test_a_run_of_an_earlier_version_is_resumed_with_a_warning(files, tmp_path, caplog):
+    [path] = files["input_file"]
+    config, run = PretrainingConfig(**files), tmp_path / "run"
+    weights.save(Pretraining(config).build_model(), run, "tf1")
+    description(path, size=64)
+    Pretraining(config, folders=[run])
+    expected = (
+        f"{path}: the vocabulary: 64 pieces, but the model's vocab_size is 211; "
+        f"expected the vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=64"
+    )
+    assert caplog.messages == [expected]
+    with pytest.raises(InputError) as mistake:
+        Pretraining(config, folders=[tmp_path / "new"])
+    assert str(mistake.value) == expected
+    (run / "vocabulary.json").write_text('{"fingerprint": "f"}')
+    with pytest.raises(InputError):
+        Pretraining(config, folders=[run])
