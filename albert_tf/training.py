@@ -385,7 +385,7 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
 def _wait_for_all(strategy) -> None:
     """Lets no worker go on before all are here."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        _summed(strategy, np.float32(0))
+        _summed(strategy, np.zeros(1, np.float32))
 
 
 def _together(strategy, config, work: Callable[[], None]) -> None:
@@ -403,7 +403,7 @@ def _together(strategy, config, work: Callable[[], None]) -> None:
         refusal = mistake
     refused = refusal is not None
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        refused = _summed(strategy, np.float32(refused)) > 0
+        refused = bool(_summed(strategy, np.full(1, refused, np.float32)) > 0)
     if refused:
         raise refusal or InputError(
             f"--output_dir={config.output_dir}: refused by another worker, whose log "
