@@ -37,5 +37,6 @@ def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
     """
     description = (beam if config.runner else local).generate(config, log)
     # Records may be moved to other machines, and what is trained on them needs it.
-    manifest.copy_vocabulary(description, config.spm_model_file or config.vocab_file)
+    vocabulary = config.spm_model_file or config.vocab_file
+    manifest.copy_vocabulary(description, str(vocabulary))
     return description

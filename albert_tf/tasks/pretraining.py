@@ -286,10 +286,13 @@ class _Records:
         noted, path = self.vocabulary, self._vocabulary_file()
         if not noted or not path:
             return None
-        named = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
+        is_wordpiece = path.suffix == ".txt"
         try:
             tokenizer = tokenization.load(
-                *named, noted["do_lower_case"], noted["keep_accents"]
+                None if is_wordpiece else str(path),
+                str(path) if is_wordpiece else None,
+                noted["do_lower_case"],
+                noted["keep_accents"],
             )
         except InputError:
             return None

@@ -315,7 +315,8 @@ def test_text_of_equal_size_that_has_changed_is_read_again(own_text, is_packed):
     )
     second = contents(own_text.folder)
     assert second.keys() == first.keys()
-    assert all(second[name] != first[name] for name in first)
+    same = {name for name in first if second[name] == first[name]}
+    assert same == {"spm_small.model"}
     assert "nothing to do" in own_text()
 
 
@@ -630,7 +631,7 @@ def test_text_that_was_mended_is_read_again(make, tmp_path):
     with pytest.raises(InputError):
         make(input_file=(f"{tmp_path}/x",))
     (tmp_path / "x").write_bytes(b"one two\nthree or four\n")
-    assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 2
+    assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 3
 
 
 def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
@@ -642,7 +643,7 @@ def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
         "--eval_fraction=0.999: no document is left to train on; the input has 1"
     )
     assert not list((tmp_path / "run").iterdir())
-    assert len(contents(make(**changes))) == 2
+    assert len(contents(make(**changes))) == 3
 
 
 @pytest.mark.parametrize("cause", ["killed worker", "full disk"])
