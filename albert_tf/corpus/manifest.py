@@ -76,7 +76,11 @@ def copy_vocabulary(description: str, vocabulary: str) -> None:
     folder, name = os.path.dirname(description), os.path.basename(vocabulary)
     target = os.path.join(folder, name)
     if files.size_of(target) is None:
-        with files.open_binary(vocabulary) as source, records.atomic(target) as file:
+        create: Any = records.atomic(target)
+        if files.is_remote(target):
+            systems = files.beam_file_systems()
+            create = systems.create(target, compression_type="uncompressed")
+        with files.open_binary(vocabulary) as source, create as file:
             file.write(source.read())
 
 

@@ -850,3 +850,21 @@ def test_the_vocabulary_stands_beside_the_records(make, tmp_path):
     copied.write_text("mine")
     make()
     assert copied.read_text() == "mine"
+
+
+def test_the_vocabulary_is_copied_beside_remote_records_too(tmp_path, monkeypatch):
+    class Systems:
+        def exists(self, path):
+            return False
+
+        def create(self, path, compression_type):
+            assert (path, compression_type) == (
+                "gs://b/spm_small.model",
+                "uncompressed",
+            )
+            return open(tmp_path / "made", "wb")
+
+    monkeypatch.setattr(corpus.local.files, "beam_file_systems", Systems)
+    vocabulary = DATA / "spm_small.model"
+    corpus.local.manifest.copy_vocabulary("gs://b/x.json", str(vocabulary))
+    assert (tmp_path / "made").read_bytes() == vocabulary.read_bytes()
