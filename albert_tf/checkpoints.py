@@ -240,10 +240,10 @@ def _damage(prefix: Path) -> str | None:
     import tensorflow as tf
 
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-    # TensorFlow's reader turns its own errors into one or the other of these.
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-        return str(error).splitlines()[0]
+        with errors.reading(prefix):
+            reader = tf.train.load_checkpoint(str(prefix))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+    except InputError as mistake:
+        return errors.reason(mistake.__cause__ or mistake)
     return None

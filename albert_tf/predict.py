@@ -53,6 +53,8 @@ _BETWEEN_LINES = 10.0
 _MAX_SEQ_LENGTH = 512
 
 _TOP_K = 5
+# Of texts that are read to their end: a passage of a million takes 400 MB.
+_MOST_CHARACTERS = 1_000_000
 # Of these a model reads the beginning; the question of a choice is cut from its front.
 _BEGINNINGS = frozenset({"text", "text_a", "text_b", "article"})
 
@@ -151,7 +153,9 @@ class Predictor:
             found[name] = texts if is_list else texts[0]
         if problem := self._problem(found):
             raise InputError(f"{place}: {problem}")
-        return self._cut(found)
+        row = self._cut(found)
+        self._check_length(place, row)
+        return row
 
     def _cut(self, row: dict[str, Any]) -> dict[str, Any]:
         """Cuts texts of which the beginning alone can matter."""
@@ -165,6 +169,15 @@ class Predictor:
             lost = row[name].count(MASK) - text.count(MASK)
             row[name] = text + MASK * lost
         return row
+
+    def _check_length(self, place: str, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            longest = max(map(len, value if isinstance(value, list) else [value]))
+            if longest > _MOST_CHARACTERS:
+                raise InputError(
+                    f"{place}: {name} has {longest:,} characters; expected at most "
+                    f"{_MOST_CHARACTERS:,}"
+                )
 
     def _answered(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = [{} for _ in rows]

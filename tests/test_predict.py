@@ -397,6 +397,15 @@ def test_bad_rows_are_named(folder, tmp_path, name, text, message):
     assert message in str(mistake.value)
 
 
+def test_texts_that_are_read_to_their_end_have_a_most_length(folder):
+    rows = [{"article": "A", "question": "B", "options": ["a", "b" * 1_000_001]}]
+    with pytest.raises(InputError) as mistake:
+        answers(folder("multiple_choice"), rows)
+    assert str(mistake.value) == (
+        "row 1: options has 1,000,001 characters; expected at most 1,000,000"
+    )
+
+
 def test_a_model_that_is_not_there_is_named_before_vocabularies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("one.model", "two.model"):
