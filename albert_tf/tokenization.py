@@ -402,24 +402,7 @@ class SentencePieceTokenizer(Tokenizer):
         """
         self.model = _read(spm_model_file)
         self._processor = processor = sentencepiece.SentencePieceProcessor()
-        try:
-            processor.load_from_serialized_proto(self.model)
-            size = processor.get_piece_size()
-            pieces = [processor.id_to_piece(i) for i in range(size)]
-            stored = stored_cleaning(self.model)
-        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
-        except (RuntimeError, ValueError) as error:
-            raise InputError(
-                f"{spm_model_file}: not a SentencePiece model (a .model file)"
-            ) from error
-        longer = [piece for piece in pieces if piece != WORD_MARK]
-        if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
-            piece.startswith(WORD_MARK) for piece in longer
-        ):
-            raise InputError(
-                f"{spm_model_file}: its pieces end in the word mark; expected a model "
-                f"trained without treat_whitespace_as_suffix"
-            )
+        pieces, stored = self._load(spm_model_file)
         if do_lower_case is None:
             do_lower_case = stored.get("do_lower_case", True)
         if keep_accents is None:
@@ -457,6 +440,28 @@ class SentencePieceTokenizer(Tokenizer):
         marks = unicodedata.normalize("NFKD", "".join(characters))
         self._known = frozenset(characters | set(marks) | set(" \u2581"))
         self._unknown: dict[str, bool] = {}
+
+    def _load(self, path: str) -> tuple[list[str], dict[str, bool]]:
+        """Loads the model; returns its pieces and how text is cleaned for it."""
+        try:
+            self._processor.load_from_serialized_proto(self.model)
+            size = self._processor.get_piece_size()
+            pieces = [self._processor.id_to_piece(i) for i in range(size)]
+            stored = stored_cleaning(self.model)
+        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                f"{path}: not a SentencePiece model (a .model file)"
+            ) from error
+        longer = [piece for piece in pieces if piece != WORD_MARK]
+        if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
+            piece.startswith(WORD_MARK) for piece in longer
+        ):
+            raise InputError(
+                f"{path}: its pieces end in the word mark; expected a model trained "
+                f"without treat_whitespace_as_suffix"
+            )
+        return pieces, stored
 
     def unknown(self, characters: Iterable[str]) -> set[str]:
         """Returns those of some characters that are unknown wherever they stand.

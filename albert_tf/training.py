@@ -124,15 +124,7 @@ def run(
 def _run_locked(task, config, strategy, log, ready) -> Outcome:
     keras.utils.set_random_seed(config.seed)
     _check_batches(task, config, strategy)
-    if config.do_train and task.training is None:
-        raise InputError("--do_train: the task has no examples to train on")
-    for name in ("eval_every_steps", "early_stopping"):
-        value = getattr(config, name)
-        if config.do_train and value and task.evaluation is None:
-            raise InputError(
-                f"--{name}={value}: nothing to evaluate on; expected --do_eval or "
-                f"files for it"
-            )
+    _check_sources(task, config)
     task.check_folder(Path(config.output_dir))
     if config.init_checkpoint:
         start = Path(config.init_checkpoint)
@@ -457,6 +449,18 @@ def _optimizer(config: TrainingConfig) -> keras.optimizers.Optimizer:
         optimizer.gradients_are_summed = True
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
+
+
+def _check_sources(task, config: TrainingConfig) -> None:
+    if config.do_train and task.training is None:
+        raise InputError("--do_train: the task has no examples to train on")
+    for name in ("eval_every_steps", "early_stopping"):
+        value = getattr(config, name)
+        if config.do_train and value and task.evaluation is None:
+            raise InputError(
+                f"--{name}={value}: nothing to evaluate on; expected --do_eval or "
+                f"files for it"
+            )
 
 
 def _check_batches(task, config: TrainingConfig, strategy) -> None:
