@@ -283,7 +283,7 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(start, files, tm
         assert float(found["loss"]) == line["loss"]
     assert (tmp_path / "run/training_curves.png").stat().st_size > 10_000
     alone = start("run", *flags[:1], "--nodo_train", "--do_eval").wait().text
-    assert f"loss {evaluations[-1]['loss']:.4f}" in alone
+    assert f"loss {best['loss']:.4f}" in alone
 
 
 def test_warm_start_takes_weights_and_nothing_of_the_optimizer(start, tmp_path):
@@ -315,6 +315,7 @@ def test_notes_of_the_best_that_are_none(text, tmp_path):
 
     opened = checkpoints.Checkpoints.__new__(checkpoints.Checkpoints)
     opened._folder = tmp_path
+    (tmp_path / "model.ckpt-best.index").touch()
     (tmp_path / "model.ckpt-best.json").write_text(text, encoding="latin-1")
     assert opened.best == {}
     (tmp_path / "model.ckpt-best.json").write_text('{"step": 3, "loss": 0.5}')

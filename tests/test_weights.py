@@ -1020,15 +1020,19 @@ def test_a_writer_killed_between_moves_leaves_whole_checkpoints(
     model = randomised(models.AlbertEncoder(SHARED_CONFIG))
     weights.save(model, tmp_path / "model.ckpt-7", "tf1")
     before = (tmp_path / "checkpoint").read_text()
-    real, done = shutil.move, []
+    done = []
 
-    def move(file, target):
-        if len(done) == moves:
-            raise KeyboardInterrupt
-        done.append(file.name)
-        return real(file, target)
+    def counted(real):
+        def move(file, target):
+            if len(done) == moves:
+                raise KeyboardInterrupt
+            done.append(file.name)
+            return real(file, target)
 
-    monkeypatch.setattr(shutil, "move", move)
+        return move
+
+    monkeypatch.setattr(Path, "replace", counted(Path.replace))
+    monkeypatch.setattr(shutil, "move", counted(shutil.move))
     for name in ("model.ckpt-7", "model.ckpt-9"):
         done.clear()
         other = randomised(models.AlbertEncoder(SHARED_CONFIG), seed=1)
