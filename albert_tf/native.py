@@ -2,7 +2,7 @@
 
 That program executes what it is given: a SavedModel is a program, and PyTorch and
 TensorFlow crash each other where TensorFlow is imported first. The process imports
-nothing of this package but this module, and nothing before it:
+no other library of this package's but numpy before the program's own:
 
     python -m albert_tf.native PROGRAM PLACE INPUTS.npz OUTPUTS.npz
 """
