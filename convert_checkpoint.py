@@ -7,7 +7,7 @@ README.md lists the formats, docs/export.md what the exported ones are for.
 """
 
 from albert_tf import flags
-from albert_tf.settings.conversion import ConversionSettings
+from albert_tf.serve.settings.conversion import ConversionSettings
 
 flags.define(ConversionSettings)
 
@@ -17,9 +17,9 @@ def main() -> None:
     settings = flags.read(ConversionSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import conversion
+    from albert_tf.serve import convert
 
-    conversion.convert(settings)
+    convert.convert(settings)
 
 
 if __name__ == "__main__":

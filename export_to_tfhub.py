@@ -7,7 +7,7 @@ docs/export.md shows how to load them.
 """
 
 from albert_tf import flags
-from albert_tf.settings.hub import HubSettings
+from albert_tf.serve.settings.hub import HubSettings
 
 flags.define(HubSettings)
 
@@ -17,7 +17,7 @@ def main() -> None:
     settings = flags.read(HubSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import hub
+    from albert_tf.serve import hub
 
     hub.export(settings)
 

@@ -8,7 +8,7 @@ docs/predict.md lists the tasks, and what a row and an answer of each look like.
 """
 
 from albert_tf import flags
-from albert_tf.settings.predict import Options, PredictConfig
+from albert_tf.serve.settings.predict import Options, PredictConfig
 
 for settings in (PredictConfig, Options):
     flags.define(settings)
@@ -20,7 +20,7 @@ def main(texts: list[str]) -> None:
     options = flags.read(Options)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import predict
+    from albert_tf.serve import predict
 
     predict.run(config, options, texts)
 

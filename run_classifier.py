@@ -9,9 +9,9 @@ docs/fine_tuning.md explains the flags, your own tables and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.distribution import DistributionConfig
-from albert_tf.settings.classification import ClassifierConfig, CustomConfig
-from albert_tf.settings.fine_tuning import ModelConfig
+from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConfig
+from albert_tf.tasks.settings.fine_tuning import ModelConfig
+from albert_tf.train.distribution import DistributionConfig
 
 for settings in (ClassifierConfig, CustomConfig, ModelConfig, DistributionConfig):
     flags.define(settings)
@@ -25,7 +25,7 @@ def main() -> None:
     devices = flags.read(DistributionConfig)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import text_classification
+    from albert_tf.train import text_classification
 
     text_classification.run(config, model, table, devices)
 

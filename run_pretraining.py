@@ -9,9 +9,9 @@ docs/pretraining.md explains the flags, the devices and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.distribution import DistributionConfig
-from albert_tf.settings.pretraining import PretrainingConfig
-from albert_tf.settings.training import TrainingConfig
+from albert_tf.tasks.settings.pretraining import PretrainingConfig
+from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.train.distribution import DistributionConfig
 
 for settings in (PretrainingConfig, TrainingConfig, DistributionConfig):
     flags.define(settings)
@@ -24,13 +24,14 @@ def main() -> None:
     devices = flags.read(DistributionConfig)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import model_folder, training
     from albert_tf.tasks.pretraining import Pretraining
+    from albert_tf.train import loop
+    from albert_tf.weights import model_folder
 
-    strategy = training.prepare(config, devices)
+    strategy = loop.prepare(config, devices)
     folders = model_folder.places(config.output_dir, config.init_checkpoint)
     task = Pretraining(pretraining, evaluate=config.do_eval, folders=folders)
-    training.run(task, config, strategy)
+    loop.run(task, config, strategy)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ docs/race.md explains the data, the flags, the memory and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.distribution import DistributionConfig
-from albert_tf.settings.choice import ChoiceConfig
-from albert_tf.settings.fine_tuning import ModelConfig
+from albert_tf.tasks.settings.choice import ChoiceConfig
+from albert_tf.tasks.settings.fine_tuning import ModelConfig
+from albert_tf.train.distribution import DistributionConfig
 
 for settings in (ChoiceConfig, ModelConfig, DistributionConfig):
     flags.define(settings)
@@ -22,7 +22,7 @@ def main() -> None:
     devices = flags.read(DistributionConfig)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf import multiple_choice
+    from albert_tf.train import multiple_choice
 
     multiple_choice.run(config, model, devices)
 

@@ -9,9 +9,9 @@ docs/squad.md explains the flags, the threshold and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.distribution import DistributionConfig
-from albert_tf.settings.fine_tuning import ModelConfig
-from albert_tf.settings.squad import SquadConfig
+from albert_tf.tasks.settings.fine_tuning import ModelConfig
+from albert_tf.tasks.settings.squad import SquadConfig
+from albert_tf.train.distribution import DistributionConfig
 
 for settings in (SquadConfig, ModelConfig, DistributionConfig):
     flags.define(settings)
@@ -25,7 +25,7 @@ def main() -> None:
 
     # TensorFlow takes seconds, which --help, mistakes in the flags and the processes
     # that convert questions need not wait.
-    from albert_tf import question_answering
+    from albert_tf.train import question_answering
 
     question_answering.run(config, model, devices)
 

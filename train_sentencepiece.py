@@ -8,7 +8,8 @@ docs/pretraining_data.md explains the input.
 
 import signal
 
-from albert_tf import flags, vocabulary
+from albert_tf import flags
+from albert_tf.corpus import vocabulary
 
 flags.define(vocabulary.VocabularySettings)
 

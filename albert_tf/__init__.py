@@ -17,30 +17,34 @@ pretraining were 1.15 to 1.2 times as fast.
 """
 
 import importlib
-import importlib.util
 import os
 import platform
 
-from albert_tf import registration
+from albert_tf.model import registration
 
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
 
 _HOME = {
-    "AlbertClassifier": "models",
-    "AlbertConditionalSpanLabeler": "models",
-    "AlbertConfig": "config",
-    "AlbertEncoder": "models",
-    "AlbertMultipleChoice": "models",
-    "AlbertPretrainer": "models",
-    "AlbertSpanLabeler": "models",
+    "AlbertClassifier": "model.models",
+    "AlbertConditionalSpanLabeler": "model.models",
+    "AlbertConfig": "model.config",
+    "AlbertEncoder": "model.models",
+    "AlbertMultipleChoice": "model.models",
+    "AlbertPretrainer": "model.models",
+    "AlbertSpanLabeler": "model.models",
     "InputError": "errors",
 }
-_MODULES = (
-    *("config", "corpus", "errors", "graph_tokenization", "heads", "layers", "models"),
-    *("hub", "optimizers", "predict", "records", "runtimes", "serving", "tasks"),
-    *("tokenization", "vocabulary", "weights"),
-)
+# Public modules that stand in a room, and the rooms.
+_MODULES = {
+    **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
+    **dict.fromkeys(("graphs", "hub", "predict", "runtimes"), "serve."),
+    "records": "data.",
+    "tokenization": "text.",
+    "vocabulary": "corpus.",
+    **dict.fromkeys(("corpus", "data", "errors", "flags", "model", "serve"), ""),
+    **dict.fromkeys(("tasks", "text", "train", "weights"), ""),
+}
 
 __all__ = [*_HOME, *_MODULES]
 
@@ -48,8 +52,8 @@ __all__ = [*_HOME, *_MODULES]
 def __getattr__(name):
     if name in _HOME:
         return getattr(importlib.import_module(f"albert_tf.{_HOME[name]}"), name)
-    if importlib.util.find_spec(f"albert_tf.{name}"):
-        return importlib.import_module(f"albert_tf.{name}")
+    if name in _MODULES:
+        return importlib.import_module(f"albert_tf.{_MODULES[name]}{name}")
     raise AttributeError(f"module 'albert_tf' has no attribute {name!r}")
 
 

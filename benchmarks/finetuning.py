@@ -76,8 +76,9 @@ def sample(args, multiple):
     """Returns the task, with the same examples in every program."""
     import numpy as np
 
-    from albert_tf import AlbertConfig, tokenization
+    from albert_tf import AlbertConfig
     from albert_tf.tasks import catalogue, classification
+    from albert_tf.text import tokenization
 
     declared = catalogue.find(args.task_name)
     tokenizer = tokenization.SentencePieceTokenizer(args.spm_model_file)
@@ -109,23 +110,24 @@ def serve_ours(args, policy):
     """An epoch of training, or of prediction, in each turn."""
     import tensorflow as tf
 
-    from albert_tf import batches, distribution, fine_tuning, training
-    from albert_tf.trainer import Trainer
+    from albert_tf.data import batches
+    from albert_tf.train import distribution, finetune, loop
+    from albert_tf.train.trainer import Trainer
 
     if args.serve == "ours_random":
         # Sorting the examples of one batch is sorting none.
         batches._BATCHES_TO_SORT, batches._EXAMPLES_TO_SORT = 1, args.batch_size
-    config = fine_tuning.FineTuningConfig(
+    config = finetune.FineTuningConfig(
         output_dir="unused",
         do_train=True,
         train_batch_size=args.batch_size,
         precision=policy.removeprefix("mixed_"),
         pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
-    strategy = training.prepare(config, distribution.DistributionConfig())
-    task = sample(args, fine_tuning.pad_multiple(config, strategy))
+    strategy = loop.prepare(config, distribution.DistributionConfig())
+    task = sample(args, finetune.pad_multiple(config, strategy))
     model = task.build_model()
-    optimizer = training._optimizer(config)
+    optimizer = loop._optimizer(config)
     optimizer.build(model.trainable_variables)
     trainer = Trainer(task, config, strategy, model, optimizer)
     if args.serve == "ours_onnx":

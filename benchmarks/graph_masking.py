@@ -8,7 +8,9 @@ import time
 
 import tensorflow as tf
 
-from albert_tf import flags, graph_masking, records
+from albert_tf import flags
+from albert_tf.corpus import masking_in_graph
+from albert_tf.data import records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     files = settings.record_file
-    mask = graph_masking.for_records(files)
+    mask = masking_in_graph.for_records(files)
     parsed = records.dataset(
         files, mask.spec, batch_size=settings.chunk, drop_remainder=True
     )

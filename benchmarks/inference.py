@@ -34,9 +34,11 @@ from typing import Any, Literal
 import numpy as np
 import turns
 
-from albert_tf import flags, inputs, tokenization, vocabulary
-from albert_tf.config import AlbertConfig
+from albert_tf import flags
+from albert_tf.corpus import vocabulary
 from albert_tf.errors import InputError
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text import inputs, tokenization
 
 # How far a float32 answer may be from Keras's.
 _BOUND = 2e-5
@@ -159,7 +161,9 @@ def prepare(settings: Settings, folder: Path) -> None:
     """Writes the model in every form, and some answers of it by Keras."""
     import keras
 
-    from albert_tf import models, runtimes, serving, weights
+    from albert_tf import weights
+    from albert_tf.model import models
+    from albert_tf.serve import graphs, runtimes
 
     keras.utils.set_random_seed(1)
     config = AlbertConfig.named(settings.model)
@@ -175,7 +179,7 @@ def prepare(settings: Settings, folder: Path) -> None:
         if program in runtimes.SUFFIXES:
             path = (folder / "ours").with_suffix(runtimes.SUFFIXES[program])
             runtimes.save(model, path, program)
-    serving.classifier(
+    graphs.classifier(
         model, texts.tokenizer, labels=_LABELS, max_seq_length=texts.longest
     ).save(folder / "served")
 
@@ -205,7 +209,8 @@ def predict(
     """What `predict.py` does with all of the texts."""
     import keras
 
-    from albert_tf import predict, runtimes, tokenization
+    from albert_tf.serve import predict, runtimes
+    from albert_tf.text import tokenization
 
     model = keras.models.load_model(folder / "ours.keras")
     if runtime is not None:
@@ -233,7 +238,7 @@ def onnx(settings: Settings, folder: Path) -> Run:
 
 
 def _runtime(settings: Settings, path: Path) -> Run:
-    from albert_tf import runtimes
+    from albert_tf.serve import runtimes
 
     run = runtimes.load(path, settings.num_threads)
     return lambda batch: run(batch[0])["logits"]

@@ -21,7 +21,12 @@ from collections import Counter
 from pathlib import Path
 
 from albert_tf import flags
-from albert_tf.corpus import CorpusConfig, local, store, text
+from albert_tf.corpus import (
+    CorpusConfig,
+    local,
+    store,
+    text,
+)
 from albert_tf.errors import InputError
 
 ROOT = Path(__file__).parents[1]

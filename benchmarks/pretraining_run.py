@@ -81,7 +81,7 @@ def compare(args, shape, length, tokens):
 
 def write_records(folder, model, length):
     """Writes records of random tokens, and nothing about them."""
-    from albert_tf import records
+    from albert_tf.data import records
 
     batch = random_batch(ROWS, length, model)
     batch["next_sentence_labels"] = batch["next_sentence_labels"][:, None]
@@ -122,10 +122,10 @@ def serve_step(args, batch, length, steps):
 
 def serve_run(args, batch, length, steps):
     """This package's run, which waits for the next turn after each checkpoint."""
-    from albert_tf import checkpoints, distribution, training
     from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
+    from albert_tf.train import checkpoints, distribution, loop
 
-    config = training.TrainingConfig(
+    config = loop.TrainingConfig(
         output_dir=f"{args.folder}/run",
         train_batch_size=batch,
         optimizer="adamw",
@@ -136,7 +136,7 @@ def serve_run(args, batch, length, steps):
         save_checkpoints_steps=steps,
         log_steps=10,
     )
-    strategy = training.prepare(config, distribution.DistributionConfig())
+    strategy = loop.prepare(config, distribution.DistributionConfig())
     task = Pretraining(
         PretrainingConfig(
             albert_config_file=args.model,
@@ -151,7 +151,7 @@ def serve_run(args, batch, length, steps):
             raise SystemExit
 
     setattr(checkpoints.Checkpoints, "save", save_and_wait)  # noqa: B010 (for mypy)
-    training.run(task, config, strategy)
+    loop.run(task, config, strategy)
 
 
 def serve_trainer(args, batch, length, steps):

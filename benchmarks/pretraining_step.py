@@ -80,7 +80,8 @@ def albert_tf_step(batch, precision, model=MODEL):
     import keras
     import tensorflow as tf
 
-    from albert_tf import AlbertConfig, AlbertPretrainer, heads
+    from albert_tf import AlbertConfig, AlbertPretrainer
+    from albert_tf.model import heads
 
     model = AlbertPretrainer(AlbertConfig.find(model), dtype=POLICIES[precision])
     optimizer = keras.optimizers.AdamW(1e-4)

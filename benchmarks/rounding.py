@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf import flags, inputs, model_folder, runtimes, weights
+from albert_tf import flags, weights
+from albert_tf.serve import runtimes
 from albert_tf.tasks import catalogue, classification
+from albert_tf.text import inputs
+from albert_tf.weights import model_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,10 @@ from collections.abc import Callable
 
 import turns
 
-from albert_tf import flags, tokenization
+from albert_tf import flags
 from albert_tf.errors import InputError
 from albert_tf.tasks.squad import conversion, features, reading
+from albert_tf.text import tokenization
 
 LENGTHS = features.Lengths()
 # Examples of run_qa.py's dataset.map.

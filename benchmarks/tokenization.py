@@ -7,7 +7,9 @@ import dataclasses
 import itertools
 import time
 
-from albert_tf import flags, tokenization, vocabulary
+from albert_tf import flags
+from albert_tf.corpus import vocabulary
+from albert_tf.text import tokenization
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

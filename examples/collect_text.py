@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from albert_tf import records
+from albert_tf.data import records
 
 HELD_OUT = 25
 # What the requirements of this package bring along.

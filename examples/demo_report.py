@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf import model_folder, predict, quiet
-from albert_tf.inputs import MASK
-from albert_tf.predict import Options, Predictor
-from albert_tf.tokenization import Tokenizer
+from albert_tf.data import quiet
+from albert_tf.serve import predict
+from albert_tf.serve.predict import Options, Predictor
+from albert_tf.text.inputs import MASK
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.weights import model_folder
 
 # Written for this page, before there was a model to try them on.
 SENTENCES = (

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from albert_tf import records
+from albert_tf.data import records
 
 # What is made, and the steps; their order is drawn anew each time.
 CRAFTS = {

@@ -18,9 +18,9 @@ import pytest
 from keras import ops
 
 from albert_tf import weights
-from albert_tf.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent / "fixtures"
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def processes():
     """Starts processes that have imported what scripts import, so in no seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["albert_tf.multiple_choice", "albert_tf.tasks.pretraining"]
+        ["albert_tf.train.multiple_choice", "albert_tf.tasks.pretraining"]
     )
     with pytest.MonkeyPatch.context() as environ:
         # As `flags.run` sets it: TensorFlow reads it once, when it is imported.
@@ -115,7 +115,7 @@ def arrays():
 @pytest.fixture
 def opened(monkeypatch):
     """Lists the endings of the files that other runtimes open."""
-    from albert_tf import runtimes
+    from albert_tf.serve import runtimes
 
     endings, load = [], runtimes.load
 

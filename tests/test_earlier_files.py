@@ -1,4 +1,4 @@
-"""Files that an earlier version has written: see `tests/data/README.md`."""
+"""Files that an earlier version has written: see `tests/fixtures/README.md`."""
 
 import io
 import json
@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import conversion, corpus, predict, text_classification, training
-from albert_tf.distribution import DistributionConfig
-from albert_tf.settings.classification import ClassifierConfig, CustomConfig
-from albert_tf.settings.conversion import ConversionSettings
-from albert_tf.settings.fine_tuning import ModelConfig
-from albert_tf.settings.pretraining import PretrainingConfig
-from albert_tf.settings.training import TrainingConfig
+from albert_tf import corpus
+from albert_tf.serve import convert, predict
+from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.pretraining import Pretraining
+from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConfig
+from albert_tf.tasks.settings.fine_tuning import ModelConfig
+from albert_tf.tasks.settings.pretraining import PretrainingConfig
+from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.train import loop, text_classification
+from albert_tf.train.distribution import DistributionConfig
 
 FOLDER = "earlier_version"
 
@@ -86,7 +88,7 @@ def test_pretraining_resumes_on_the_records():
         log_steps=1,
     )
     log = io.StringIO()
-    training.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"), log)
+    loop.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"), log)
     lines = [line for line in log.getvalue().splitlines() if line.startswith("step ")]
     assert len(lines) == 1
     assert lines[0].startswith("step 3/3")
@@ -126,7 +128,7 @@ def test_a_fine_tuning_run_is_evaluated_on_the_examples_that_it_kept():
 
 
 def test_a_keras_file_loads_and_its_checkpoint_converts():
-    conversion.convert(
+    convert.convert(
         ConversionSettings(
             input="pretraining", output="converted.keras", output_format="keras"
         )

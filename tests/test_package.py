@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import models, optimizers, registration
-from albert_tf.config import AlbertConfig
+from albert_tf.model import models, optimizers, registration
+from albert_tf.model.config import AlbertConfig
 
 CONFIG = AlbertConfig(
     vocab_size=23,
@@ -41,7 +41,7 @@ def test_a_saved_model_loads_without_further_imports(imports, tmp_path):
     code = f"""
 import sys
 {imports}
-assert "albert_tf.models" not in sys.modules
+assert "albert_tf.model.models" not in sys.modules
 model = keras.models.load_model(sys.argv[1])
 assert type(model) is albert_tf.AlbertClassifier
 assert type(model.optimizer) is albert_tf.optimizers.Lamb
@@ -71,8 +71,9 @@ import albert_tf
 print(albert_tf.optimizers.Lamb.__name__, albert_tf.tasks.__name__)
 """
     assert run(code) == "Lamb albert_tf.tasks\n"
-    for module in pkgutil.iter_modules(albert_tf.__path__):
-        assert getattr(albert_tf, module.name).__name__ == f"albert_tf.{module.name}"
+    rooms = [module.name for module in pkgutil.iter_modules(albert_tf.__path__)]
+    for name in (*rooms, *albert_tf.__all__):
+        assert getattr(albert_tf, name).__name__.endswith(name)
     with pytest.raises(AttributeError, match="'albert_tf' has no attribute 'absent'"):
         albert_tf.absent  # noqa: B018
 

@@ -16,9 +16,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from albert_tf import records
-from albert_tf.corpus import examples, files, local, manifest, plan, store, text
+from albert_tf.corpus import (
+    examples,
+    files,
+    local,
+    manifest,
+    plan,
+    store,
+    text,
+)
 from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.data import records
 from albert_tf.errors import InputError
 
 _FAILURE = re.compile(r"(?:Input|Text)Error: (.*?)(?: \[while running|\n|$)")

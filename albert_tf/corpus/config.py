@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from albert_tf import cores, flags
+from albert_tf import flags
 from albert_tf.corpus import files
+from albert_tf.data import cores
 from albert_tf.errors import InputError
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 
 _SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
 Subset = Literal["train", "eval"]

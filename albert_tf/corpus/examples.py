@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from albert_tf import records
 from albert_tf.corpus import masking, pairs
 from albert_tf.corpus.config import CorpusConfig
-from albert_tf.tokenization import Tokenizer, WordStarts
+from albert_tf.data import records
+from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 _BATCH_TOKENS = 1 << 19
 

@@ -15,10 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from albert_tf import locks, records, tokenization, writing
-from albert_tf.corpus import examples, files, manifest, marks, plan, store, text
+from albert_tf.corpus import (
+    examples,
+    files,
+    manifest,
+    marks,
+    plan,
+    store,
+    text,
+)
 from albert_tf.corpus.config import CorpusConfig, Subset
 from albert_tf.corpus.workers import Progress, Workers, own_memory
+from albert_tf.data import locks, records, writing
+from albert_tf.text import tokenization
 
 _COPY_BYTES = 1 << 20
 _SETTINGS = "settings.json"

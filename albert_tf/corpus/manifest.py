@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from albert_tf import errors, records
-from albert_tf.config import read_json_object
+from albert_tf import errors
 from albert_tf.corpus import examples, files, text
 from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.data import records
 from albert_tf.errors import InputError
+from albert_tf.model.config import read_json_object
 
 # Raise it when the same settings begin to give other bytes.
 FORMAT = 3

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from albert_tf.corpus import text
-from albert_tf.tokenization import clean_text
+from albert_tf.text.tokenization import clean_text
 
 _LINES = 5_000
 _MAX_LINE_CHARS = 1_000

@@ -14,7 +14,7 @@ import numpy as np
 
 from albert_tf.corpus import store
 from albert_tf.corpus.config import CorpusConfig
-from albert_tf.tokenization import WordStarts
+from albert_tf.text.tokenization import WordStarts
 
 # Columns of the array of pairs.
 A_BEGIN, A_END, B_BEGIN, B_END, LABEL = range(5)

@@ -14,7 +14,7 @@ import numpy as np
 
 from albert_tf.corpus import text
 from albert_tf.corpus.config import CorpusConfig, Subset
-from albert_tf.tokenization import Tokenizer, WordStarts
+from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 GROUP_TOKENS = 1 << 16
 # Few sentences are longer: one in 200 of Wikipedia's. Of long segments much is cut off

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from albert_tf import records
 from albert_tf.corpus import files
+from albert_tf.data import records
 from albert_tf.errors import InputError
 
 SPLIT_BYTES = 2 << 20

@@ -10,8 +10,8 @@ import numpy as np
 from keras import ops
 
 from albert_tf import weights
-from albert_tf.batches import Source
-from albert_tf.tokenization import Tokenizer
+from albert_tf.data.batches import Source
+from albert_tf.text.tokenization import Tokenizer
 
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]

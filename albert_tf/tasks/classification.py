@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf import cache, heads, inputs
-from albert_tf.batches import ByLength
-from albert_tf.config import AlbertConfig
-from albert_tf.inputs import Inputs
-from albert_tf.models import AlbertClassifier
-from albert_tf.tables import Table
+from albert_tf.data import cache
+from albert_tf.data.batches import ByLength
+from albert_tf.data.tables import Table
+from albert_tf.model import heads
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.models import AlbertClassifier
 from albert_tf.tasks import base
 from albert_tf.tasks.text_task import Example, TextTask
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text import inputs
+from albert_tf.text.inputs import Inputs
+from albert_tf.text.tokenization import Tokenizer
 
 _COLLAPSED = "largest_predicted_share"
 

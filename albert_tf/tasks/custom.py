@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf import metrics, tables
+from albert_tf.data import tables
+from albert_tf.data.tables import Column
 from albert_tf.errors import InputError
-from albert_tf.settings.classification import CustomConfig
-from albert_tf.tables import Column
+from albert_tf.tasks import metrics
+from albert_tf.tasks.settings.classification import CustomConfig
 from albert_tf.tasks.text_task import Score, TextTask, split_labels
 
 _METRICS: dict[str, tuple[str, dict[str, Score]]] = {

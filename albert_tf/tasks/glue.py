@@ -7,8 +7,8 @@ appendix, the table of hyper-parameters, whose columns have the same order.
 
 import dataclasses
 
-from albert_tf import metrics
-from albert_tf.tables import Column
+from albert_tf.data.tables import Column
+from albert_tf.tasks import metrics
 from albert_tf.tasks.text_task import Recommended, TextTask
 
 _ACCURACY = {"eval_accuracy": metrics.accuracy}

@@ -12,23 +12,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import (
-    batches,
-    graph_masking,
-    heads,
-    json_values,
-    model_folder,
-    records,
-    tokenization,
-    weights,
-)
-from albert_tf.batches import Records
-from albert_tf.config import AlbertConfig
-from albert_tf.corpus import files, manifest
+from albert_tf import weights
+from albert_tf.corpus import files, manifest, masking_in_graph
+from albert_tf.data import batches, json_values, records
+from albert_tf.data.batches import Records
 from albert_tf.errors import InputError
-from albert_tf.models import AlbertPretrainer
-from albert_tf.settings.pretraining import PretrainingConfig
+from albert_tf.model import heads
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.models import AlbertPretrainer
 from albert_tf.tasks import base
+from albert_tf.tasks.settings.pretraining import PretrainingConfig
+from albert_tf.text import tokenization
+from albert_tf.weights import model_folder
 
 _EXAMPLES_TO_COUNT = 50_000
 # Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
@@ -237,7 +232,7 @@ class _Records:
             self.traits = _traits(described)
         self._described = described
         if settings.dynamic_masking:
-            masking = graph_masking.for_records(
+            masking = masking_in_graph.for_records(
                 self._paths,
                 masked_lm_prob=settings.masked_lm_prob,
                 max_predictions_per_seq=settings.max_predictions_per_seq,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from albert_tf import metrics
+from albert_tf.tasks import metrics
 from albert_tf.tasks.text_task import TextTask
 
 # With more labels the lines of the matrix are wider than a terminal.

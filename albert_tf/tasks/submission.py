@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf import errors
+from albert_tf.data.writing import atomic
 from albert_tf.errors import InputError
 from albert_tf.tasks.text_task import Example, TextTask
-from albert_tf.writing import atomic
 
 _HEADER = "index\tprediction\n"
 _SEPARATORS = re.compile("[\t\r\n]")

@@ -24,9 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf import tables
+from albert_tf.data import tables
+from albert_tf.data.tables import (
+    Column,
+    RowError,
+    Table,
+    Value,
+)
 from albert_tf.errors import InputError
-from albert_tf.tables import Column, RowError, Table, Value
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None

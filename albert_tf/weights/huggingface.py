@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albert_tf import models
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.tokenization import (
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenization import (
     CONTINUATION,
     MAX_WORD_CHARS,
     WORD_MARK,

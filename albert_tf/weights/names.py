@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import models
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import errors, json_values, models
-from albert_tf.config import AlbertConfig, read_json_object
+from albert_tf import errors
+from albert_tf.data import json_values
 from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig, read_json_object
 from albert_tf.weights.names import HEADS, IGNORED, expand
 
 CHECKPOINTS = ("best", "newest")

@@ -12,10 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import models
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError, writing
-from albert_tf.tokenization import Tokenizer
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import huggingface
 from albert_tf.weights.names import Target, expand, listed
 from albert_tf.weights.slots import STEP, check_optimizer, expand_slots

@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf import corpus
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 
 
 @pytest.fixture

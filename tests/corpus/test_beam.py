@@ -6,11 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from albert_tf.corpus import beam, files, plan, store, text
+from albert_tf.corpus import (
+    beam,
+    files,
+    plan,
+    store,
+    text,
+)
 from albert_tf.corpus.config import CorpusConfig
 from albert_tf.errors import InputError
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 
 
 def contents(folder):

@@ -6,8 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from albert_tf import corpus, records, tokenization, vocabulary
-from albert_tf.corpus import CorpusConfig, examples, manifest
+from albert_tf import corpus
+from albert_tf.corpus import CorpusConfig, examples, manifest, vocabulary
+from albert_tf.data import records
+from albert_tf.text import tokenization
 
 CHINESE = (
     "我们 今天 去 图书馆 看书 。|他 昨天 在 北京 大学 学习 中文 。"

@@ -13,11 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import corpus, records, tokenization
-from albert_tf.corpus import examples, manifest, plan, store, text
+from albert_tf import corpus
+from albert_tf.corpus import (
+    examples,
+    manifest,
+    plan,
+    store,
+    text,
+)
+from albert_tf.data import records
 from albert_tf.errors import InputError
+from albert_tf.text import tokenization
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 ROOT = Path(__file__).parents[2]
 
 

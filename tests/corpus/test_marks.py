@@ -3,7 +3,7 @@
 import functools
 
 from albert_tf.corpus import marks
-from albert_tf.tokenization import clean_text
+from albert_tf.text.tokenization import clean_text
 
 PLAIN = [f"word{i}" for i in range(98)]
 

@@ -8,7 +8,7 @@ import pytest
 from albert_tf.corpus import pairs, store
 from albert_tf.corpus.config import CorpusConfig
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 V = 1000
 STARTS = np.ones(V, bool)
 

@@ -13,10 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import records
-from albert_tf.corpus import CorpusConfig, examples, local, masking, text
+from albert_tf.corpus import (
+    CorpusConfig,
+    examples,
+    local,
+    masking,
+    text,
+)
+from albert_tf.data import records
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 RELEASED = json.loads((DATA / "released_pretraining_data.json").read_text())
 VARIANTS = {
     "default": {"dupe_factor": 40},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.tokenization import WordPieceTokenizer
+from albert_tf.text.tokenization import WordPieceTokenizer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

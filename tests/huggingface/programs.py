@@ -13,7 +13,7 @@ from pathlib import Path
 import torch  # before all others
 import transformers
 
-from albert_tf import native
+from albert_tf.serve import programs
 
 import numpy as np  # isort: skip
 
@@ -28,7 +28,7 @@ def main(folder):
         **{
             f"{name}/{key}": value
             for name in plan["models"]
-            for key, value in native._run_huggingface(folder / name, tokens).items()
+            for key, value in programs._run_huggingface(folder / name, tokens).items()
         },
     )
     answers = {name: classify(folder / name, *plan[name]) for name in plan["classify"]}

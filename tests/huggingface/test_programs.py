@@ -15,9 +15,13 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import model_folder, models, native, predict, tokenization, weights
-from albert_tf.config import AlbertConfig
+from albert_tf import weights
 from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import predict, programs
+from albert_tf.text import tokenization
+from albert_tf.weights import model_folder
 
 missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
 if missing:
@@ -219,10 +223,10 @@ def test_other_architectures_are_refused(both, tokens):
     (folder / "other").mkdir()
     (folder / "other" / "config.json").write_text(json.dumps(other))
     with pytest.raises(InputError) as refused:
-        native.run(folder / "other", "hf", tokens())
+        programs.run(folder / "other", "hf", tokens())
     assert str(refused.value) == (
         f"{folder}/other: hf itself cannot run it: architectures=['GPT2Model'] in "
-        f"config.json; expected one of {', '.join(native.ARCHITECTURES)}"
+        f"config.json; expected one of {', '.join(programs.ARCHITECTURES)}"
     )
 
 
@@ -235,5 +239,5 @@ def test_a_pickle_is_never_opened(both, tokens, tmp_path):
     (tmp_path / "config.json").write_bytes(config)
     (tmp_path / "pytorch_model.bin").write_bytes(pickle)
     with pytest.raises(InputError, match=r"hf itself cannot run it: .*safetensors"):
-        native.run(tmp_path, "hf", tokens())
+        programs.run(tmp_path, "hf", tokens())
     assert not trace.exists()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
+DATA = ROOT / "tests" / "fixtures"
 
 
 def run(*flags):

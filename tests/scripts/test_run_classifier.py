@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
+DATA = ROOT / "tests" / "fixtures"
 SIZES = {
     "vocab_size": 1500,
     "embedding_size": 6,

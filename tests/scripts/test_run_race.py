@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
+DATA = ROOT / "tests" / "fixtures"
 PATIENCE = 300  # seconds
 SIZES = {
     "vocab_size": 1500,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert_tf import tokenization
 from albert_tf.tasks.squad import features, reading
+from albert_tf.text import tokenization
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 SHARED = Path(__file__).parents[3] / "shared"
 
 # Name: max_seq_length, doc_stride, max_query_length, do_lower_case.

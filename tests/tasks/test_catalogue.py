@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
-from albert_tf import fine_tuning, tasks, text_classification
-from albert_tf.distribution import DistributionConfig
+from albert_tf import tasks
 from albert_tf.errors import InputError
 from albert_tf.tasks import catalogue, custom, glue
+from albert_tf.train import finetune, text_classification
+from albert_tf.train.distribution import DistributionConfig
 
 # The documentation's example of a task of one's own.
 BOOLQ = """\
@@ -102,7 +103,7 @@ def test_the_added_task_runs_as_those_of_glue_do(add_module, data, tmp_path, tin
             num_train_steps=2,
             train_batch_size=4,
         ),
-        fine_tuning.ModelConfig(
+        finetune.ModelConfig(
             albert_config_file=str(config),
             spm_model_file=str(data / "spm_small.model"),
         ),

@@ -3,9 +3,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, fine_tuning, metrics, tables, tokenization
-from albert_tf.tasks import classification, glue
+from albert_tf import AlbertConfig
+from albert_tf.data import tables
+from albert_tf.tasks import classification, glue, metrics
 from albert_tf.tasks.text_task import Example, TextTask
+from albert_tf.text import tokenization
+from albert_tf.train import finetune
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -75,7 +78,7 @@ def test_inputs_of_other_rows_are_not_taken_from_the_cache(tmp_path, tokenizer):
 
 
 def run(task, folder, **settings):
-    config = fine_tuning.FineTuningConfig(
+    config = finetune.FineTuningConfig(
         **{
             "output_dir": str(folder),
             "do_train": True,
@@ -87,7 +90,7 @@ def run(task, folder, **settings):
             **settings,
         }
     )
-    return fine_tuning.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"))
+    return finetune.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"))
 
 
 def task_of(declared, tokenizer, train, *dev):

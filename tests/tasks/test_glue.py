@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf import inputs, metrics
 from albert_tf.errors import InputError
-from albert_tf.tasks import catalogue, glue
+from albert_tf.tasks import catalogue, glue, metrics
 from albert_tf.tasks.text_task import TextTask
-from albert_tf.tokenization import SentencePieceTokenizer
+from albert_tf.text import inputs
+from albert_tf.text.tokenization import SentencePieceTokenizer
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TASKS = [task for task in vars(glue).values() if isinstance(task, TextTask)]

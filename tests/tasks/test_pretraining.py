@@ -10,20 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import (
-    checkpoints,
-    json_values,
-    model_folder,
-    models,
-    records,
-    tokenization,
-    training,
-    weights,
-)
+from albert_tf import weights
 from albert_tf.corpus import manifest
+from albert_tf.data import json_values, records
 from albert_tf.errors import InputError
+from albert_tf.model import models
 from albert_tf.tasks import pretraining
 from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
+from albert_tf.text import tokenization
+from albert_tf.train import checkpoints, loop
+from albert_tf.weights import model_folder
 
 
 @pytest.fixture
@@ -56,7 +52,7 @@ def trainer(files, golden, write_checkpoint, tmp_path):
     """Makes a trainer of the recorded weights, and its task."""
 
     def make(learning_rate=1e-3, **settings):
-        config = training.TrainingConfig(
+        config = loop.TrainingConfig(
             output_dir=str(tmp_path / "run"),
             do_eval=True,
             train_batch_size=4,
@@ -67,10 +63,10 @@ def trainer(files, golden, write_checkpoint, tmp_path):
         task = Pretraining(PretrainingConfig(**files), evaluate=True)
         model = task.build_model()
         task.load(model, write_checkpoint(golden("pretrain_small")))
-        optimizer = training._optimizer(config)
+        optimizer = loop._optimizer(config)
         optimizer.build(model.trainable_variables)
         strategy = tf.distribute.get_strategy()
-        return training.Trainer(task, config, strategy, model, optimizer)
+        return loop.Trainer(task, config, strategy, model, optimizer)
 
     return make
 
@@ -423,14 +419,14 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     shutil.copy(vocabulary.path, os.path.dirname(path))
     manifest.write(f"{path}.json", content)
     task = Pretraining(PretrainingConfig(**files))
-    config = training.TrainingConfig(
+    config = loop.TrainingConfig(
         output_dir=str(tmp_path / "run"),
         train_batch_size=4,
         num_train_steps=1,
         num_warmup_steps=0,
     )
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    training.run(task, config, strategy, io.StringIO())
+    loop.run(task, config, strategy, io.StringIO())
     found = model_folder.find_tokenizer([tmp_path / "run"])
     assert found.path == str(tmp_path / "run" / "spm_small.model")
     assert found.fingerprint == vocabulary.fingerprint
@@ -446,7 +442,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     for changes in ({}, {**fresh, "init_checkpoint": str(tmp_path / "run")}):
         changed = dataclasses.replace(config, **changes)
         with pytest.raises(InputError) as mistake:
-            training.run(other, changed, strategy, io.StringIO())
+            loop.run(other, changed, strategy, io.StringIO())
         assert str(mistake.value) == refusal
     assert not (tmp_path / "other").exists()
     # Records without a description, as the release makes them, are used as before.

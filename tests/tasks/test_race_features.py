@@ -3,9 +3,10 @@ import re
 import numpy as np
 import pytest
 
-from albert_tf import InputError, tokenization
+from albert_tf import InputError
 from albert_tf.tasks.race import features, reading
 from albert_tf.tasks.race.features import Lengths
+from albert_tf.text import tokenization
 
 
 @pytest.fixture(scope="module")

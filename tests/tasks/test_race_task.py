@@ -3,10 +3,11 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, InputError, tokenization
+from albert_tf import AlbertConfig, InputError
 from albert_tf.tasks.race import task as race
 from albert_tf.tasks.race.features import Lengths
 from albert_tf.tasks.race.reading import Question
+from albert_tf.text import tokenization
 
 LENGTHS = Lengths(40, 12)
 

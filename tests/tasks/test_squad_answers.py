@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.squad import answers, features, reading, scores
+from albert_tf.tasks.squad import (
+    answers,
+    features,
+    reading,
+    scores,
+)
 
 BEAMS = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
 # Predictions that differ because pieces stand elsewhere in the text; the reasons are in

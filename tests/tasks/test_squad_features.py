@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from albert_tf import tokenization
 from albert_tf.errors import InputError
 from albert_tf.tasks.squad import features, reading
+from albert_tf.text import tokenization
 
 # Pieces that stand elsewhere in the text than the release says, as (first question
 # about the context, piece): (text here, text there). White space at the ends of the

@@ -5,16 +5,21 @@ import numpy as np
 import pytest
 from keras import ops
 
-from albert_tf import tokenization
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.tasks.squad import answers, conversion, features, reading
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.squad import (
+    answers,
+    conversion,
+    features,
+    reading,
+)
 from albert_tf.tasks.squad.task import (
     QuestionAnswering,
     Settings,
     evaluate,
     search_threshold,
 )
+from albert_tf.text import tokenization
 
 # The largest difference that counts as the same number in float32.
 BOUND = 2e-5

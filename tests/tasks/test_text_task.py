@@ -3,9 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from albert_tf import metrics
 from albert_tf.errors import InputError
-from albert_tf.tasks import glue
+from albert_tf.tasks import glue, metrics
 from albert_tf.tasks.text_task import Example, TextTask
 
 TOPICS = TextTask(

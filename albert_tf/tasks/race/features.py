@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from albert_tf import inputs
 from albert_tf.errors import InputError
-from albert_tf.inputs import Inputs
 from albert_tf.tasks.race.reading import Question
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text import inputs
+from albert_tf.text.inputs import Inputs
+from albert_tf.text.tokenization import Tokenizer
 
 # [CLS] and two [SEP].
 _SPECIAL = 3

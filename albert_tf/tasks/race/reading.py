@@ -25,9 +25,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from albert_tf import json_values
+from albert_tf.data import json_values
+from albert_tf.data.json_values import describe, get
 from albert_tf.errors import InputError
-from albert_tf.json_values import describe, get
 
 LETTERS = string.ascii_uppercase
 LEVELS = ("middle", "high")

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf import cache, heads
-from albert_tf.batches import ByLength
-from albert_tf.config import AlbertConfig
+from albert_tf.data import cache
+from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
-from albert_tf.models import AlbertMultipleChoice
+from albert_tf.model import heads
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.models import AlbertMultipleChoice
 from albert_tf.tasks import base
 from albert_tf.tasks.race import features
 from albert_tf.tasks.race.features import Features, Lengths
 from albert_tf.tasks.race.reading import LEVELS, Question
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 
 KIND = "multiple_choice"
 

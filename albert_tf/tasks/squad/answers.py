@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf import records
+from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.tasks.squad.features import Window
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from albert_tf import cache
 from albert_tf.corpus.workers import Workers
+from albert_tf.data import cache
 from albert_tf.tasks.squad import features
 from albert_tf.tasks.squad.features import Pieces
 from albert_tf.tasks.squad.reading import Dataset, Paragraph
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 
 # Characters of the paragraphs that a process gets at once: some tenths of a second.
 _CHARACTERS = 500_000

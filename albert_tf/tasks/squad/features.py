@@ -21,8 +21,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.squad.reading import Answer, Dataset, Question, training_answer
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tasks.squad.reading import (
+    Answer,
+    Dataset,
+    Question,
+    training_answer,
+)
+from albert_tf.text.tokenization import Tokenizer
 
 # As many pieces of windows are remembered to have the most context there.
 _REMEMBERED_WINDOWS = 4096

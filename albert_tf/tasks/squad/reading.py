@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.config import read_json_object
+from albert_tf.data.json_values import get
 from albert_tf.errors import InputError
-from albert_tf.json_values import get
+from albert_tf.model.config import read_json_object
 
 VERSIONS = ("1.1", "2.0")
 

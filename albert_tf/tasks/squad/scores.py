@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from albert_tf.config import read_json_object
 from albert_tf.errors import InputError
+from albert_tf.model.config import read_json_object
 from albert_tf.tasks.squad.reading import Dataset, Question, read
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -9,17 +9,18 @@ from typing import Any, Literal
 import numpy as np
 from keras import ops
 
-from albert_tf import heads, model_folder
-from albert_tf.batches import ByLength
-from albert_tf.config import AlbertConfig
+from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
-from albert_tf.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
+from albert_tf.model import heads
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
 from albert_tf.tasks import base
 from albert_tf.tasks.squad import answers, scores
 from albert_tf.tasks.squad.answers import Answers, Candidates, Search
 from albert_tf.tasks.squad.features import Lengths, Window, Windows
 from albert_tf.tasks.squad.reading import Dataset
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.weights import model_folder
 
 KIND = "question_answering"
 # Keys of `task.json`: the threshold, and `digest` of the questions it was found on.

@@ -1,0 +1,1 @@
+"""Bytes to batches: files, records, tables, and the order of examples."""

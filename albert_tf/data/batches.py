@@ -1,0 +1,483 @@
+"""Batches: endless, shuffled and resumable, or once and in order.
+
+Which examples a batch holds depends on the seed and on its place in the run alone:
+neither on the number of devices nor on how often the run was stopped. So a run goes on
+from a number, the examples seen so far, and no buffer has to be saved. What record
+files draw while they prepare examples also depends on the number of input pipelines.
+
+B is the batch of all devices together.
+"""
+
+import abc
+import contextlib
+import dataclasses
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from albert_tf import errors
+from albert_tf.data import cores, records
+from albert_tf.errors import InputError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    Batch = Mapping[str, tf.Tensor]
+    Prepare = Callable[[Batch, tf.Tensor], Batch]
+
+_log = logging.getLogger(__name__)
+# Of each record file: what tells it from another of the same length.
+_BYTES_THAT_TELL = 2**16
+# Records are drawn from as many; the generator's files are shuffled already.
+_SHUFFLE_BUFFER = 10_000
+_FILES_AT_ONCE = 16
+# Batches that are made before they are asked for, and calls that prepare them.
+_BATCHES_AHEAD = 8
+_CALLS_AT_ONCE = 16
+# Rows that are prepared together: preparing has costs for each call.
+_ROWS_TO_PREPARE = 512
+# Batches of like length are made from the examples of so many batches, in training,
+# and from so many examples in evaluation, whose outputs wait to be put in order.
+_BATCHES_TO_SORT = 50
+_EXAMPLES_TO_SORT = 8192
+
+
+@contextlib.contextmanager
+def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
+    """Turns TensorFlow's errors into InputError.
+
+    They name an operation and not the record that it met: the source looks for it,
+    where it may be a record's fault and not that of the memory or of another worker.
+
+    Args:
+        source: what is read in the block.
+        where: says what the block was at, for the message.
+
+    Raises:
+        InputError: TensorFlow failed, or met an example that cannot be used.
+    """
+    import tensorflow as tf
+
+    kinds = tf.errors
+    # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+    of_records = (kinds.DataLossError, kinds.InvalidArgumentError, UnicodeDecodeError)
+    try:
+        yield
+    except (kinds.OpError, UnicodeDecodeError) as error:
+        if isinstance(error, of_records):
+            source.verify()
+        hint = ""
+        if isinstance(error, kinds.ResourceExhaustedError):
+            hint = "; expected more memory, smaller batches, or for training more "
+            hint += "--gradient_accumulation_steps or --recompute=block"
+        raise InputError(f"{where()}: {errors.reason(error)}{hint}") from error
+
+
+class Source(abc.ABC):
+    """Where examples come from."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Returns the number of examples."""
+
+    @property
+    def fingerprint(self) -> int | None:
+        """A number that most likely tells these examples from others; None: unknown."""
+        return None
+
+    def verify(self) -> None:  # noqa: B027 (not all sources can tell)
+        """Looks for an example that cannot be used, after TensorFlow has failed on one.
+
+        Raises:
+            InputError: there is one; the message names it.
+        """
+
+    @abc.abstractmethod
+    def training(
+        self, share: "Share", *, seed: int, start: int = 0
+    ) -> "tf.data.Dataset":
+        """Reads examples over and over, in another order each time.
+
+        Args:
+            share: which rows of each batch are wanted.
+            seed: decides the order, and what is drawn.
+            start: examples that were seen before, by all pipelines.
+
+        Returns:
+            An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
+        """
+
+    @abc.abstractmethod
+    def evaluation(
+        self, share: "Share", *, max_batches: int | None = None
+    ) -> "tf.data.Dataset":
+        """Reads the examples once.
+
+        The last batch is filled up with examples of no weight: `example_weight`,
+        float32 [replica_batch_size], is 1 for a true one and 0 for these; `row`, int32
+        [replica_batch_size], is the number of the example, and -1.
+
+        Args:
+            share: which rows of each batch are wanted.
+            max_batches: where to stop; None reads everything.
+
+        Returns:
+            A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Records(Source):
+    """Examples in record files, which are read in order in evaluation.
+
+    Attributes:
+        files: TFRecord files, plain or all compressed with gzip.
+        sizes: records in each file.
+        spec: the features to read.
+        prepare: what is done to a batch of examples, with a seed int32 [2] of its own;
+            None for nothing.
+        limits: what all values of some features are below, see `records.parser`.
+        are_trusted: whether the records are this package's own, as they were made, so
+            that `limits` need not be checked of each batch, at 5 % of the time.
+    """
+
+    files: tuple[str, ...]
+    sizes: tuple[int, ...]
+    spec: records.Spec
+    prepare: "Prepare | None" = None
+    limits: records.Limits = dataclasses.field(default_factory=dict)
+    are_trusted: bool = False
+
+    def __len__(self) -> int:
+        """Returns the number of examples."""
+        return sum(self.sizes)
+
+    @property
+    def fingerprint(self) -> int:
+        """See `Source`; made of what is read, and of each file's length and beginning.
+
+        The bytes as stored count: the same records compressed are others.
+        """
+        lengths = [os.path.getsize(path) for path in self.files]
+        known = (sorted(self.spec.items()), self.sizes, lengths)
+        found = zlib.crc32(repr(known).encode())
+        for path in self.files:
+            with open(path, "rb") as file:
+                found = zlib.crc32(file.read(_BYTES_THAT_TELL), found)
+        return found
+
+    def verify(self):
+        """See `Source`; names the file and the record."""
+        _log.warning("Looking for the record in %s", ", ".join(self.files))
+        records.verify(self.files, self.spec, self.limits)
+
+    def training(self, share, *, seed, start=0):
+        """See `Source`."""
+        together = _batches_together(self, share)
+        step = start // share.batch_size
+        # Prepared together are always the same batches, so begin where these begin.
+        begin = start - step % together * share.batch_size
+        epoch, skipped = divmod(begin, len(self))
+        lines = _epochs(self, seed, epoch).skip(skipped)
+        lines = lines.batch(share.batch_size // share.pipelines, drop_remainder=True)
+        lines = lines.shard(share.pipelines, share.pipeline)
+        done = step % together * share.rows // share.per_replica
+        found = _parsed(lines, self, share, together, seed, step // together)
+        return found.skip(done) if done else found
+
+    def evaluation(self, share, *, max_batches=None):
+        """See `Source`; examples come in order."""
+        import tensorflow as tf
+
+        lines = _read(tf.constant(self.files), self)
+        count = len(self)
+        if max_batches is not None:
+            count = min(count, max_batches * share.batch_size)
+            lines = lines.take(count)
+        fillers = -count % share.batch_size
+        lines = lines.concatenate(lines.take(1).repeat(fillers))
+        lines = lines.batch(share.rows, drop_remainder=True)
+        lines = lines.shard(share.pipelines, share.pipeline)
+        rows = tf.data.Dataset.range(count + fillers).map(
+            lambda number: tf.cast(tf.where(number < count, number, -1), tf.int32)
+        )
+        rows = rows.batch(share.rows).shard(share.pipelines, share.pipeline)
+        found = _parsed(lines, self, share, 1, 0, 0)
+        return tf.data.Dataset.zip(found, rows.rebatch(share.per_replica)).map(
+            lambda batch, row: {
+                **batch,
+                "row": row,
+                "example_weight": tf.cast(row >= 0, tf.float32),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ByLength(Source):
+    """Examples in memory, in batches of like length, padded no more than they need.
+
+    In training the examples of some batches are sorted, cut, and the batches shuffled.
+    So a batch size other than before goes on from about the same place.
+
+    Attributes:
+        lengths: int [n], tokens of each example.
+        make: takes numbers of examples, int [B], and a length T; returns
+            {name: int32 or float32 [B, ...]}.
+        longest: length of no example is above it.
+        multiple: batches are padded to a multiple of it, `longest` at most; 0 pads all
+            to `longest`.
+    """
+
+    lengths: np.ndarray
+    make: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
+    longest: int
+    multiple: int = 8
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def fingerprint(self) -> int:
+        """See `Source`; made of all that a model reads and learns of the examples."""
+        found = 0
+        for begin in range(0, len(self), _ROWS_TO_PREPARE):
+            rows = np.arange(begin, min(begin + _ROWS_TO_PREPARE, len(self)))
+            made = self.make(rows, int(self.lengths[rows].max()))
+            for _, value in sorted(made.items()):
+                found = zlib.crc32(np.ascontiguousarray(value).tobytes(), found)
+        return found
+
+    def training(self, share, *, seed, start=0):
+        """See `Source`."""
+        size = share.batch_size
+
+        def batches():
+            sorted_together = max(1, min(_BATCHES_TO_SORT, len(self) // size))
+            number, skipped = divmod(start // size, sorted_together)
+            while True:
+                rows = self._shuffled(number * sorted_together * size, seed, size)
+                yield from rows.reshape(sorted_together, size)[skipped:]
+                number, skipped = number + 1, 0
+
+        return self._dataset(batches, share, lambda rows, batch: batch)
+
+    def evaluation(self, share, *, max_batches=None):
+        """See `Source`; in every 8,192 examples or so the shortest come first.
+
+        `in_order` undoes it.
+        """
+        size = share.batch_size
+        count = len(self)
+        if max_batches is not None:
+            count = min(count, max_batches * size)
+
+        def batches():
+            together = max(1, _EXAMPLES_TO_SORT // size) * size
+            for first in range(0, count, together):
+                rows = np.arange(first, min(first + together, count))
+                rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+                fillers = np.full(-len(rows) % size, -1)
+                yield from np.concatenate([fillers, rows]).reshape(-1, size)
+
+        return self._dataset(
+            batches,
+            share,
+            lambda rows, batch: {
+                **batch,
+                "row": rows.astype(np.int32),
+                "example_weight": (rows >= 0).astype(np.float32),
+            },
+        )
+
+    def _shuffled(self, first: int, seed: int, batch_size: int) -> np.ndarray:
+        """Returns the examples of the batches that are sorted together."""
+        count = max(1, min(_BATCHES_TO_SORT, len(self) // batch_size)) * batch_size
+        epochs, places = np.divmod(np.arange(first, first + count), len(self))
+        rows = np.concatenate(
+            [
+                np.random.default_rng([seed, epoch]).permutation(len(self))[
+                    places[epochs == epoch]
+                ]
+                for epoch in np.unique(epochs)
+            ]
+        )
+        # Epochs apart: else the two copies of an example would be neighbours.
+        rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, batch_size)
+        return np.random.default_rng([seed, first, 1]).permutation(rows)
+
+    def _padded(self, longest: int) -> int:
+        if not self.multiple:
+            return self.longest
+        return min(-(-longest // self.multiple) * self.multiple, self.longest)
+
+    def _dataset(self, batches, share, finish) -> "tf.data.Dataset":
+        import tensorflow as tf
+
+        def pieces():
+            for rows in batches():
+                length = self._padded(int(self.lengths[rows[rows >= 0]].max()))
+                own = rows[share.pipeline * share.rows :][: share.rows]
+                for piece in own.reshape(-1, share.per_replica):
+                    # The last one is never a filler.
+                    examples = np.where(piece >= 0, piece, rows[-1])
+                    yield finish(piece, self.make(examples, length))
+
+        def spec(value, longer):
+            sizes = zip(value.shape[1:], longer.shape[1:], strict=True)
+            shape = [size if size == other else None for size, other in sizes]
+            return tf.TensorSpec([share.per_replica, *shape], value.dtype)
+
+        one = np.zeros(1, np.int64)
+        longer = self.longest + 1 if self.multiple else self.longest
+        ends = (finish(one, self.make(one, n)) for n in (self.longest, longer))
+        found = tf.data.Dataset.from_generator(
+            pieces, output_signature=tf.nest.map_structure(spec, *ends)
+        )
+        return _ahead(found, share)
+
+
+def in_order(
+    found: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """Puts what was found of a source's examples in the examples' order.
+
+    Args:
+        found: batch by batch, the numbers of its rows, -1 for fillers, and
+            {name: [B, ...]}. What cannot be passed on yet is kept in memory.
+
+    Yields:
+        {name: [...]} of one example after the other.
+    """
+    waiting: dict[int, Mapping[str, np.ndarray]] = {}
+    following = 0
+    for rows, values in found:
+        for i in np.flatnonzero(rows >= 0):
+            waiting[int(rows[i])] = {name: value[i] for name, value in values.items()}
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """The rows of each batch that one input pipeline reads, for some replicas.
+
+    Attributes:
+        batch_size: rows of all pipelines, B; `pipelines` divides it.
+        pipelines: input pipelines, one on each worker.
+        pipeline: number of this one.
+        replica_batch_size: rows of one replica.
+    """
+
+    batch_size: int
+    pipelines: int = 1
+    pipeline: int = 0
+    replica_batch_size: int | None = None
+
+    @classmethod
+    def of(cls, context: "tf.distribute.InputContext", batch_size: int) -> "Share":
+        """Returns the share that `tf.distribute` asks a pipeline for."""
+        return cls(
+            batch_size,
+            context.num_input_pipelines,
+            context.input_pipeline_id,
+            context.get_per_replica_batch_size(batch_size),
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of this pipeline in each batch."""
+        return self.batch_size // self.pipelines
+
+    @property
+    def per_replica(self) -> int:
+        """Rows of one replica in each batch."""
+        return self.replica_batch_size or self.rows
+
+
+def _batches_together(source: Records, share: Share) -> int:
+    if source.prepare is None:
+        return 1
+    return -(-_ROWS_TO_PREPARE // share.rows)
+
+
+def _epochs(source: Records, seed: int, first: int) -> "tf.data.Dataset":
+    """Returns the serialised examples of all epochs from one on, one after another."""
+    import tensorflow as tf
+
+    def epoch(number):
+        files = tf.random.experimental.stateless_shuffle(
+            tf.constant(source.files), tf.stack([seed, number])
+        )
+        draw = tf.random.stateless_uniform(
+            [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
+        )
+        return _read(files, source).shuffle(
+            min(_SHUFFLE_BUFFER, len(source)), draw, reshuffle_each_iteration=False
+        )
+
+    return tf.data.Dataset.counter(first).flat_map(epoch)
+
+
+def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
+    import tensorflow as tf
+
+    compression = records.compression(source.files)
+    at_once = min(_FILES_AT_ONCE, len(source.files))
+    return tf.data.Dataset.from_tensor_slices(files).interleave(
+        lambda file: tf.data.TFRecordDataset(file, compression),
+        cycle_length=at_once,
+        num_parallel_calls=min(cores.available(), at_once),
+        deterministic=True,
+    )
+
+
+def _parsed(
+    lines: "tf.data.Dataset",
+    source: Records,
+    share: Share,
+    together: int,
+    seed: int,
+    first: int,
+) -> "tf.data.Dataset":
+    """Parses and prepares batches of lines, some together; cuts them for replicas."""
+    import tensorflow as tf
+
+    limits = None if source.are_trusted else source.limits
+    parse = records.parser(source.spec, limits)
+    per_replica = share.per_replica
+
+    def work(number, serialised):
+        batch: Batch = parse(tf.reshape(serialised, [-1]))
+        if source.prepare is not None:
+            place = tf.stack([tf.cast(number, tf.int32), share.pipeline])
+            batch = source.prepare(
+                batch, tf.random.experimental.stateless_fold_in(place, seed)
+            )
+        return {
+            name: tf.reshape(value, [-1, per_replica, *value.shape[1:]])
+            for name, value in batch.items()
+        }
+
+    lines = lines.batch(together).enumerate(first)
+    calls = min(cores.available(), _CALLS_AT_ONCE)
+    found = lines.map(work, num_parallel_calls=calls, deterministic=True)
+    return _ahead(found.unbatch(), share)
+
+
+def _ahead(found: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":
+    """Makes some batches ahead, as many as are said here: no thread tunes that.
+
+    Such a thread may miss that its iterator ends, and sleeps on for up to a minute; who
+    drops the iterator, maybe the garbage collector in the midst of training, waits.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    pieces = share.rows // share.per_replica
+    return found.prefetch(_BATCHES_AHEAD * pieces).with_options(options)

@@ -1,0 +1,129 @@
+"""Arrays that are made once and kept in a file, with what they were made from."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albert_tf import errors
+from albert_tf.data import records
+from albert_tf.errors import InputError
+
+# Raise it when the same settings give other arrays.
+_VERSION = 1
+_MADE_FROM, _ARRAYS = "made_from", "arrays"
+# Bytes at either end of a file where the name of that entry stands.
+_HEAD, _TAIL = 64, 1 << 16
+
+Arrays = dict[str, np.ndarray]
+
+
+def load_or_make(
+    path: Path,
+    made_from: Mapping[str, Any],
+    make: Callable[[], Arrays],
+    unsaved: list[Callable[[], None]] | None = None,
+) -> tuple[Arrays, bool]:
+    """Returns arrays from a file, or makes them and writes the file.
+
+    A file that was made from something else, or is damaged, is made anew; one that is
+    no cache is left as it is.
+
+    Args:
+        path: the file, `.npz`.
+        made_from: everything that decides what the arrays are, as JSON: settings,
+            fingerprints of files (see `fingerprint`), of the vocabulary.
+        make: makes the arrays.
+        unsaved: gets what writes the file, to be called when all else fits; None writes
+            it at once.
+
+    Returns:
+        The arrays, and whether they were in the file.
+
+    Raises:
+        InputError: the file is no cache, or cannot be written, or what `make` raises.
+    """
+    wanted = json.loads(json.dumps({**made_from, "version": _VERSION}))
+    if _exists(path):
+        try:
+            with errors.reading(path):
+                if (stored := _read(path, wanted)) is not None:
+                    return stored, True
+        except InputError:
+            pass  # damaged
+    arrays = make()
+
+    def save() -> None:
+        noted = json.dumps({**wanted, _ARRAYS: sorted(arrays)}, sort_keys=True)
+        # In front, so that what is left of a file that was cut is recognised.
+        contents: dict[str, Any] = {_MADE_FROM: np.array(noted), **arrays}
+        with errors.writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with records.atomic(str(path)) as output:
+                np.savez(output, **contents)
+
+    if unsaved is None:
+        save()
+    else:
+        unsaved.append(save)
+    return arrays, False
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is a cache, whole or damaged.
+
+    Raises:
+        InputError: the file is another one, which must not be replaced.
+    """
+    try:
+        with errors.reading(path), open(path, "rb") as file:
+            ends = file.read(_HEAD)
+            file.seek(max(file.seek(0, 2) - _TAIL, 0))
+            ends += file.read()
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return False
+        raise
+    if ends and f"{_MADE_FROM}.npy".encode() not in ends:
+        raise InputError(
+            f"{path}: not a cache of converted examples (.npz; the TFRecords and "
+            f"pickles of the released code are not read); it is left as it is, "
+            f"expected another path"
+        )
+    return True
+
+
+def _read(path: Path, wanted: Mapping[str, Any]) -> Arrays | None:
+    """Returns the arrays of a file; None where they are damaged or others.
+
+    Raises:
+        Exception: whatever zipfile, numpy and json raise on a damaged file.
+    """
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+        # Of all bytes: a header that makes an array shorter would hide its checksum.
+        if stored.zip.testzip() is not None:
+            return None
+        made_from = json.loads(str(stored[_MADE_FROM]))
+        arrays = {name: stored[name] for name in stored if name != _MADE_FROM}
+        names = made_from.pop(_ARRAYS, None)  # older files have none
+        if made_from != wanted or names not in (None, sorted(arrays)):
+            return None
+        return arrays
+
+
+def digest(texts: Iterable[str]) -> str:
+    """Returns what tells texts in an order from others, hexadecimal SHA-256."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return found.hexdigest()
+
+
+def fingerprint(path: str | Path) -> list[Any]:
+    """Returns what tells a file from another: its whole path, size and time."""
+    path = Path(path).resolve()
+    state = path.stat()
+    return [str(path), state.st_size, state.st_mtime_ns]

@@ -1,0 +1,1 @@
+"""The model and its optimizers, written with keras.ops alone."""

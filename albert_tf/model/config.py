@@ -1,0 +1,343 @@
+"""The model's configuration: the keys of a released `albert_config.json`."""
+
+import dataclasses
+import functools
+import json
+import logging
+import math
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from albert_tf.data import json_values
+from albert_tf.errors import InputError
+
+# Models may have unused ids, since accelerators like such sizes.
+_PADDING = 128
+# Keys that released files carry and that nothing in the released code reads.
+UNREAD_KEYS = frozenset(
+    {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
+)
+# Far above what was ever trained: a damaged file must not fill the memory.
+LARGEST = {
+    "vocab_size": 10_000_000,
+    "embedding_size": 131_072,
+    "hidden_size": 131_072,
+    "num_hidden_layers": 1_000,
+    "intermediate_size": 1_000_000,
+    "inner_group_num": 100,
+    "max_position_embeddings": 1_000_000,
+    "type_vocab_size": 1_000_000,
+}
+MOST_PARAMETERS = 100_000_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertConfig:
+    """Sizes and rates of one ALBERT model.
+
+    Fields up to `initializer_range` are the keys of the released `albert_config.json`
+    with the released constructor's defaults (those of xxlarge); the letters are the
+    paper's. The last three are additions, whose defaults give the released model.
+
+    Attributes:
+        vocab_size: V, pieces in the vocabulary.
+        embedding_size: E, width of the embeddings. E = H leaves out the projection
+            from E to H.
+        hidden_size: H, width of the Transformer; a multiple of the heads.
+        num_hidden_layers: L, how often a block is applied.
+        num_hidden_groups: G, groups of consecutive layers; layers of one group share
+            their parameters. 1 is ALBERT, L is BERT.
+        num_attention_heads: N.
+        intermediate_size: width of the feed-forward layer, 4H in the paper.
+        inner_group_num: distinct blocks applied one after the other in each layer.
+        down_scale_factor: in every released file, read by nothing.
+        hidden_act: "gelu" (the tanh form, as released), "relu", "tanh", "linear" or
+            None; also "gelu_erf" (the exact form), which Hugging Face calls "gelu".
+        hidden_dropout_prob: rate in [0, 1) after the embeddings and after each
+            attention and feed-forward output.
+        attention_probs_dropout_prob: rate in [0, 1) on the attention probabilities.
+        max_position_embeddings: longest input in tokens.
+        type_vocab_size: number of segment types.
+        initializer_range: standard deviation of the initial weights (normal, cut at
+            two standard deviations).
+        parameter_sharing: the paper's four strategies (table 4): "all", "attention"
+            (each layer has its own feed-forward), "ffn" (each layer has its own
+            attention), "none". What is shared is shared within each of the G groups.
+        classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
+            **As released:** fixed at 0.1.
+        recompute: "none", or "block" to keep only each block's input for the
+            backward pass and compute the rest again. Gradients are identical in
+            float32; in mixed precision those of shared kernels add up in float32
+            instead of the compute dtype.
+
+    Raises:
+        InputError: a value of the wrong type or out of range, or a combination that
+            no model can have.
+    """
+
+    vocab_size: int
+    embedding_size: int = 128
+    hidden_size: int = 4096
+    num_hidden_layers: int = 12
+    num_hidden_groups: int = 1
+    num_attention_heads: int = 64
+    intermediate_size: int = 16384
+    inner_group_num: int = 1
+    down_scale_factor: float = 1
+    hidden_act: Literal["gelu", "gelu_erf", "relu", "tanh", "linear"] | None = "gelu"
+    hidden_dropout_prob: float = 0
+    attention_probs_dropout_prob: float = 0
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    parameter_sharing: Literal["all", "attention", "ffn", "none"] = "all"
+    classifier_dropout_prob: float = 0.1
+    recompute: Literal["none", "block"] = "none"
+
+    def __post_init__(self):
+        for key, hint in typing.get_type_hints(type(self)).items():
+            _check_value(key, getattr(self, key), hint)
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"hidden_size={self.hidden_size} is not a multiple of "
+                f"num_attention_heads={self.num_attention_heads}"
+            )
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise InputError(
+                f"num_hidden_groups={self.num_hidden_groups} is more than "
+                f"num_hidden_layers={self.num_hidden_layers}"
+            )
+        if self.parameter_sharing == "none" and self.num_hidden_groups not in (
+            1,
+            self.num_hidden_layers,
+        ):
+            raise InputError(
+                f"parameter_sharing='none' gives every layer its own parameters, but "
+                f"num_hidden_groups={self.num_hidden_groups} asks for groups; expected "
+                f"1 or num_hidden_layers={self.num_hidden_layers}"
+            )
+        if self.num_parameters > MOST_PARAMETERS:
+            raise InputError(
+                f"vocab_size={self.vocab_size}, hidden_size={self.hidden_size}, ...: "
+                f"{self.num_parameters:,} parameters; expected at most "
+                f"{MOST_PARAMETERS:,}"
+            )
+
+    @property
+    def num_parameters(self) -> int:
+        """Those of all tables and matrices, without biases, norms and heads."""
+        tokens = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        attentions = self.num_attentions * 4 * self.hidden_size**2
+        feed_forwards = 2 * self.num_feed_forwards * self.hidden_size
+        return (
+            tokens * self.embedding_size
+            + self.inner_group_num * attentions
+            + self.inner_group_num * feed_forwards * self.intermediate_size
+        )
+
+    @property
+    def head_size(self) -> int:
+        """D = H / N."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_attentions(self) -> int:
+        """Distinct attention parameter sets: G if shared, else L (times inner)."""
+        shared = self.parameter_sharing in ("all", "attention")
+        return self.num_hidden_groups if shared else self.num_hidden_layers
+
+    @property
+    def num_feed_forwards(self) -> int:
+        """Distinct feed-forward parameter sets: G if shared, else L (times inner)."""
+        shared = self.parameter_sharing in ("all", "ffn")
+        return self.num_hidden_groups if shared else self.num_hidden_layers
+
+    def owner(self, layer: int, count: int) -> int:
+        """Which of `count` parameter sets layer 0 <= `layer` < L uses.
+
+        **As released:** the same for all published sizes; the released float formula
+        puts a layer one group too early in odd cases such as layer 15 of L = G = 22.
+        """
+        return layer * count // self.num_hidden_layers
+
+    def check_vocabulary(self, path: str, size: int, is_noted: bool = True) -> None:
+        """Refuses a vocabulary of another size, up to padding to a multiple of 128.
+
+        Args:
+            path: what has the vocabulary, for the message.
+            size: its pieces.
+            is_noted: False for weights beside which no vocabulary is noted: earlier
+                versions trained with smaller ones, of which a warning is logged.
+
+        Raises:
+            InputError: it has more pieces than the model's V, or too few.
+        """
+        if size <= self.vocab_size <= -(-size // _PADDING) * _PADDING:
+            return
+        mistake = (
+            f"{path}: {size} pieces, but the model's vocab_size is {self.vocab_size}; "
+            f"expected the vocabulary that the model was made for, or for a new model "
+            f"an albert_config.json with vocab_size={size}"
+        )
+        if is_noted or size > self.vocab_size:
+            raise InputError(mistake)
+        _warn_once(mistake)
+
+    @classmethod
+    def named(cls, name: str) -> "AlbertConfig":
+        """Returns a published configuration, such as "albert_base_v2".
+
+        Raises:
+            InputError: an unknown name; the message lists the known ones.
+        """
+        if name not in PUBLISHED:
+            raise InputError(
+                f"unknown configuration {name!r}; known: {', '.join(PUBLISHED)}"
+            )
+        return PUBLISHED[name]
+
+    @classmethod
+    def find(cls, name: str) -> "AlbertConfig":
+        """Reads a file, or returns what is published under its name if there is none.
+
+        Raises:
+            InputError: neither, or what `from_json_file` refuses.
+        """
+        if Path(name).exists():
+            return cls.from_json_file(name)
+        if name in PUBLISHED:
+            return PUBLISHED[name]
+        raise InputError(f"{name}: no such file, nor one of {', '.join(PUBLISHED)}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "AlbertConfig":
+        """Builds a configuration from the keys of an `albert_config.json`.
+
+        Raises:
+            InputError: an unknown key, no `vocab_size`, or an impossible value.
+        """
+        known = {item.name for item in dataclasses.fields(cls)}
+        for key in values:
+            if key not in known | UNREAD_KEYS:
+                raise InputError(
+                    f"unknown configuration key {key!r} with value {values[key]!r}; "
+                    f"known: {', '.join(sorted(known))}"
+                )
+        if "vocab_size" not in values:
+            raise InputError("the configuration has no 'vocab_size'")
+        return cls(**{key: values[key] for key in values if key in known})
+
+    @classmethod
+    def from_json_file(cls, path: str | Path) -> "AlbertConfig":
+        """Reads an `albert_config.json`.
+
+        Raises:
+            InputError: no such file, not a JSON object, or what `from_dict` refuses.
+        """
+        values = read_json_object(path)
+        try:
+            return cls.from_dict(values)
+        except InputError as mistake:
+            raise InputError(f"{path}: {mistake}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the released keys, and the added ones that are not at default."""
+        return {
+            item.name: getattr(self, item.name)
+            for item in dataclasses.fields(self)
+            if item.name not in ADDED_KEYS or getattr(self, item.name) != item.default
+        }
+
+    def to_json_string(self) -> str:
+        """Returns `to_dict` as JSON with sorted keys and a final newline."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """Logs a warning that several parts of a program have reason for."""
+    logging.getLogger(__name__).warning(message)
+
+
+def read_json_object(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file whose outermost value is an object.
+
+    Raises:
+        InputError: no such file, unreadable, not JSON, or not an object.
+    """
+    try:
+        # Files from other hands may begin with a byte order mark.
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+    values = json_values.parse(text, path)
+    if not isinstance(values, dict):
+        raise InputError(
+            f"{path}: expected a JSON object, got {json_values.shown(values)}"
+        )
+    return values
+
+
+def _check_value(key: str, value: Any, hint: Any) -> None:
+    choices = [
+        choice
+        for part in (hint, *typing.get_args(hint))
+        if typing.get_origin(part) is Literal
+        for choice in typing.get_args(part)
+    ]
+    if choices:
+        optional = type(None) in typing.get_args(hint)
+        if value not in choices and not (optional and value is None):
+            raise InputError(f"{key}={value!r}: expected one of {', '.join(choices)}")
+    elif hint is int:
+        if type(value) is not int or value < 1:
+            raise InputError(f"{key}={value!r}: expected an integer of at least 1")
+        if value > LARGEST.get(key, value):
+            raise InputError(f"{key}={value}: expected at most {LARGEST[key]:,}")
+    elif type(value) not in (int, float):
+        raise InputError(f"{key}={value!r}: expected a number")
+    elif key.endswith("_prob") and not 0 <= value < 1:
+        raise InputError(f"{key}={value!r}: expected a rate of at least 0 and below 1")
+    elif not key.endswith("_prob") and not 0 < value < math.inf:
+        raise InputError(f"{key}={value!r}: expected a number above 0")
+
+
+ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
+
+# name: H, L, N. E = 128 and an inner width of 4H throughout.
+_SIZES = {
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "xlarge": (2048, 24, 16),
+    "xxlarge": (4096, 12, 64),
+}
+
+
+def _published(size: str, version: str) -> AlbertConfig:
+    hidden, layers, heads = _SIZES[size]
+    # Version 1 trained with dropout, except xxlarge; version 2 and the Chinese models
+    # without. The Chinese models use ReLU, BERT's Chinese vocabulary, and 16 heads in
+    # xxlarge.
+    dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
+    chinese = version == "zh"
+    return AlbertConfig(
+        vocab_size=21128 if chinese else 30000,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=16 if chinese and size == "xxlarge" else heads,
+        intermediate_size=4 * hidden,
+        hidden_act="relu" if chinese else "gelu",
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+
+
+PUBLISHED = {
+    f"albert_{size}_{version}": _published(size, version)
+    for version in ("v1", "v2", "zh")
+    for size in _SIZES
+}

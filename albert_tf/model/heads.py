@@ -1,0 +1,394 @@
+"""The heads on top of the encoder, each beside the loss it is trained with.
+
+Every head takes the encoder's outputs and returns a dict of float32 tensors; every
+loss takes float32 logits and returns float32. Letters of shapes: see `layers`.
+"""
+
+import keras
+from keras import ops
+
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.layers import (
+    ACTIVATIONS,
+    ConfiguredLayer,
+    LayerNormalization,
+    dense,
+    initializer,
+)
+
+# Released code: the classifier, RACE and SQuAD 1.1 heads start with this deviation,
+# whatever `initializer_range` says.
+HEAD_INITIALIZER_RANGE = 0.02
+
+# Released code: added to the logit of a position that cannot hold an answer.
+IMPOSSIBLE_LOGIT = -1e30
+
+# Released code: keeps the masked LM loss finite when no position is masked.
+MASKED_LM_EPSILON = 1e-5
+
+
+def gather_positions(states, positions):
+    """Picks the hidden states at some positions.
+
+    Args:
+        states: float [B, T, H].
+        positions: int [B, P], each in [0, T).
+
+    Returns:
+        float [B, P, H].
+    """
+    return ops.take_along_axis(states, ops.expand_dims(positions, -1), axis=1)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class MaskedLMHead(ConfiguredLayer):
+    """Predicts the vocabulary piece at masked positions (paper 3.1).
+
+    The output matrix is the word table itself, so the head narrows H to E first.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.transform = dense(
+            config, config.embedding_size, "transform", dtype=self.dtype_policy
+        )
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.norm = LayerNormalization("norm")
+
+    def build(self, input_shape=None):
+        """Creates the transform and the output bias."""
+        self.transform.build((None, None, self.config.hidden_size))
+        self.norm.build((None, None, self.config.embedding_size))
+        self.output_bias = self.add_weight(
+            shape=(self.config.vocab_size,),
+            initializer="zeros",
+            autocast=False,
+            name="output_bias",
+        )
+
+    def call(self, states, word_table):
+        """Scores every vocabulary piece.
+
+        Args:
+            states: float [B, P, H], the hidden states to predict from.
+            word_table: float32 [V, E], the encoder's word embeddings.
+
+        Returns:
+            float32 [B, P, V].
+        """
+        narrowed = self.activation(self.transform(states))
+        narrowed = ops.cast(self.norm(narrowed), self.compute_dtype)  # [B, P, E]
+        decoder = ops.transpose(ops.cast(word_table, self.compute_dtype))
+        logits = ops.matmul(narrowed, decoder)
+        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+
+
+def masked_lm_loss(logits, ids, weights):
+    """Mean cross-entropy of the masked positions.
+
+    Args:
+        logits: float32 [B, P, V].
+        ids: int [B, P], the true pieces.
+        weights: float32 [B, P], 1 for a masked position and 0 for filler.
+
+    Returns:
+        Two float32 tensors: the loss [], the weighted sum over the weights' sum
+        (plus 1e-5, as released), and the cross-entropy of each position [B, P].
+    """
+    each = _cross_entropy(logits, ids)
+    total = ops.sum(ops.multiply(each, weights))
+    return total / (ops.sum(weights) + MASKED_LM_EPSILON), each
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SentenceHead(ConfiguredLayer):
+    """Judges the order of the two segments (SOP), or whether they belong (NSP).
+
+    Both objectives use this head; they differ in the data alone. Class 0 is "in
+    order" (or "next"), class 1 "swapped" (or "random").
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.output_dense = dense(config, 2, "output", dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        """Creates the output layer."""
+        self.output_dense.build((None, self.config.hidden_size))
+
+    def call(self, pooled):
+        """Returns the two classes' logits, float32 [B, 2], of pooled [B, H]."""
+        return ops.cast(self.output_dense(pooled), "float32")
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class ClassifierHead(ConfiguredLayer):
+    """Dropout and a dense layer on the pooled output.
+
+    Args:
+        config: the model's configuration.
+        num_labels: K classes, or 1 for regression and for the score of one choice.
+    """
+
+    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        self.num_labels = num_labels
+        self.dropout = keras.layers.Dropout(
+            config.classifier_dropout_prob, dtype=self.dtype_policy
+        )
+        self.output_dense = _output(num_labels, self.dtype_policy)
+
+    def build(self, input_shape=None):
+        """Creates the output layer."""
+        self.output_dense.build((None, self.config.hidden_size))
+
+    def call(self, pooled, training=False):
+        """Returns logits, float32 [B, K], of pooled, float [B, H]."""
+        dropped = self.dropout(pooled, training=training)
+        return ops.cast(self.output_dense(dropped), "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "num_labels": self.num_labels}
+
+
+def classification_loss(logits, labels):
+    """Mean cross-entropy over classes, or over the choices of a question.
+
+    Args:
+        logits: float32 [B, K].
+        labels: int [B].
+
+    Returns:
+        Two float32 tensors: the loss [] and each example's [B].
+    """
+    each = _cross_entropy(logits, labels)
+    return ops.mean(each), each
+
+
+def multi_label_loss(logits, labels):
+    """Mean cross-entropy of K independent yes-or-no decisions, added up per example.
+
+    Args:
+        logits: float32 [B, K].
+        labels: int [B, K] of 0 and 1.
+
+    Returns:
+        Two float32 tensors: the loss [] and each example's [B].
+    """
+    labels = ops.cast(labels, "float32")
+    # log(1 + exp(x)) - y x, without overflow.
+    each = ops.sum(ops.softplus(logits) - labels * logits, axis=-1)
+    return ops.mean(each), each
+
+
+def regression_loss(logits, targets):
+    """Mean squared error.
+
+    Args:
+        logits: float32 [B, 1].
+        targets: float32 [B].
+
+    Returns:
+        Two float32 tensors: the loss [] and each example's [B].
+    """
+    each = ops.square(ops.subtract(logits[:, 0], targets))
+    return ops.mean(each), each
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SpanHead(ConfiguredLayer):
+    """SQuAD 1.1: the logits of being an answer's first and last token."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.output_dense = _output(2, self.dtype_policy)
+
+    def build(self, input_shape=None):
+        """Creates the output layer."""
+        self.output_dense.build((None, None, self.config.hidden_size))
+
+    def call(self, states):
+        """Scores every position of float [B, T, H].
+
+        Returns:
+            dict of float32 [B, T]: `start_logits` and `end_logits`.
+        """
+        logits = ops.cast(self.output_dense(states), "float32")
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+def span_loss(start_logits, end_logits, start_positions, end_positions):
+    """Mean of the cross-entropies of the first and of the last token.
+
+    Args:
+        start_logits: float32 [B, T]; log-probabilities serve as well.
+        end_logits: float32 [B, T].
+        start_positions: int [B], the answer's first token.
+        end_positions: int [B], its last token.
+
+    Returns:
+        Three float32 []: the loss, and its start and end parts.
+    """
+    start = ops.mean(_cross_entropy(start_logits, start_positions))
+    end = ops.mean(_cross_entropy(end_logits, end_positions))
+    return 0.5 * (start + end), start, end
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class ConditionalSpanHead(ConfiguredLayer):
+    """SQuAD 2.0: start, end given the start, and whether there is an answer.
+
+    The head of XLNet (Yang et al. 2019) that the released code uses. The end is scored
+    for a known start in training and for the best starts in prediction.
+
+    Args:
+        config: the model's configuration.
+        start_n_top: S, candidate starts in prediction.
+        end_n_top: candidate ends for each of them.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, start_n_top: int = 5, end_n_top: int = 5, **kwargs
+    ):
+        super().__init__(config, **kwargs)
+        self.start_n_top = start_n_top
+        self.end_n_top = end_n_top
+        policy = self.dtype_policy
+        size = config.hidden_size
+        self.start = dense(config, 1, "start", dtype=policy)
+        self.end_hidden = dense(config, size, "end_hidden", dtype=policy)
+        self.end_norm = LayerNormalization("end_norm")
+        self.end = dense(config, 1, "end", dtype=policy)
+        self.answer_hidden = dense(
+            config, size, "answer_hidden", activation="tanh", dtype=policy
+        )
+        self.dropout = keras.layers.Dropout(
+            config.classifier_dropout_prob, dtype=policy
+        )
+        self.answer = dense(config, 1, "answer", use_bias=False, dtype=policy)
+
+    def build(self, input_shape=None):
+        """Creates the layers of the three questions."""
+        size = self.config.hidden_size
+        for part in (self.start, self.end_norm, self.end, self.answer):
+            part.build((None, None, size))
+        for part in (self.end_hidden, self.answer_hidden):
+            part.build((None, None, 2 * size))
+
+    def call(self, states, impossible, start_positions=None, training=False):
+        """Scores spans.
+
+        Args:
+            states: float [B, T, H].
+            impossible: [B, T], 1 where no answer can start or end (the question,
+                [SEP], padding) and 0 elsewhere: the released `p_mask`.
+            start_positions: int [B], the known starts, or None to search for them.
+            training: whether dropout applies.
+
+        Returns:
+            dict of float32 tensors. Always `start_log_probs` [B, T] and `cls_logits`
+            [B], the log-odds that there is no answer. With known starts,
+            `end_log_probs` [B, T]; else the best starts `start_top_log_probs` and
+            `start_top_index` (int) [B, S], and for each the best ends
+            `end_top_log_probs` and `end_top_index` (int) [B, S * end_n_top], those of
+            the first start first.
+        """
+        impossible = ops.cast(impossible, "float32")
+        start_logits = _mask(self.start(states)[..., 0], impossible)
+        start_log_probs = ops.log_softmax(start_logits)
+        outputs = {
+            "start_log_probs": start_log_probs,
+            "cls_logits": self._answerable(states, start_logits, training),
+        }
+        if start_positions is not None:
+            starts = gather_positions(states, ops.expand_dims(start_positions, -1))
+            end = self._end_log_probs(states, starts, impossible)
+            return {**outputs, "end_log_probs": end[:, 0]}
+        start_top, start_index = ops.top_k(start_log_probs, self.start_n_top)
+        starts = gather_positions(states, start_index)
+        end = self._end_log_probs(states, starts, impossible)
+        end_top, end_index = ops.top_k(end, self.end_n_top)
+        candidates = (-1, self.start_n_top * self.end_n_top)
+        return {
+            **outputs,
+            "start_top_log_probs": start_top,
+            "start_top_index": start_index,
+            "end_top_log_probs": ops.reshape(end_top, candidates),
+            "end_top_index": ops.reshape(end_index, candidates),
+        }
+
+    def _end_log_probs(self, states, starts, impossible):
+        """Returns float32 [B, S, T] for states [B, T, H] and starts [B, S, H]."""
+        # The dense layer sees [state, start] side by side. Multiplying the halves of
+        # its kernel apart costs T + S rows instead of T * S rows twice as wide.
+        state_kernel, start_kernel = ops.split(
+            ops.cast(self.end_hidden.kernel, self.compute_dtype), 2
+        )
+        bias = ops.cast(self.end_hidden.bias, self.compute_dtype)
+        from_states = ops.expand_dims(ops.matmul(states, state_kernel), 1)
+        from_starts = ops.expand_dims(ops.matmul(starts, start_kernel) + bias, 2)
+        hidden = self.end_norm(ops.tanh(from_states + from_starts))  # [B, S, T, H]
+        logits = self.end(ops.cast(hidden, self.compute_dtype))[..., 0]
+        return ops.log_softmax(_mask(logits, ops.expand_dims(impossible, 1)))
+
+    def _answerable(self, states, start_logits, training):
+        """Returns float32 [B], from the expected start and the first token."""
+        weights = ops.cast(ops.softmax(start_logits), self.compute_dtype)
+        expected = ops.matmul(ops.expand_dims(weights, 1), states)[:, 0]  # [B, H]
+        both = ops.concatenate([expected, states[:, 0]], axis=-1)
+        hidden = self.dropout(self.answer_hidden(both), training=training)
+        return ops.cast(self.answer(hidden)[:, 0], "float32")
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "start_n_top": self.start_n_top,
+            "end_n_top": self.end_n_top,
+        }
+
+
+def conditional_span_loss(outputs, start_positions, end_positions, is_impossible):
+    """The released SQuAD 2.0 loss: half the span's, half the answerability's.
+
+    Args:
+        outputs: of `ConditionalSpanHead` with known starts.
+        start_positions: int [B], a position that `impossible` leaves open.
+        end_positions: int [B], likewise.
+        is_impossible: [B], 1 where the question has no answer.
+
+    Returns:
+        Four float32 []: the loss, and its start, end and answerability parts before
+        they are halved.
+    """
+    span, start, end = span_loss(
+        outputs["start_log_probs"],
+        outputs["end_log_probs"],
+        start_positions,
+        end_positions,
+    )
+    answerable = ops.mean(
+        ops.binary_crossentropy(
+            ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
+        )
+    )
+    return span + 0.5 * answerable, start, end, answerable
+
+
+def _output(units: int, policy) -> keras.layers.Dense:
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=initializer(HEAD_INITIALIZER_RANGE),
+        name="output",
+        dtype=policy,
+    )
+
+
+def _mask(logits, impossible):
+    return (
+        ops.cast(logits, "float32") * (1.0 - impossible) + IMPOSSIBLE_LOGIT * impossible
+    )
+
+
+def _cross_entropy(logits, labels):
+    """Returns float32 [...] for logits [..., K] and int labels [...]."""
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)

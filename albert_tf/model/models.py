@@ -1,0 +1,579 @@
+"""ALBERT's encoder, and the encoder with each of its heads."""
+
+import contextlib
+
+import keras
+from keras import ops
+
+from albert_tf.errors import InputError
+from albert_tf.model import heads
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.layers import (
+    MASKED_SCORE,
+    Attention,
+    Block,
+    DropoutSeeds,
+    Embeddings,
+    FeedForward,
+    cast_once,
+    dense,
+    hand_on,
+    recomputed,
+)
+
+# What the encoder reads of its inputs.
+_ENCODED = ("input_ids", "input_mask", "segment_ids")
+
+
+class _ConfiguredModel(keras.Model):
+    """A model that a configuration describes; its variables exist once it does."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "config": self.config.to_dict(),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        settings = {
+            "config": AlbertConfig.from_dict(config["config"]),
+            "dtype": keras.saving.deserialize_keras_object(config["dtype"]),
+        }
+        return cls(**{**config, **settings})
+
+    def build_from_config(self, config):
+        """Does nothing: the constructor has built the model."""
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEncoder(_ConfiguredModel):
+    """ALBERT without a head (paper 3.1).
+
+    Parameters are shared by applying the same `Block` in several layers, so each
+    variable exists once.
+
+    Args:
+        config: sizes and rates.
+        **kwargs: `name` and `dtype` (a policy such as "mixed_bfloat16"; the default is
+            Keras's global policy).
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        self.embeddings = Embeddings(config, dtype=policy, name="embeddings")
+        self.projection = None
+        if config.embedding_size != config.hidden_size:
+            self.projection = dense(
+                config, config.hidden_size, "projection", dtype=policy
+            )
+        self.blocks = _blocks(config, policy)
+        self.pooler = dense(
+            config, config.hidden_size, "pooler", activation="tanh", dtype=policy
+        )
+        self.seed_generator = keras.random.SeedGenerator()
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates every variable."""
+        self.embeddings.build()
+        if self.projection is not None:
+            self.projection.build((None, None, self.config.embedding_size))
+        for block in self.blocks:
+            block.build()
+        self.pooler.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=False):
+        """Encodes tokens.
+
+        Args:
+            inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
+                for padding (without it everything is a token); `segment_ids` (without
+                it all 0). T is at most `max_position_embeddings`. Other keys are
+                passed over, so that a whole batch can be given.
+            training: whether dropout applies.
+
+        Returns:
+            dict of `sequence_output` [B, T, H]; `pooled_output` [B, H];
+            `encoder_outputs`, a list of the L (times inner blocks) outputs [B, T, H];
+            `embedding_output` [B, T, E], before the step from E to H.
+
+        Raises:
+            InputError: no `input_ids`, or a length above `max_position_embeddings`.
+        """
+        embedded, mask_scores, seeds = self._embed(inputs, training)
+        outputs = self._transform(embedded, mask_scores, seeds)
+        pooled = self.pooler(outputs[-1][:, 0])
+        return {
+            "sequence_output": outputs[-1],
+            "pooled_output": pooled,
+            "encoder_outputs": outputs,
+            "embedding_output": embedded,
+        }
+
+    def pooled(self, inputs, training=False):
+        """Encodes tokens for their `pooled_output` alone.
+
+        The pooler reads the first position, so the last layer computes no other. With
+        I = 4 H that saves about 5 / (6 L) of the matrix products of L layers.
+
+        Args:
+            inputs: as for `call`.
+            training: whether dropout applies.
+
+        Returns:
+            float [B, H].
+
+        Raises:
+            InputError: see `call`.
+        """
+        return self._pool(*self._embed(inputs, training))
+
+    def pooled_and_states(self, inputs, positions, training=False):
+        """Encodes tokens for their `pooled_output` and the states at some positions.
+
+        As in `pooled`, the last layer computes no others: P + 1 instead of T.
+
+        Args:
+            inputs: as for `call`.
+            positions: int [B, P], each in [0, T).
+            training: whether dropout applies.
+
+        Returns:
+            the pooled output, float [B, H], and the last layer's states at the
+            positions, float [B, P, H].
+
+        Raises:
+            InputError: see `call`.
+        """
+
+        def pick(hidden):
+            states = heads.gather_positions(hidden, positions)
+            return ops.concatenate([hidden[:, :1], states], axis=1)
+
+        embedded, mask_scores, seeds = self._embed(inputs, training)
+        *_, last = self._transform(embedded, mask_scores, seeds, pick)
+        return self.pooler(last[:, 0]), last[:, 1:]
+
+    def pooled_in_parts(self, parts, training=False):
+        """Encodes inputs one part after the other, each with the memory of one.
+
+        The backward pass keeps a part's embeddings alone and computes its layers again,
+        with the same dropout. It goes through the parts from the last to the first.
+
+        Args:
+            parts: inputs as for `call`, one after the other.
+            training: whether dropout applies.
+
+        Returns:
+            The `pooled_output` of each part, float [B, H].
+
+        Raises:
+            InputError: see `call`.
+        """
+        pooled: list = []
+        layers = self._dense_layers()
+        with contextlib.ExitStack() as uses:
+            for part in parts:
+                if pooled:
+                    pooled[-1], later = hand_on(pooled[-1], layers)
+                    uses.enter_context(later)
+                embedded, mask_scores, seeds = self._embed(part, training)
+                if pooled:
+                    # Adds nothing, but makes this part wait for the one before, and
+                    # that one's backward pass for this one's: a graph would work at all
+                    # at once.
+                    embedded += 0.0 * pooled[-1][0, 0]
+
+                def encode(embedded, mask_scores=mask_scores, seeds=seeds):
+                    return self._pool(embedded, mask_scores, seeds)
+
+                pooled.append(recomputed(encode, layers)(embedded))
+        return pooled
+
+    def _embed(self, inputs, training):
+        """Returns the embeddings, the mask's scores, and the seeds of each layer."""
+        if "input_ids" not in inputs:
+            raise InputError(f"the inputs have no 'input_ids', only {list(inputs)}")
+        input_ids = inputs["input_ids"]
+        self._check_length(input_ids.shape[1])
+        mask = inputs.get("input_mask")
+        segments = inputs.get("segment_ids")
+        if segments is None:
+            segments = ops.zeros_like(input_ids)
+        if mask is None:
+            mask = ops.ones_like(input_ids)
+        # Not mask[:, None, None]: LiteRT has no such slice of a free length.
+        scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
+        mask_scores = ops.expand_dims(scores, (1, 2))
+        drops = self.config.hidden_dropout_prob or (
+            self.config.attention_probs_dropout_prob
+        )
+        seeds = DropoutSeeds(self.seed_generator) if training and drops else None
+        embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
+        # Drawn before the layers: what computes them again must not draw again.
+        of_layers = [
+            [seeds and seeds.next() for _ in range(3)] for _ in self.layers_in_order()
+        ]
+        return embedded, mask_scores, of_layers
+
+    def _pool(self, embedded, mask_scores, seeds):
+        """Returns the pooled output, float [B, H]."""
+        *_, last = self._transform(embedded, mask_scores, seeds, lambda x: x[:, :1])
+        return self.pooler(last[:, 0])
+
+    def _transform(self, embedded, mask_scores, seeds, pick=None):
+        """Returns a list of what each layer makes, float [B, T, H].
+
+        With `pick` the last layer computes the positions alone that it picks.
+        """
+        hidden = embedded if self.projection is None else self.projection(embedded)
+        outputs: list = []
+        recomputes = self.config.recompute == "block"
+        blocks = list(self.layers_in_order())
+        used: set[int] = set()
+        with contextlib.ExitStack() as uses:
+            if not recomputes:
+                uses.enter_context(cast_once(self._dense_layers()))
+            for block, of_block in zip(blocks, seeds, strict=True):
+                again = [layer for layer in block.dense_layers() if id(layer) in used]
+                if recomputes and again:
+                    hidden, later = hand_on(hidden, again)
+                    uses.enter_context(later)
+                hidden = block(
+                    hidden,
+                    mask_scores,
+                    seeds=of_block,
+                    pick=pick if len(outputs) == len(blocks) - 1 else None,
+                )
+                outputs.append(hidden)
+                used.update(map(id, block.dense_layers()))
+        return outputs
+
+    def layers_in_order(self):
+        """Yields the block of every layer, its inner blocks one after the other."""
+        inner = self.config.inner_group_num
+        count = len(self.blocks) // inner
+        for layer in range(self.config.num_hidden_layers):
+            first = self.config.owner(layer, count) * inner
+            yield from self.blocks[first : first + inner]
+
+    def _dense_layers(self):
+        """Returns those of all blocks, each once."""
+        layers = (layer for block in self.blocks for layer in block.dense_layers())
+        return list(dict.fromkeys(layers))
+
+    def _check_length(self, length):
+        longest = self.config.max_position_embeddings
+        if length is not None and length > longest:
+            raise InputError(
+                f"input_ids has {length} tokens, but the configuration's "
+                f"max_position_embeddings is {longest}"
+            )
+
+
+def _blocks(config: AlbertConfig, policy) -> list[Block]:
+    """Creates the distinct blocks: those of one layer follow each other."""
+    inner = config.inner_group_num
+    attentions = [
+        Attention(config, dtype=policy, name="attention")
+        for _ in range(config.num_attentions * inner)
+    ]
+    feed_forwards = [
+        FeedForward(config, dtype=policy, name="feed_forward")
+        for _ in range(config.num_feed_forwards * inner)
+    ]
+    blocks = []
+    count = max(config.num_attentions, config.num_feed_forwards)
+    for outer in range(count):
+        for i in range(inner):
+            attention = attentions[outer * config.num_attentions // count * inner + i]
+            feed_forward = feed_forwards[
+                outer * config.num_feed_forwards // count * inner + i
+            ]
+            blocks.append(
+                Block(
+                    config,
+                    attention,
+                    feed_forward,
+                    dtype=policy,
+                    name=f"block_{outer}_{i}",
+                )
+            )
+    return blocks
+
+
+class _ModelWithHead(_ConfiguredModel):
+    """An encoder with something on top, by default one `head`."""
+
+    head_reads_pooler = True
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.encoder = AlbertEncoder(config, dtype=self.dtype_policy, name="encoder")
+
+    def build(self, input_shape=None):
+        """Creates the head's variables; the encoder has its own."""
+        self.head.build()
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertPretrainer(_ModelWithHead):
+    """The encoder with the two heads of pretraining (paper 3.1).
+
+    Args:
+        config: sizes and rates.
+        sentence_head: False leaves out the head of sentence order (SOP) or next
+            sentence (NSP) prediction.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, sentence_head: bool = True, **kwargs):
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        self.masked_lm = heads.MaskedLMHead(config, dtype=policy, name="masked_lm")
+        self.sentence = None
+        if sentence_head:
+            self.sentence = heads.SentenceHead(config, dtype=policy, name="sentence")
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the heads' variables."""
+        self.masked_lm.build()
+        if self.sentence is not None:
+            self.sentence.build()
+
+    def call(self, inputs, training=False):
+        """Encodes tokens and predicts the masked ones and the sentence order.
+
+        Args:
+            inputs: those of `AlbertEncoder`, and `masked_lm_positions`, int [B, P].
+                Without it every position is predicted, and P is T.
+            training: whether dropout applies.
+
+        Returns:
+            the encoder's outputs, `mlm_logits` float32 [B, P, V], and `sop_logits`
+            float32 [B, 2] if there is a sentence head.
+        """
+        outputs = self.encoder(inputs, training=training)
+        states = outputs["sequence_output"]
+        if "masked_lm_positions" in inputs:
+            states = heads.gather_positions(states, inputs["masked_lm_positions"])
+        return {**outputs, **self._logits(states, outputs["pooled_output"])}
+
+    def logits(self, inputs, training=False):
+        """Predicts what `call` predicts, at less cost, and returns nothing else.
+
+        The last layer computes the masked positions and the first alone. With I = 4 H
+        that saves about 5 / (6 L) of the matrix products of L layers, for the positions
+        that it leaves out.
+
+        Args:
+            inputs: as for `call`, `masked_lm_positions` among them.
+            training: whether dropout applies.
+
+        Returns:
+            `mlm_logits` and `sop_logits`, see `call`.
+
+        Raises:
+            InputError: see `AlbertEncoder`, or no `masked_lm_positions`.
+        """
+        positions = inputs.get("masked_lm_positions")
+        if positions is None:
+            raise InputError(
+                f"the inputs have no 'masked_lm_positions', only {list(inputs)}"
+            )
+        pooled, states = self.encoder.pooled_and_states(inputs, positions, training)
+        return self._logits(states, pooled)
+
+    def _logits(self, states, pooled):
+        found = {"mlm_logits": self.masked_lm(states, self.encoder.embeddings.word)}
+        if self.sentence is not None:
+            found["sop_logits"] = self.sentence(pooled)
+        return found
+
+    def get_config(self):
+        return {**super().get_config(), "sentence_head": self.sentence is not None}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertClassifier(_ModelWithHead):
+    """The encoder with a classification or regression head.
+
+    Args:
+        config: sizes and rates.
+        num_labels: K classes, or 1 for regression.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.ClassifierHead(
+            config, num_labels, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def call(self, inputs, training=False):
+        """Returns `logits`, float32 [B, K], and `pooled_output`, float [B, H].
+
+        All positions' states are the encoder's: `model.encoder(inputs)`.
+        """
+        pooled = self.encoder.pooled(inputs, training=training)
+        logits = self.head(pooled, training=training)
+        return {"logits": logits, "pooled_output": pooled}
+
+    def get_config(self):
+        return {**super().get_config(), "num_labels": self.head.num_labels}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertMultipleChoice(_ModelWithHead):
+    """The encoder with one score per choice (RACE).
+
+    Args:
+        config: sizes and rates.
+        choices_at_once: choices of a question that training encodes at once. The
+            backward pass encodes them again, so that memory is needed for so many; the
+            gradients are those of all at once, but for what dropout draws.
+            By default all of them, once.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, choices_at_once: int | None = None, **kwargs
+    ):
+        super().__init__(config, **kwargs)
+        self.choices_at_once = choices_at_once
+        self.head = heads.ClassifierHead(
+            config, 1, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def call(self, inputs, training=False):
+        """Scores choices.
+
+        Args:
+            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
+                Other keys are passed over.
+            training: whether dropout applies.
+
+        Returns:
+            dict of `logits`, float32 [B, C].
+        """
+        batch, choices, length = ops.shape(inputs["input_ids"])
+        encoded = {key: x for key, x in inputs.items() if key in _ENCODED}
+        if training and self.choices_at_once is not None:
+            pooled = self._pooled_in_parts(encoded, self.choices_at_once)
+        else:
+            rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
+            pooled = self.encoder.pooled(rows, training=training)
+        logits = self.head(pooled, training=training)
+        return {"logits": ops.reshape(logits, (batch, choices))}
+
+    def _pooled_in_parts(self, inputs, count):
+        """Encodes so many choices at once; a graph has to know how many there are.
+
+        Args:
+            inputs: int [B, C, T] each.
+            count: choices of a question in a part; the last part may have fewer.
+
+        Returns:
+            float [B * C, H], the choices of a question one after the other.
+        """
+        _, choices, length = ops.shape(inputs["input_ids"])
+        size = self.config.hidden_size
+        cuts = range(0, choices, count)
+        parts = [
+            {
+                key: ops.reshape(x[:, cut : cut + count], (-1, length))
+                for key, x in inputs.items()
+            }
+            for cut in cuts
+        ]
+        encoded = self.encoder.pooled_in_parts(parts, training=True)
+        pooled = [
+            ops.reshape(part, (-1, min(count, choices - cut), size))
+            for cut, part in zip(cuts, encoded, strict=True)
+        ]
+        return ops.reshape(ops.concatenate(pooled, axis=1), (-1, size))
+
+    def get_config(self):
+        return {**super().get_config(), "choices_at_once": self.choices_at_once}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertSpanLabeler(_ModelWithHead):
+    """The encoder with the answer span head of SQuAD 1.1.
+
+    Args:
+        config: sizes and rates.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    head_reads_pooler = False
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.SpanHead(config, dtype=self.dtype_policy, name="head")
+        self.build()
+
+    def call(self, inputs, training=False):
+        """Returns the encoder's outputs, `start_logits` and `end_logits` [B, T]."""
+        outputs = self.encoder(inputs, training=training)
+        return {**outputs, **self.head(outputs["sequence_output"])}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertConditionalSpanLabeler(_ModelWithHead):
+    """The encoder with the span and answerability head of SQuAD 2.0.
+
+    Args:
+        config: sizes and rates.
+        start_n_top: S, candidate starts in prediction.
+        end_n_top: candidate ends for each of them.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    head_reads_pooler = False
+
+    def __init__(
+        self, config: AlbertConfig, start_n_top: int = 5, end_n_top: int = 5, **kwargs
+    ):
+        super().__init__(config, **kwargs)
+        self.head = heads.ConditionalSpanHead(
+            config, start_n_top, end_n_top, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def call(self, inputs, training=False):
+        """Scores spans.
+
+        Args:
+            inputs: those of `AlbertEncoder`, `p_mask` [B, T] (1 where no answer can
+                be), and, when the starts are known, `start_positions` int [B].
+            training: whether dropout applies.
+
+        Returns:
+            the encoder's outputs and those of `heads.ConditionalSpanHead`.
+        """
+        outputs = self.encoder(inputs, training=training)
+        spans = self.head(
+            outputs["sequence_output"],
+            inputs["p_mask"],
+            start_positions=inputs.get("start_positions"),
+            training=training,
+        )
+        return {**outputs, **spans}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "start_n_top": self.head.start_n_top,
+            "end_n_top": self.head.end_n_top,
+        }

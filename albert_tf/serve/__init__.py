@@ -1,0 +1,1 @@
+"""Raw text in, answers out: predictions, SavedModels, TF-Hub, LiteRT and ONNX."""

@@ -1,0 +1,256 @@
+"""Converts weights from one format to another, and checks the result with numbers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import weights
+from albert_tf.data import quiet
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import programs, runtimes
+from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.text import tokenization
+from albert_tf.weights import model_folder
+
+# Largest difference of an output that two programs may show on the same weights.
+TOLERANCE = 1e-4
+
+
+def convert(settings: ConversionSettings) -> None:
+    """Converts weights and prints what was converted and how it was checked.
+
+    The same tokens are run through the model that was read and through what was
+    written, read again; with `run_natively` also through the programs that the two
+    formats belong to. Without it nothing of the input is executed.
+
+    Raises:
+        InputError: what `weights.load`, `weights.save` and `runtimes.save` refuse, no
+            configuration, a `precision` that the format does not have, a vocabulary
+            that does not fit, or outputs that differ by more than `TOLERANCE`.
+    """
+    quiet.tensorflow()
+    for_runtime = settings.output_format in runtimes.SUFFIXES
+    _check_settings(settings, for_runtime)
+    source = weights.open_source(settings.input, settings.checkpoint)
+    config = _config(source, settings.albert_config_file)
+    place = Path(settings.input)
+    folder = place if place.is_dir() else place.parent
+    task = model_folder.task_of(folder) or {}
+    model = _model(source, config, task)
+    report = weights.load(model, source, allow_missing=settings.allow_missing)
+    print(
+        f"read     {source.path} ({report.format}): {type(model).__name__}, "
+        f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
+        f"{len(report.ignored)} other tensors skipped"
+    )
+    tokenizer = _tokenizer(settings, folder)
+    if tokenizer is not None:
+        model_folder.check_vocabulary(config, tokenizer, [folder])
+    tokens = _sample_tokens(config)
+    if for_runtime:
+        _export(model, settings, tokens)
+        places: list[tuple[str, str]] = [(settings.input, report.format)]
+    else:
+        written = _save(model, settings, tokenizer, task)
+        _check_written(model, written, tokens)
+        places = [
+            (settings.input, report.format),
+            (str(written), settings.output_format),
+        ]
+    if settings.run_natively:
+        for path, format in places:
+            _check_natively(model, Path(path), format, tokens)
+    if settings.output_format == "hf" and tokenizer is None:
+        print(
+            f"skipped  the tokenizer's files: no vocabulary in {folder}; expected "
+            f"--spm_model_file or --vocab_file"
+        )
+
+
+def _check_settings(settings: ConversionSettings, for_runtime: bool) -> None:
+    if settings.precision != "float32" and not for_runtime:
+        raise InputError(
+            f"precision={settings.precision!r} with output_format="
+            f"{settings.output_format!r}: expected 'float32'"
+        )
+    if not settings.output or Path(settings.output).resolve() == (
+        Path(settings.input).resolve()
+    ):
+        raise InputError(
+            f"output={settings.output!r}: expected another path than input"
+        )
+
+
+def _model(
+    source: weights.Source, config: AlbertConfig, task: Mapping[str, Any]
+) -> keras.Model:
+    """Creates the model whose weights were opened."""
+    model = weights.model_for(source, config)
+    if isinstance(model, models.AlbertClassifier) and task.get("kind") == (
+        "multiple_choice"
+    ):
+        return models.AlbertMultipleChoice(config)  # looks like regression
+    return model
+
+
+def _save(
+    model: keras.Model,
+    settings: ConversionSettings,
+    tokenizer: tokenization.Tokenizer | None,
+    task: Mapping[str, Any],
+) -> Path:
+    """Writes weights, for transformers also the vocabulary."""
+    more: dict[str, Any] = {}
+    if settings.output_format == "hf":
+        more = {"tokenizer": tokenizer, "task": task}
+    written = weights.save(model, settings.output, settings.output_format, **more)
+    print(f"written  {written} ({settings.output_format})")
+    return written
+
+
+def _tokenizer(
+    settings: ConversionSettings, folder: Path
+) -> tokenization.Tokenizer | None:
+    """Returns that of the given vocabulary, or the input's; None if not needed."""
+    if settings.output_format != "hf":
+        return None
+    if settings.spm_model_file or settings.vocab_file:
+        return model_folder.open_tokenizer(
+            settings.spm_model_file,
+            settings.vocab_file,
+            [folder],
+            settings.do_lower_case,
+            settings.keep_accents,
+        )
+    return model_folder.find_tokenizer(
+        [folder], settings.do_lower_case, settings.keep_accents
+    )
+
+
+def _check_written(
+    model: keras.Model, written: Path, tokens: Mapping[str, np.ndarray]
+) -> None:
+    """Reads again what was written, and compares the outputs."""
+    again = weights.open_source(written)
+    copy = weights.model_for(again, again.config())
+    if isinstance(model, models.AlbertMultipleChoice):  # looks like regression
+        copy = models.AlbertMultipleChoice(again.config())
+    weights.load(copy, written)
+    what = "read again from what was written"
+    _compare(what, _run(model, tokens), _run(copy, tokens), tokens["input_mask"], 0.0)
+
+
+def _check_natively(
+    model: keras.Model, place: Path, format: str, tokens: Mapping[str, np.ndarray]
+) -> None:
+    """Compares with the outputs of the program that weights belong to."""
+    what = f"{place} run by {format} itself"
+    reason = programs.obstacle(place, format)
+    if reason is None:
+        theirs = programs.run(place, format, tokens)
+        if theirs:
+            mask = tokens["input_mask"]
+            _compare(what, _run(model, tokens), theirs, mask, TOLERANCE)
+            return
+        reason = "takes other inputs than tokens"
+    print(f"skipped  {what}: {reason}")
+
+
+def _export(
+    model: keras.Model,
+    settings: ConversionSettings,
+    tokens: Mapping[str, np.ndarray],
+) -> None:
+    """Writes a file for another runtime, and runs it there."""
+    path = runtimes.save(
+        model,
+        settings.output,
+        settings.output_format,
+        precision=settings.precision,
+    )
+    print(
+        f"written  {path} ({settings.output_format}, {settings.precision}, "
+        f"{path.stat().st_size:,} bytes)"
+    )
+    mask = tokens["input_mask"]
+    # Where no positions are given, Keras predicts all of them.
+    everywhere = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
+    batch = _inputs(model, tokens) | {"masked_lm_positions": everywhere}
+    theirs = runtimes.load(path)(batch)
+    # What rounding costs depends on the weights: it is shown, and has no bound.
+    tolerance = TOLERANCE if settings.precision == "float32" else np.inf
+    what = f"{path} run by {settings.output_format} itself"
+    _compare(what, _run(model, tokens), theirs, mask, tolerance)
+
+
+def _config(source: weights.Source, file: str | None) -> AlbertConfig:
+    if file:
+        return AlbertConfig.find(file)
+    try:
+        return source.config()
+    except InputError as mistake:
+        raise InputError(
+            f"{mistake}; name the configuration with --albert_config_file"
+        ) from None
+
+
+def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    length = min(16, config.max_position_embeddings)
+    mask = np.ones((3, length), np.int32)
+    mask[1, length // 2 :] = 0
+    return {
+        "input_ids": rng.integers(0, config.vocab_size, (3, length)).astype(np.int32),
+        "input_mask": mask,
+        "segment_ids": rng.integers(
+            0, min(2, config.type_vocab_size), (3, length)
+        ).astype(np.int32),
+    }
+
+
+def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    if isinstance(model, models.AlbertConditionalSpanLabeler):
+        return {**tokens, "p_mask": 1 - tokens["input_mask"]}
+    if isinstance(model, models.AlbertMultipleChoice):
+        return {key: value[:, None] for key, value in tokens.items()}
+    return dict(tokens)
+
+
+def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    outputs = {**model(_inputs(model, tokens))}
+    if isinstance(model, models.AlbertClassifier):
+        outputs |= model.encoder(tokens)
+    outputs.pop("encoder_outputs", None)
+    return {key: np.asarray(value) for key, value in outputs.items()}
+
+
+def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
+    """Prints the largest difference of the outputs that both have; padding aside."""
+    common = sorted(ours.keys() & theirs.keys())
+    if not common:
+        raise InputError(
+            f"self-check failed: {what} has the outputs {', '.join(sorted(theirs))}; "
+            f"expected one of {', '.join(sorted(ours))}"
+        )
+    differences = {}
+    for key in common:
+        a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
+        if a.shape[:2] == mask.shape and b.shape == a.shape:
+            a, b = a[mask > 0], b[mask > 0]
+        if a.size != b.size:
+            raise InputError(
+                f"self-check failed: {what} has {key} of shape {[*b.shape]}; expected "
+                f"{[*a.shape]}"
+            )
+        differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
+    text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
+    print(f"checked  {what}: largest difference {text}")
+    if not max(differences.values()) <= tolerance:
+        raise InputError(
+            f"self-check failed: {what} differs by more than {tolerance:.0e}"
+        )

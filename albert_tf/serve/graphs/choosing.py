@@ -1,0 +1,103 @@
+"""Multiple choice, as RACE asks it."""
+
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.serve.graphs.signatures import (
+    TEXTS,
+    Service,
+    TextInputs,
+    check_kind,
+)
+from albert_tf.text import inputs_in_graph
+from albert_tf.text.tokenization import Tokenizer
+
+# Stands in a question for what an option fills in.
+_GAP = "_"
+
+
+def multiple_choice(
+    model: models.AlbertMultipleChoice,
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+    max_qa_length: int = 128,
+) -> Service:
+    """Returns a model that chooses among options.
+
+    Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
+    `probabilities`, float32 [B, C]; `choice`, int32 [B], the number of the likeliest
+    option, from 0; `answer`, string [B], that option.
+
+    **As released:** the option takes the place of every `_` in the question, or stands
+    behind it; of both the last `max_qa_length` pieces are kept, and the beginning of
+    the article fills the rest.
+
+    Args:
+        model: scores choices.
+        tokenizer: the vocabulary.
+        max_seq_length: most tokens of an input.
+        max_qa_length: most pieces of a question with its option.
+
+    Raises:
+        InputError: the model, the lengths or the vocabulary do not fit.
+    """
+    check_kind(model, models.AlbertMultipleChoice)
+    if not 1 <= max_qa_length <= max_seq_length - 3:
+        raise InputError(
+            f"--max_qa_length={max_qa_length}: expected 1 to {max_seq_length - 3}, "
+            f"--max_seq_length less 3"
+        )
+    inputs = TextInputs(model, tokenizer, max_seq_length, beginnings=False)
+    cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+
+    def rows(article, question, options):
+        """Returns the inputs of B * C rows."""
+        count = tf.shape(options)[1]
+        texts = _with_option(tf.repeat(question, count), tf.reshape(options, [-1]))
+        asked, passage = inputs.tokenize(texts), inputs.tokenize(article)
+        kept = tf.minimum(asked.row_lengths(), max_qa_length)
+        length = tf.repeat(passage.row_lengths(), count)
+        length = tf.minimum(length, max_seq_length - 3 - kept)
+        one = tf.ones_like(kept)
+        ids = inputs_in_graph.assemble(
+            [
+                inputs_in_graph.single(cls, one),
+                (passage.values, tf.repeat(passage.row_starts(), count), length),
+                inputs_in_graph.single(sep, one),
+                (asked.values, asked.row_limits() - kept, kept),
+                inputs_in_graph.single(sep, one),
+            ]
+        )
+        return inputs_in_graph.pad(ids, length + 2, pad)
+
+    def answer(article, question, options):
+        shape = tf.shape(options)
+        tokens = {
+            name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
+            for name, x in rows(article, question, options).items()
+        }
+        probabilities = tf.nn.softmax(model(tokens)["logits"])
+        choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        return {
+            "probabilities": probabilities,
+            "choice": choice,
+            "answer": tf.gather(options, choice, batch_dims=1),
+        }
+
+    options = tf.TensorSpec([None, None], tf.string)
+    texts = {"article": TEXTS, "question": TEXTS, "options": options}
+    return Service(model, inputs, answer, texts)
+
+
+def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
+    """Puts options in the gaps of questions, or behind them; string [N] each."""
+    parts = tf.strings.split(questions, _GAP)
+    row = parts.value_rowids()
+    is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
+    is_first = is_first[: tf.size(row)]
+    before = tf.where(is_first, "", tf.gather(options, row))
+    filled = tf.strings.reduce_join(parts.with_values(before + parts.values), axis=-1)
+    has_gap = parts.row_lengths() > 1
+    return tf.where(has_gap, filled, tf.strings.join([questions, options], " "))

@@ -1,0 +1,286 @@
+"""TF-Hub modules: the encoder with its heads, and the preprocessing of raw text.
+
+Both follow TF-Hub's common interface for Transformer text encoders
+(tensorflow.org/hub/common_saved_model_apis/text), so either can stand where another
+publisher's module stood.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from albert_tf import weights
+from albert_tf.data import quiet
+from albert_tf.errors import InputError
+from albert_tf.model import heads, models
+from albert_tf.serve import saved_models
+from albert_tf.serve.settings.hub import HubSettings
+from albert_tf.text import inputs_in_graph, tokenization
+from albert_tf.text.in_graph import GraphTokenizer
+from albert_tf.weights import model_folder
+
+# What TF-Hub calls our inputs.
+_INPUTS = {
+    "input_word_ids": "input_ids",
+    "input_mask": "input_mask",
+    "input_type_ids": "segment_ids",
+}
+_POSITIONS = "masked_lm_positions"
+# Length that preprocessing gives when none is asked for, as other publishers' does;
+# `export` takes the model's own where that is less.
+SEQ_LENGTH = 128
+
+
+def export(settings: HubSettings) -> None:
+    """Writes both modules and prints where they are.
+
+    Raises:
+        InputError: no weights, configuration or vocabulary, or no place to write to.
+    """
+    quiet.tensorflow()
+    folder = Path(settings.albert_directory)
+    target = settings.export_path.rstrip("/")
+    preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
+    _check_places(folder, Path(target), Path(preprocessing))
+    tokenizer = _tokenizer(folder, settings)
+    source = weights.open_source(
+        folder / (settings.checkpoint_name or ""), settings.checkpoint
+    )
+    config = source.config()
+    model_folder.check_vocabulary(config, tokenizer, [folder])
+    model = weights.model_for(source, config)
+    if not isinstance(model, models.AlbertPretrainer):
+        model = models.AlbertEncoder(config)
+    only = "encoder" if isinstance(model, models.AlbertEncoder) else None
+    weights.load(model, source, only=only)
+    print(f"read     {source.path}")
+    export_encoder(model, tokenizer, target)
+    print(
+        f"written  {target}: {_described(model)}, {model.count_params():,} parameters"
+    )
+    length = min(SEQ_LENGTH, config.max_position_embeddings)
+    export_preprocessing(tokenizer, preprocessing, length)
+    print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
+
+
+def _check_places(source: Path, target: Path, preprocessing: Path) -> None:
+    """Refuses folders of which one holds another, or that cannot be written."""
+    one, other = target.resolve(), preprocessing.resolve()
+    holds = one in (other, *other.parents) or other in one.parents
+    if holds or source.resolve() in (one, other):
+        raise InputError(
+            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
+            f"expected two folders side by side, and neither of them {source}"
+        )
+    for place in (target, preprocessing):
+        saved_models.check_writable(place)
+
+
+def export_encoder(
+    model: keras.Model, tokenizer: tokenization.Tokenizer, folder: str | Path
+) -> None:
+    """Writes an encoder as a trainable TF2 module.
+
+    The module takes a dict of int32 [B, T] `input_word_ids`, `input_mask` and
+    `input_type_ids`, and `training`. It returns float32 `pooled_output` and `default`
+    [B, H], `sequence_output` [B, T, H] and `encoder_outputs`, a list of L of these. Of
+    an `AlbertPretrainer`, `mlm` takes `masked_lm_positions` [B, P] too and adds
+    `mlm_logits` [B, P, V], and `sop` adds `sop_logits` [B, 2].
+
+    Args:
+        model: an `AlbertEncoder`, or an `AlbertPretrainer` whose heads are written too.
+        tokenizer: whose vocabulary is written beside.
+        folder: is made; an older module there is replaced.
+
+    Raises:
+        InputError: the folder cannot be written, another model, or a vocabulary of
+            another size than the model's.
+    """
+    if not isinstance(model, models.AlbertEncoder | models.AlbertPretrainer):
+        raise InputError(
+            f"{type(model).__name__}: expected an AlbertEncoder or AlbertPretrainer"
+        )
+    saved_models.check_vocabulary(model, tokenizer)
+    has_heads = isinstance(model, models.AlbertPretrainer)
+    encoder = model.encoder if has_heads else model
+    encode = _encoding(encoder)
+    root = saved_models.reusable(encode, [encoder])
+    # TFSMLayer takes functions by name, and looks for this one.
+    root.serve = tf.function(lambda inputs: encode(inputs), [_specs()])
+    root.serve_training = tf.function(lambda inputs: encode(inputs, True), [_specs()])
+    if has_heads:
+        root.mlm = _with_masked_lm(model, encode)
+        if model.sentence is not None:
+            root.sop = _with_sentence_order(encoder, model.sentence, encode)
+    root.do_lower_case = tf.Variable(tokenizer.do_lower_case, trainable=False)
+    saved_models.save(
+        root,
+        folder,
+        model=model,
+        signatures={"serving_default": _signature(encode)},
+        assets={
+            Path(tokenizer.path).name: Path(tokenizer.path).read_bytes(),
+            model_folder.VOCABULARY: model_folder.identity_json(tokenizer),
+        },
+    )
+
+
+def export_preprocessing(
+    tokenizer: tokenization.Tokenizer, folder: str | Path, seq_length: int = SEQ_LENGTH
+) -> None:
+    """Writes the module that turns raw text into the encoder's inputs.
+
+    It takes texts, string [B], and returns the encoder's three inputs, int32
+    [B, `seq_length`]. `tokenize` returns the ids of each text, ragged int32 [B, None],
+    equal to the Python tokenizer's; `bert_pack_inputs` takes a list of one or two of
+    these, and `seq_length`; `tokenize.get_special_tokens_dict()` returns the vocabulary
+    size and the special ids.
+
+    Args:
+        tokenizer: the vocabulary.
+        folder: is made; an older module there is replaced.
+        seq_length: T where none is asked for.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    graph = GraphTokenizer(tokenizer)
+    special = {
+        "vocab_size": tokenizer.vocab_size,
+        "padding_id": tokenizer.pad_id,
+        "start_of_sequence_id": tokenizer.cls_id,
+        "end_of_segment_id": tokenizer.sep_id,
+        "mask_id": tokenizer.mask_id,
+    }
+    tokenize = saved_models.reusable(graph.__call__)
+    tokenize.graph = graph
+    tokenize.get_special_tokens_dict = tf.function(
+        lambda: {name: tf.constant(id) for name, id in special.items()}, []
+    )
+    pack = _packing(tokenizer, seq_length)
+    root = saved_models.reusable(
+        tf.function(
+            lambda texts: pack([graph(texts)], seq_length),
+            [tf.TensorSpec([None], tf.string, "sentences")],
+        )
+    )
+    root.tokenize = tokenize
+    root.bert_pack_inputs = saved_models.reusable(pack)
+    saved_models.save(root, folder)
+
+
+def _specs(*more: str) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([None, None], tf.int32) for name in (*_INPUTS, *more)}
+
+
+def _traced(call: Callable, *more: str) -> Callable:
+    """Returns `call(inputs, training=False)` as a function that is saved in both modes.
+
+    Args:
+        call: takes a dict of tensors and whether to train.
+        *more: names of inputs beside the encoder's.
+    """
+
+    # Not a lambda: hub.KerasLayer looks for an argument of this name.
+    @tf.function(autograph=False)
+    def traced(inputs, training=False):
+        return call(inputs, training)
+
+    for training in (False, True):
+        traced.get_concrete_function(_specs(*more), training=training)
+    return traced
+
+
+def _encoding(encoder: models.AlbertEncoder) -> Callable:
+    def call(inputs, training):
+        ours = {ours: inputs[theirs] for theirs, ours in _INPUTS.items()}
+        outputs = encoder(ours, training=training)
+        pooled = tf.cast(outputs["pooled_output"], tf.float32)
+        layers = [tf.cast(x, tf.float32) for x in outputs["encoder_outputs"]]
+        return {
+            "default": pooled,
+            "pooled_output": pooled,
+            "sequence_output": layers[-1],
+            "encoder_outputs": layers,
+        }
+
+    return _traced(call)
+
+
+def _with_masked_lm(model: models.AlbertPretrainer, encode: Callable):
+    def call(inputs, training):
+        outputs = encode({name: inputs[name] for name in _INPUTS}, training)
+        states = heads.gather_positions(outputs["sequence_output"], inputs[_POSITIONS])
+        logits = model.masked_lm(states, model.encoder.embeddings.word)
+        return {**outputs, "mlm_logits": logits}
+
+    parts = [model.encoder, model.masked_lm]
+    return saved_models.reusable(_traced(call, _POSITIONS), parts)
+
+
+def _with_sentence_order(
+    encoder: models.AlbertEncoder, head: heads.SentenceHead, encode: Callable
+):
+    def call(inputs, training):
+        outputs = encode(inputs, training)
+        return {**outputs, "sop_logits": head(outputs["pooled_output"])}
+
+    return saved_models.reusable(_traced(call), [encoder, head])
+
+
+def _signature(encode: Callable) -> Callable:
+    """Returns the encoder for programs that know signatures alone: no list."""
+
+    def call(**inputs):
+        outputs = {**encode(inputs)}
+        del outputs["encoder_outputs"]
+        return outputs
+
+    specs = {
+        name: tf.TensorSpec(s.shape, s.dtype, name) for name, s in _specs().items()
+    }
+    return tf.function(call).get_concrete_function(**specs)
+
+
+def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
+    cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+
+    @tf.function(autograph=False)
+    def pack(inputs, seq_length=default_length):
+        texts = [x.merge_dims(1, -1) if x.ragged_rank > 1 else x for x in inputs]
+        second = texts[1] if len(texts) > 1 else None
+        ids, first_lengths = inputs_in_graph.join(
+            texts[0], second, seq_length, cls, sep
+        )
+        ours = inputs_in_graph.pad(ids, first_lengths, pad, seq_length)
+        return {theirs: ours[name] for theirs, name in _INPUTS.items()}
+
+    for texts in (1, 2):
+        for ragged_rank in (1, 2):  # other publishers' tokens are cut by words too
+            spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
+            pack.get_concrete_function([spec] * texts, tf.TensorSpec([], tf.int32))
+    return pack
+
+
+def _tokenizer(folder: Path, settings: HubSettings) -> tokenization.Tokenizer:
+    spm, words = settings.spm_model_file, settings.vocab_file
+    if not spm and not words:
+        found = sorted(folder.glob("*.model"))
+        spm = str(found[0]) if len(found) == 1 else None
+        words = str(folder / "vocab.txt") if (folder / "vocab.txt").exists() else None
+        if not spm and (found or not words):
+            listed = ", ".join(path.name for path in found) or "none"
+            raise InputError(
+                f"{folder}: expected one .model file or vocab.txt, found {listed}; "
+                f"name the vocabulary with --spm_model_file or --vocab_file"
+            )
+    cleaning = settings.do_lower_case, settings.keep_accents
+    return model_folder.open_tokenizer(spm, words, [folder], *cleaning)
+
+
+def _described(model: keras.Model) -> str:
+    if not isinstance(model, models.AlbertPretrainer):
+        return "the encoder"
+    return "the encoder, .mlm" + (" and .sop" if model.sentence is not None else "")

@@ -1,0 +1,270 @@
+"""Models for other runtimes: LiteRT (TensorFlow Lite) and ONNX.
+
+The blocks that ALBERT's layers share are in these files once.
+"""
+
+import dataclasses
+import importlib.util
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.data import records
+from albert_tf.errors import InputError
+from albert_tf.serve.runtimes.signatures import in_float32, signature
+
+__all__ = [
+    "SUFFIXES",
+    "Computed",
+    "Difference",
+    "compare",
+    "computed_by",
+    "load",
+    "save",
+]
+
+SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
+PRECISIONS = ("float32", "float16", "int8")
+
+# Neither format holds more in one file.
+MOST_BYTES = 2**31 - 2**20
+
+Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def save(
+    model: keras.Model,
+    path: str | Path,
+    format: str,
+    *,
+    precision: str = "float32",
+    outputs: Sequence[str] = (),
+    sizes: Mapping[str, int] | None = None,
+) -> Path:
+    """Writes a model for another runtime; all of it or nothing.
+
+    The inputs are int32, all of them needed: `input_ids`, `input_mask` and
+    `segment_ids` [B, T] ([B, C, T] for choices), and where the model has them `p_mask`
+    [B, T] and `masked_lm_positions` [B, P]. Outputs are named as in Keras.
+
+    Args:
+        model: one of the models of `albert_tf.models`.
+        path: a file that ends in `.tflite` or `.onnx`.
+        format: "litert" or "onnx".
+        precision: how the weights are stored. With "float16" and "float32" the
+            runtime computes in float32; with "int8" it also rounds what is multiplied
+            with a weight to 8 bits, with a scale found as it runs: LiteRT one for each
+            token, ONNX one for the whole batch, so that there an answer depends a
+            little on the batch. LiteRT's int8 file of a pretraining model has the word
+            table twice, rounded for the lookup and for the output.
+        outputs: names of the outputs; without it those of the head, or
+            `sequence_output` and `pooled_output` of an encoder.
+        sizes: numbers for some of "batch", "choices", "tokens" and "positions" (for
+            accelerators that need them); what is not named stays free.
+
+    Returns:
+        the path.
+
+    Raises:
+        InputError: an unknown format, precision, output or size, a file name that does
+            not end as it has to, a model that is not one of ours or is too large for
+            the format, no package `onnx`, or a path that cannot be written.
+    """
+    path = Path(path)
+    if format not in SUFFIXES:
+        raise InputError(f"format={format!r}: expected one of {', '.join(SUFFIXES)}")
+    if path.suffix != SUFFIXES[format]:
+        raise InputError(
+            f"{path}: a file of format {format!r} has to end in {SUFFIXES[format]}"
+        )
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}"
+        )
+    described = signature(model, outputs, sizes)
+    size = model.count_params() * np.dtype(precision).itemsize
+    if size > MOST_BYTES:
+        raise InputError(
+            f"{path}: {size:,} bytes of weights; the format holds {MOST_BYTES:,}"
+        )
+    _write(path, module_of(format).convert(in_float32(model), described, precision))
+    return path
+
+
+def load(path: str | Path, num_threads: int | None = None) -> Runner:
+    """Opens a file of `save` in its runtime, on the CPU.
+
+    Args:
+        path: a `.tflite` or `.onnx` file.
+        num_threads: threads of one run. By default LiteRT has one for each core, and
+            ONNX Runtime chooses for itself.
+
+    Returns:
+        a function from a batch, int arrays by name, to the outputs by name. It passes
+        over what the model does not take, so that a whole batch can be given.
+
+    Raises:
+        InputError: another file, or the runtime is not installed. The function: an
+            input is missing.
+    """
+    path = Path(path)
+    formats = {suffix: format for format, suffix in SUFFIXES.items()}
+    if path.suffix not in formats:
+        raise InputError(f"{path}: expected a file that ends in {' or '.join(formats)}")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    names, run = module_of(formats[path.suffix]).load(path, num_threads)
+
+    def call(batch):
+        missing = [name for name in names if name not in batch]
+        if missing:
+            raise InputError(
+                f"{path} takes {', '.join(names)}; missing: {', '.join(missing)}"
+            )
+        return run({name: np.asarray(batch[name], np.int32) for name in names})
+
+    return call
+
+
+class Computed:
+    """Marks the models of `computed_by`."""
+
+
+def computed_by(
+    model: keras.Model,
+    format: str,
+    outputs: Sequence[str] = (),
+    num_threads: int | None = None,
+) -> keras.Model:
+    """Returns a copy of a model that another runtime computes, to call in TensorFlow.
+
+    It runs on the CPU in float32, with the weights that the model has now.
+
+    Args:
+        model: one of the models of `albert_tf.models`.
+        format: "litert" or "onnx".
+        outputs: see `save`. The copy gives these alone.
+        num_threads: see `load`.
+
+    Raises:
+        InputError: see `save` and `load`.
+    """
+    import tensorflow as tf
+
+    described = signature(model, outputs)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"model{SUFFIXES.get(format, '')}")
+        run = load(save(model, path, format, outputs=outputs), num_threads)
+    specs = {
+        name: tf.TensorSpec(
+            [size if isinstance(size, int) else None for size in shape],
+            tf.int32 if name.endswith("_index") else tf.float32,
+        )
+        for name, shape in described.outputs.items()
+    }
+
+    def compute(*values):
+        found = run(dict(zip(described.inputs, values, strict=True)))
+        return [found[name] for name in specs]
+
+    kind: Any = type(model)
+
+    class Copy(Computed, kind):
+        def call(self, inputs, training=False):
+            """Takes and gives what the model does."""
+            values = [inputs[name] for name in described.inputs]
+            dtypes = [spec.dtype for spec in specs.values()]
+            # Eagerly, a single output comes bare.
+            found = tf.nest.flatten(tf.numpy_function(compute, values, dtypes))
+            return {
+                name: tf.ensure_shape(value, spec.shape)
+                for (name, spec), value in zip(specs.items(), found, strict=True)
+            }
+
+    copy = Copy.from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def module_of(format: str) -> Any:
+    """Returns the module of a format, with `convert` and `load`.
+
+    Raises:
+        InputError: a package that it needs is not installed.
+    """
+    if format == "litert":
+        from albert_tf.serve.runtimes import litert
+
+        return litert
+    for package in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"ONNX needs the package {package}: pip install 'albert_tf[onnx]'"
+            )
+    from albert_tf.serve.runtimes import onnx_graph
+
+    return onnx_graph
+
+
+def _write(path: Path, contents: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    with records.atomic(str(path)) as file:
+        file.write(contents)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How two programs differ in one output, padding aside.
+
+    Attributes:
+        largest: the largest absolute difference.
+        mean: the mean absolute difference.
+        agreement: share of the examples (of tokens, where there is a row for each) in
+            which the largest number along the last axis is at the same place.
+    """
+
+    largest: float
+    mean: float
+    agreement: float
+
+
+def compare(
+    ours: Runner | keras.Model,
+    theirs: Runner,
+    batches: Iterable[Mapping[str, np.ndarray]],
+) -> dict[str, Difference]:
+    """Runs two programs on the same batches, as to see what rounding costs.
+
+    Args:
+        ours: a model, or what `load` returned.
+        theirs: what `load` returned; its outputs are compared.
+        batches: inputs of both, int arrays by name.
+
+    Returns:
+        the differences by name of the output.
+    """
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for batch in batches:
+        expected, given = ours(batch), theirs(batch)
+        real = np.asarray(batch["input_mask"]) > 0
+        for name, b in given.items():
+            a = keras.ops.convert_to_numpy(expected[name])
+            if a.shape[: real.ndim] == real.shape:
+                a, b = a[real], b[real]
+            found.setdefault(name, []).append((a, b))
+    return {name: _difference(pairs) for name, pairs in found.items()}
+
+
+def _difference(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Difference:
+    gaps = np.concatenate([np.abs(a - b).ravel() for a, b in pairs])
+    same = [np.ravel(a.argmax(-1) == b.argmax(-1)) for a, b in pairs]
+    return Difference(
+        float(gaps.max()), float(gaps.mean()), float(np.concatenate(same).mean())
+    )

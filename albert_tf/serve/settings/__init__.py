@@ -1,0 +1,1 @@
+"""The settings of the scripts that serve and convert models."""

@@ -1,0 +1,77 @@
+"""The settings of `convert_checkpoint.py`."""
+
+import dataclasses
+from typing import Literal
+
+from albert_tf import flags
+from albert_tf.errors import InputError
+from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings:
+    """What to convert into what."""
+
+    input: str = flags.field(
+        "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
+        "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
+        "preset folder, or a .keras file."
+    )
+    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
+    output: str = flags.field(
+        "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
+        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."
+    )
+    output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field(
+        "Format to write: tf1 is read by the released code, hf by transformers, litert "
+        "by LiteRT (TensorFlow Lite) and onnx by ONNX Runtime."
+    )
+    precision: Literal["float32", "float16", "int8"] = flags.field(
+        "How litert and onnx store the weights. With int8 products are rounded too; "
+        "the check shows what that costs.",
+        "float32",
+    )
+    albert_config_file: str | None = flags.field(
+        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
+        "by default the file beside the weights.",
+        None,
+    )
+    allow_missing: tuple[str, ...] = flags.field(
+        "Beginnings of weights that may be missing from the input and keep their "
+        "initial values, such as encoder.pooler.",
+        (),
+    )
+    run_natively: bool = flags.field(
+        "Also run the input and the output in the programs that they belong to, as far "
+        "as these are installed, each in a process of its own. This executes what a "
+        "SavedModel holds: only for files that you trust.",
+        False,
+    )
+    spm_model_file: str | None = flags.field(
+        "For hf: the SentencePiece vocabulary to write beside the weights; by default "
+        "the one beside the input.",
+        None,
+    )
+    vocab_file: str | None = flags.field(
+        "For hf: the same for a WordPiece vocabulary.", None
+    )
+    do_lower_case: bool | None = flags.field(
+        "For hf: whether the vocabulary is of lower-cased text; by default as noted "
+        "beside the input, true where nothing is noted.",
+        None,
+    )
+    keep_accents: bool | None = flags.field(
+        "For hf: whether combining marks stay; by default as noted beside the input or "
+        "in the vocabulary, false where nothing is noted.",
+        None,
+    )
+
+    def __post_init__(self):
+        if self.output_format != "hf":
+            names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
+            for name in names:
+                if getattr(self, name) is not None:
+                    raise InputError(
+                        f"--{name} with output_format={self.output_format!r}: expected "
+                        f"'hf', which alone is written with a vocabulary"
+                    )

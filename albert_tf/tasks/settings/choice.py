@@ -1,0 +1,95 @@
+"""The settings of `run_race.py`."""
+
+import dataclasses
+from typing import ClassVar
+
+from albert_tf import flags
+from albert_tf.errors import InputError
+from albert_tf.tasks.settings.fine_tuning import FineTuningConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceConfig(FineTuningConfig):
+    """What to do, on which questions; defaults as released.
+
+    Raises:
+        InputError: see `FineTuningConfig`.
+    """
+
+    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
+    released_steps: ClassVar[int] = 12000
+    released_warmup: ClassVar[int] = 1000
+
+    data_dir: str | None = flags.field(
+        "The folder RACE of the data set, with train, dev and test in it, or the one "
+        "above it.",
+        None,
+    )
+    task_name: str = flags.field("Name of the data set, for files.", "race")
+    train_file: str | None = flags.field(
+        "JSON lines with your own questions to train on, instead of --data_dir's (not "
+        "a cache of TFRecords, as in the released script).",
+        None,
+    )
+    eval_file: str | None = flags.field(
+        "Questions to evaluate on, as for --train_file.", None
+    )
+    predict_file: str | None = flags.field(
+        "Questions to predict, as for --train_file; answers may be absent.", None
+    )
+    high_only: bool = flags.field("Only the questions for high school.", False)
+    middle_only: bool = flags.field("Only the questions for middle school.", False)
+    max_seq_length: int | None = flags.field(
+        "Most tokens of an article with one choice; longer articles are cut at their "
+        "end. By default what the model was fine-tuned with, or else 512, or what the "
+        "model can take.",
+        None,
+    )
+    max_qa_length: int | None = flags.field(
+        "Most pieces of a question with one choice; of longer ones the last are kept. "
+        "By default what the model was fine-tuned with, or else 128.",
+        None,
+    )
+    choices_at_once: int | None = flags.field(
+        "Choices of a question that training encodes at once, for less memory and the "
+        "same gradients; the backward pass encodes them again. By default all.",
+        None,
+    )
+    export_dir: str | None = flags.field(
+        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
+    )
+    do_train: bool = flags.field("Train.", True)
+    do_eval: bool = flags.field("Evaluate, while training or alone.", True)
+    learning_rate: float = flags.field("Peak learning rate.", 1e-5)
+    num_train_steps: int = flags.field(
+        "Updates; by default 12000.",
+        None,
+        alias="train_step",
+        instead_of="num_train_epochs",
+    )
+    num_warmup_steps: int = flags.field(
+        "Updates with a rising rate; by default 1000.",
+        None,
+        alias="warmup_step",
+        instead_of="warmup_proportion",
+    )
+    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 100)
+    keep_checkpoint_max: int = flags.field(
+        "Checkpoints to keep, beside the best; 0 keeps all.",
+        5,
+        alias="num_keep_checkpoint",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.choices_at_once is not None and self.choices_at_once < 1:
+            raise InputError(
+                f"--choices_at_once={self.choices_at_once}: expected at least 1"
+            )
+        if self.high_only and self.middle_only:
+            raise InputError("--high_only and --middle_only: give one of them")
+        if (self.high_only or self.middle_only) and not self.data_dir:
+            raise InputError(
+                f"--{'high' if self.high_only else 'middle'}_only: expected --data_dir "
+                f"with it"
+            )

@@ -1,0 +1,183 @@
+"""The settings that all fine-tuning tasks share, and those of their models."""
+
+import dataclasses
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from albert_tf import flags
+from albert_tf.errors import InputError
+from albert_tf.tasks.settings.training import TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningConfig(TrainingConfig):
+    """How to fine-tune.
+
+    Raises:
+        InputError: a value is out of range, or two contradict each other.
+    """
+
+    notes_best = True
+    work: ClassVar[tuple[str, ...]] = (*TrainingConfig.work, "do_predict")
+    # Updates in all and with a rising rate, where nothing is given.
+    released_steps: ClassVar[int] = 1000
+    released_warmup: ClassVar[int] = 0
+
+    albert_hub_module_handle: str | None = flags.field(
+        "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
+        "--init_checkpoint.",
+        None,
+    )
+    do_train: bool = flags.field("Train.", False)
+    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
+    train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
+    eval_batch_size: int = flags.field(
+        "Examples of a step in evaluation, on all devices.", 8
+    )
+    predict_batch_size: int = flags.field(
+        "Examples of a step in prediction, on all devices.", 8
+    )
+    optimizer: Literal["lamb", "adamw"] = flags.field(
+        "Optimizer, as released; adamw also for models that lamb has pretrained.",
+        "adamw",
+    )
+    learning_rate: float = flags.field("Peak learning rate.", 5e-5)
+    # None: see `released_steps` and `released_warmup`.
+    num_train_steps: int = flags.field(
+        "Updates; by default 1000.",
+        None,
+        alias="train_step",
+        instead_of="num_train_epochs",
+    )
+    num_warmup_steps: int = flags.field(
+        "Updates with a rising rate; by default 0.",
+        None,
+        alias="warmup_step",
+        instead_of="warmup_proportion",
+    )
+    num_train_epochs: float | None = flags.field(
+        "Times that each example is trained on, instead of a number of updates.",
+        None,
+        instead_of="num_train_steps",
+    )
+    warmup_proportion: float | None = flags.field(
+        "Share of the updates with a rising rate, instead of their number.",
+        None,
+        instead_of="num_warmup_steps",
+    )
+    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
+    max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
+    log_steps: int = flags.field("Updates between lines of progress.", 50)
+    num_runs: int = flags.field(
+        "Runs that differ in their seeds, --seed and those after it, each in a folder "
+        "of its own; the best one predicts.",
+        1,
+    )
+    pad_to_multiple_of: int | None = flags.field(
+        "Batches are padded to a multiple of so many tokens; 0 pads all of them to "
+        "--max_seq_length. By default 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a "
+        "TPU.",
+        None,
+    )
+    runtime: Literal["onnx", "litert"] | None = flags.field(
+        "Compute what --do_predict writes in ONNX Runtime or LiteRT, on the CPU and in "
+        "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
+        None,
+    )
+    cached_dir: str | None = flags.field(
+        "Where converted examples are kept; by default --output_dir.", None
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (
+            ("predict_batch_size", 1),
+            ("num_runs", 1),
+            ("pad_to_multiple_of", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"--{name}={value}: expected at least {least}")
+        if self.num_train_epochs is not None and not self.num_train_epochs > 0:
+            raise InputError(
+                f"--num_train_epochs={self.num_train_epochs}: expected a number above 0"
+            )
+        if self.warmup_proportion is not None and not 0 <= self.warmup_proportion < 1:
+            raise InputError(
+                f"--warmup_proportion={self.warmup_proportion}: expected a number in "
+                f"[0, 1)"
+            )
+        for one, other in (
+            ("num_train_steps", "num_train_epochs"),
+            ("num_warmup_steps", "warmup_proportion"),
+        ):
+            values = getattr(self, one), getattr(self, other)
+            if None not in values:
+                raise InputError(
+                    f"--{one}={values[0]} and --{other}={values[1]}: give one of them"
+                )
+        if self.runtime is not None and not self.do_predict:
+            raise InputError(f"--runtime={self.runtime}: expected --do_predict with it")
+        if self.num_runs > 1 and not (self.do_train and self.do_eval):
+            raise InputError(
+                f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "
+                f"it, to compare the runs"
+            )
+        if self.albert_hub_module_handle and self.init_checkpoint:
+            raise InputError(
+                "--albert_hub_module_handle and --init_checkpoint: give one of them"
+            )
+
+    @property
+    def start(self) -> str | None:
+        """The weights to start from."""
+        return self.albert_hub_module_handle or self.init_checkpoint
+
+    @property
+    def cache(self) -> Path:
+        """Where converted examples are kept."""
+        return Path(self.cached_dir or self.output_dir)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model, and which vocabulary."""
+
+    albert_config_file: str | None = flags.field(
+        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
+        "by default the file beside the weights.",
+        None,
+    )
+    spm_model_file: str | None = flags.field(
+        "SentencePiece vocabulary (.model); by default the one beside the weights.",
+        None,
+    )
+    vocab_file: str | None = flags.field(
+        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
+        None,
+    )
+    do_lower_case: bool | None = flags.field(
+        "Lower-case the text; by default as the model's folder or the vocabulary does, "
+        "or else true.",
+        None,
+    )
+    keep_accents: bool | None = flags.field(
+        "Keep combining marks, which the release drops; by default as the model's "
+        "folder or the vocabulary does, or else false.",
+        None,
+    )
+    albert_dropout_prob: float | None = flags.field(
+        "Dropout of hidden states and of attention; by default as the model's file "
+        "says.",
+        None,
+    )
+    classifier_dropout_prob: float | None = flags.field(
+        "Dropout of the new head; by default as the model's file says, or else 0.1.",
+        None,
+        alias="dropout_prob",
+    )
+    recompute: Literal["none", "block"] | None = flags.field(
+        "block keeps only each block's input for the backward pass; by default as the "
+        "model's file says.",
+        None,
+    )

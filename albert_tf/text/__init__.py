@@ -1,0 +1,1 @@
+"""Strings to ids: vocabularies, and the inputs of a model, in Python and in a graph."""

@@ -1,0 +1,1 @@
+"""Training: devices, step, the one loop, checkpoints, reports, fine-tuning."""

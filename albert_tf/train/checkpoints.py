@@ -1,0 +1,250 @@
+"""Checkpoints of a run: released TF1 checkpoints that also know the run's position.
+
+A folder of a run is a folder of the released code: `model.ckpt-<step>.*` with the
+optimizer's slots and `global_step`, `checkpoint`, `albert_config.json`. So either code
+goes on with a run of the other. Tensors under `albert_tf/` say what the released code
+has no name for: examples seen, which they are of, the state of the dropout seeds, the
+loss scale.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import errors, weights
+from albert_tf.data import records
+from albert_tf.errors import InputError
+from albert_tf.model.config import read_json_object
+
+_EXAMPLES = "albert_tf/examples_seen"
+_FINGERPRINT = "albert_tf/examples_fingerprint"
+_SUFFIXES = (".data-00000-of-00001", ".index")
+_BEST = "model.ckpt-best"
+
+
+class Checkpoints:
+    """The checkpoints in one folder.
+
+    Args:
+        folder: where they are; it need not exist yet.
+        model: whose weights they hold.
+        optimizer: whose slots and step they hold.
+        keep: how many to keep beside the best; 0 keeps all.
+        say: told when one is damaged, or was trained on other examples.
+        fingerprint: of the examples to train on, see `batches.Source`; None: unknown.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        keep: int,
+        say: Callable[[str], None] = print,
+        fingerprint: int | None = None,
+    ):
+        self._folder = folder
+        self._model = model
+        self._optimizer = optimizer
+        # By their place: Keras numbers their names by what else the process made.
+        self._state = {
+            f"albert_tf/seed_{place}": variable
+            for place, variable in enumerate(model.non_trainable_variables)
+        }
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            self._optimizer = optimizer.inner_optimizer
+            self._state["albert_tf/loss_scale"] = optimizer.dynamic_scale
+            self._state["albert_tf/loss_scale_steps"] = optimizer.step_counter
+        self._keep = keep
+        self._say = say
+        self._fingerprint = fingerprint
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, damaged ones too, in rising order."""
+        found = (
+            re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name)
+            for path in self._folder.glob("model.ckpt-*.index")
+        )
+        return sorted(int(match[1]) for match in found if match)
+
+    def prefix(self, step: int) -> Path:
+        """Returns the path of a step's checkpoint, without the suffixes."""
+        return self._folder / f"model.ckpt-{step}"
+
+    def newest(self) -> Path | None:
+        """Returns the newest checkpoint that can be read in full.
+
+        Raises:
+            InputError: there are checkpoints, but all of them are damaged.
+        """
+        steps = self.steps
+        for step in reversed(steps):
+            reason = _damage(self.prefix(step))
+            if reason is None:
+                return self.prefix(step)
+            self._say(
+                f"{self.prefix(step)} is damaged ({reason}): passed over, for the one "
+                f"before it"
+            )
+        if steps:
+            raise InputError(
+                f"{self._folder}: none of its {len(steps)} checkpoints can be read; "
+                f"delete them to begin anew"
+            )
+        return None
+
+    def restore(self, prefix: Path, batch_size: int) -> int:
+        """Sets the model, the optimizer, the dropout seeds and the loss scale.
+
+        Args:
+            prefix: the checkpoint; one of the released code is taken, too.
+            batch_size: examples of a step, for a checkpoint that does not say how many
+                were seen.
+
+        Returns:
+            The examples seen so far.
+
+        Raises:
+            InputError: it does not fit the model.
+        """
+        self._load(prefix, optimizer=self._optimizer)
+        source = weights.open_source(prefix)
+        for name, variable in self._state.items():
+            if name in source.ignored:
+                variable.assign(source.read(name))
+        known = self._fingerprint
+        if _FINGERPRINT in source.ignored:
+            known = int(source.read(_FINGERPRINT))
+        if self._fingerprint not in (None, known):
+            self._say(
+                f"Warning: {prefix} was trained on other examples than those given "
+                f"now; another --output_dir begins anew"
+            )
+        if _EXAMPLES in source.ignored:
+            return int(source.read(_EXAMPLES))
+        return steps_made(self._optimizer) * batch_size
+
+    def _load(self, prefix: Path, **options: Any) -> None:
+        """Sets the weights; says in one line what the folder holds where it is another.
+
+        Raises:
+            InputError: see `weights.load`.
+        """
+        try:
+            weights.load(self._model, prefix, **options)
+        except weights.MisfitError as misfit:
+            source = weights.open_source(prefix)
+            held = type(weights.model_for(source, self._model.config)).__name__
+            wanted = type(self._model).__name__
+            if held == wanted:
+                difference = str(misfit).splitlines()[1].strip()
+                held = f"{held} of another size ({difference})"
+            raise InputError(
+                f"--output_dir={self._folder}: its {prefix.name} is an {held}, not "
+                f"this {wanted}; expected another folder"
+            ) from misfit
+
+    def remove_unfinished(self) -> None:
+        """Removes what a process that was killed while it saved has left."""
+        for folder in self._folder.glob(".writing-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in self._folder.glob(f"{_BEST}*.tmp"):
+            file.unlink(missing_ok=True)
+
+    def save(self, examples_seen: int) -> Path:
+        """Writes a checkpoint of the current step, and deletes what is too old.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        step = steps_made(self._optimizer)
+        extra = {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in self._state.items()
+        }
+        extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
+        if self._fingerprint is not None:
+            extra[_FINGERPRINT] = np.asarray(self._fingerprint, np.int64)
+        weights.save(
+            self._model,
+            self.prefix(step),
+            format="tf1",
+            optimizer=self._optimizer,
+            extra=extra,
+        )
+        if self._keep:
+            # A later one is damaged, or this one would not be the newest.
+            known = [other for other in self.steps if other <= step]
+            for old in known[: -self._keep]:
+                # Without its index a checkpoint counts as none: so that goes first.
+                for suffix in reversed(_SUFFIXES):
+                    Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
+        return self.prefix(step)
+
+    @property
+    def best(self) -> Mapping[str, float]:
+        """What is known of the best checkpoint: its step and figures, or nothing."""
+        if not (self._folder / f"{_BEST}.index").exists():
+            return {}  # as after a kill within `mark_best`
+        try:
+            best = read_json_object(self._folder / f"{_BEST}.json")
+        except InputError:
+            return {}
+        numbers = all(type(value) in (int, float) for value in best.values())
+        return best if numbers and type(best.get("step")) is int else {}
+
+    def restore_best(self, *, with_step: bool = False) -> bool:
+        """Sets the weights to the best checkpoint's, if there is one; perhaps the step.
+
+        Nothing else of the optimizer is set.
+        """
+        prefix = self._folder / _BEST
+        if not prefix.with_name(f"{_BEST}.index").exists():
+            return False
+        self._load(prefix)
+        if with_step:
+            self._optimizer.iterations.assign(self.best.get("step", 0))
+        return True
+
+    def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:
+        """Copies a checkpoint to `model.ckpt-best`, and notes its figures beside it.
+
+        Raises:
+            InputError: it cannot be written; the best one before it is kept.
+        """
+        best = self._folder / _BEST
+        with errors.writing(best):
+            for suffix in _SUFFIXES:
+                shutil.copyfile(f"{prefix}{suffix}", f"{best}{suffix}.tmp")
+            # Without its index a checkpoint counts as none.
+            Path(f"{best}{_SUFFIXES[-1]}").unlink(missing_ok=True)
+            for suffix in _SUFFIXES:
+                Path(f"{best}{suffix}.tmp").replace(f"{best}{suffix}")
+        with records.atomic(str(self._folder / f"{_BEST}.json")) as file:
+            file.write(json.dumps(figures, indent=2).encode() + b"\n")
+
+
+def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
+    """Returns an optimizer's number of updates, on whatever devices it is."""
+    return int(keras.ops.convert_to_numpy(optimizer.iterations))
+
+
+def _damage(prefix: Path) -> str | None:
+    """Says what is wrong with a checkpoint, by reading all of it and its checksums."""
+    import tensorflow as tf
+
+    try:
+        with errors.reading(prefix):
+            reader = tf.train.load_checkpoint(str(prefix))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+    except InputError as mistake:
+        return errors.reason(mistake.__cause__ or mistake)
+    return None

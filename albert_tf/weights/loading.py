@@ -1,0 +1,261 @@
+"""Weights in and out: released TF1 checkpoints, TF-Hub, Hugging Face, KerasHub.
+
+Nothing is ever unpickled.
+"""
+
+import dataclasses
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.weights.names import (
+    HEADS,
+    OF_ENCODER,
+    Target,
+    expand,
+    listed,
+    tensor_name,
+)
+from albert_tf.weights.reading import Source, check_model, open_source
+from albert_tf.weights.slots import (
+    STEP,
+    check_has_slots,
+    check_optimizer,
+    expand_slots,
+)
+from albert_tf.weights.writing import save
+
+__all__ = [
+    "MisfitError",
+    "Report",
+    "Source",
+    "load",
+    "model_for",
+    "open_source",
+    "save",
+]
+
+
+class MisfitError(InputError):
+    """The weights of a file are not those of a model: another head, or other sizes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `load` did.
+
+    Attributes:
+        format: the format that the path was recognised as.
+        loaded: our names of the weights that were set.
+        missing: our names and shapes of the weights that were left alone.
+        unused: names and shapes of the file's tensors that had no place.
+        ignored: names of the file's tensors that are no weights of a model.
+    """
+
+    format: str
+    loaded: tuple[str, ...]
+    missing: Mapping[str, tuple[int, ...]]
+    unused: Mapping[str, tuple[int, ...]]
+    ignored: tuple[str, ...]
+
+
+def load(
+    model: keras.Model,
+    path: str | Path | Source,
+    *,
+    checkpoint: str = "best",
+    only: str | Sequence[str] | None = None,
+    allow_missing: str | Sequence[str] = (),
+    init_from_group0: bool = False,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    warn: bool = True,
+) -> Report:
+    """Sets a model's weights from a file or folder, whose format it finds out.
+
+    Args:
+        model: one of the models of `albert_tf.models`.
+        path: a released TF1 checkpoint (prefix, `.index` file or folder), a TF-Hub
+            folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
+            `.safetensors` file, a KerasHub preset folder or its weights file, or a
+            `.keras` file or SavedModel of this package; or what `open_source`
+            returned.
+        checkpoint: which one of a folder of TF1 checkpoints, see `open_source`.
+        only: parts of the model to load, such as "encoder"; the other parts of the
+            model and of the file are left alone.
+        allow_missing: beginnings of our names that may be absent from the file, such
+            as "encoder.pooler" for Hugging Face's question answering models.
+        init_from_group0: where the file has no group g, take its group 0: starts a
+            model with own parameters per layer from a shared one, which is what the
+            released flag of this name was meant to do.
+        optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
+            set from a TF1 checkpoint that has them; it is built if it is not yet.
+            `only` and `allow_missing` hold for the slots of a weight too, whose names
+            are the weight's with ".adam_m" and ".adam_v". None: they are ignored.
+        warn: also log what is missing or unused.
+
+    Returns:
+        what was loaded, missing, unused and ignored.
+
+    Raises:
+        InputError: nothing there, an unknown or damaged file.
+        MisfitError: unless allowed above, a weight that is not in the file, a tensor
+            that has no place, or a shape that differs. The message lists every one with
+            its shape.
+    """
+    source = path if isinstance(path, Source) else open_source(path, checkpoint)
+    parts = None if only is None else _as_tuple(only)
+    targets = _wanted(model, source.format, parts)
+    shapes = source.shapes
+    if optimizer is not None:
+        check_optimizer(optimizer, model)
+        check_has_slots(source)
+        targets += expand_slots(optimizer, targets)
+        shapes = {**shapes, **source.ignored}
+    allowed = _checked_beginnings(allow_missing, targets)
+    names = {target: _find(target, shapes, init_from_group0) for target in targets}
+    missing = {t.ours: t.shape for t, name in names.items() if name is None}
+    used = {*names.values(), None if optimizer is None else STEP}
+    unused = {n: shape for n, shape in source.shapes.items() if n not in used}
+    _check_fit(
+        f"{source.path} ({source.format}) does not fit {type(model).__name__}",
+        missing={
+            name: shape
+            for name, shape in missing.items()
+            if not name.startswith(allowed)
+        },
+        unused={
+            name: shape
+            for name, shape in unused.items()
+            if parts is None
+            or ("encoder" in parts and OF_ENCODER[source.format].match(name))
+        },
+        differing={
+            name: (shapes[name], target.shape)
+            for target, name in names.items()
+            if name is not None and shapes[name] != target.shape
+        },
+    )
+    loaded = {target: name for target, name in names.items() if name is not None}
+    step = None if optimizer is None else source.read(STEP)
+    _assign(loaded, source)
+    if optimizer is not None:
+        optimizer.iterations.assign(step)
+    if warn:
+        _warn("%s: left as they were: %s", source, missing)
+        _warn("%s: not used: %s", source, unused)
+    ours = tuple(target.ours for target in loaded)
+    ignored = tuple(name for name in source.ignored if name not in used)
+    return Report(source.format, ours, missing, unused, ignored)
+
+
+def model_for(source: Source, config: AlbertConfig) -> keras.Model:
+    """Creates the model whose head is in a file: the weights are not loaded.
+
+    Formats other than this package's own do not say: a single output unit is taken for
+    regression, though multiple choice looks the same.
+
+    Raises:
+        InputError: the model would be far larger than the file.
+    """
+    if source.fresh_model is not None:
+        return source.fresh_model()
+    check_model(source.path, config, sum(map(math.prod, source.shapes.values())))
+
+    def shape_of(row):
+        name = tensor_name(row, row.ours, source.format, "kernel")
+        return None if name is None else source.shapes.get(name)
+
+    if shape_of(HEADS["AlbertPretrainer"][0]):
+        has_sentence = shape_of(HEADS["AlbertPretrainer"][-1]) is not None
+        return models.AlbertPretrainer(config, sentence_head=has_sentence)
+    if shape_of(HEADS["AlbertSpanLabeler"][0]):
+        return models.AlbertSpanLabeler(config)
+    if shape_of(HEADS["AlbertConditionalSpanLabeler"][0]):
+        return models.AlbertConditionalSpanLabeler(config)
+    if output := shape_of(HEADS["AlbertClassifier"][0]):
+        first = source.format in ("tf1", "hf")
+        return models.AlbertClassifier(config, output[0] if first else output[1])
+    return models.AlbertEncoder(config)
+
+
+def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _checked_beginnings(allow_missing, targets: list[Target]) -> tuple[str, ...]:
+    """Returns beginnings of names, each of which some target has."""
+    beginnings = _as_tuple(allow_missing)
+    for beginning in beginnings:
+        if not any(target.ours.startswith(beginning) for target in targets):
+            raise InputError(f"allow_missing={beginning!r}: no weight begins so")
+    return beginnings
+
+
+def _wanted(model, format: str, only: Sequence[str] | None) -> list[Target]:
+    """Lists the targets of some parts of a model; None means all."""
+    targets = expand(model, format)
+    if only is None:
+        return targets
+    parts = {target.ours.split(".")[0] for target in targets}
+    for part in only:
+        if part not in parts:
+            raise InputError(
+                f"only={part!r}: expected one of {', '.join(sorted(parts))}, the parts "
+                f"of {type(model).__name__}"
+            )
+    return [target for target in targets if target.ours.split(".")[0] in only]
+
+
+def _find(target: Target, shapes, init_from_group0: bool) -> str | None:
+    """Returns the name under which a file has a tensor, None if it has not."""
+    if target.name in shapes:
+        return target.name
+    if init_from_group0 and target.group0 in shapes:
+        return target.group0
+    return None
+
+
+def _assign(loaded: Mapping[Target, str], source: Source) -> None:
+    """Sets the variables, once it is sure that all of them can be set."""
+    values: dict[int, tuple[Any, np.ndarray]] = {}
+    for target, name in loaded.items():
+        value = target.to_ours(source.read(name))
+        variable, known = values.setdefault(
+            id(target.variable), (target.variable, value)
+        )
+        if isinstance(variable, np.ndarray):
+            known = variable
+        if not np.array_equal(known, value):
+            expected = (
+                "expected the identity, because embedding_size equals hidden_size"
+                if isinstance(variable, np.ndarray)
+                else "expected the same values as in the layers it is shared with"
+            )
+            raise InputError(f"{source.path}: {name}: {expected}")
+    for variable, value in values.values():
+        if not isinstance(variable, np.ndarray):
+            variable.assign(value)
+
+
+def _warn(text: str, source: Source, left: Mapping[str, tuple[int, ...]]) -> None:
+    if left:
+        logging.getLogger(__name__).warning(text, source.path, listed(left))
+
+
+def _check_fit(subject: str, *, missing, unused, differing) -> None:
+    lines = [f"  not in the file: {listed(missing)}"] if missing else []
+    lines += [f"  no place in the model: {listed(unused)}"] if unused else []
+    lines += [
+        f"  {name}: shape {list(theirs)} in the file, {list(ours)} by the configuration"
+        for name, (theirs, ours) in differing.items()
+    ]
+    if lines:
+        raise MisfitError("\n".join([f"{subject}:", *lines]))

@@ -1,0 +1,311 @@
+import gzip
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from albert_tf.corpus import vocabulary
+from albert_tf.errors import InputError
+from albert_tf.text import tokenization
+
+ROOT = Path(__file__).parents[2]
+LINES = [
+    f"The {animal} sat {place} (no. {number}), and Zoë's dog - in {number}, too."
+    for number, animal in enumerate(["cat", "horse", "Owl", "mouse", "quick fox"], 1995)
+    for place in ["on the mat", "under the oak", "by the river"]
+]
+
+
+def settings(folder, **changes):
+    values = {"input_file": (), "model_prefix": str(folder / "own"), "vocab_size": 52}
+    return vocabulary.VocabularySettings(**values | changes)
+
+
+def refusal(call, *arguments, **keywords):
+    with pytest.raises(InputError) as error:
+        call(*arguments, **keywords)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def pieces(folder):
+    rows = (folder / "own.vocab").read_text(encoding="utf-8").splitlines()
+    return [row.split("\t")[0] for row in rows]
+
+
+def test_special_pieces_have_the_released_ids(tmp_path):
+    vocabulary.train(LINES, settings(tmp_path))
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    symbols = ["(", ")", '"', "-", ".", "\u2013", "£", "€"]
+    assert pieces(tmp_path)[:13] == special + symbols
+    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
+    assert [tokenizer.id_to_piece(id) for id in range(52)] == pieces(tmp_path)
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id) == (0, 1, 4)
+
+
+def test_text_is_cleaned_as_the_tokenizer_cleans_it(tmp_path):
+    vocabulary.train(LINES, settings(tmp_path))
+    assert not set("TZOë") & set("".join(pieces(tmp_path)[13:]))
+    vocabulary.train(LINES, settings(tmp_path, do_lower_case=False))
+    learned = set("".join(pieces(tmp_path)[13:]))
+    assert {"T", "Z", "O"} <= learned
+    assert "ë" not in learned
+
+
+def test_the_same_text_gives_the_same_bytes(tmp_path):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        vocabulary.train(LINES * 20, settings(folder, input_sentence_size=101))
+    for name in ("own.model", "own.vocab"):
+        assert (tmp_path / "a" / name).read_bytes() == (
+            (tmp_path / "b" / name).read_bytes()
+        )
+    assert sorted(os.listdir(tmp_path / "a")) == ["own.model", "own.vocab"]
+
+
+def test_the_vocab_file_has_the_form_of_sentencepiece(tmp_path):
+    vocabulary.train(LINES, settings(tmp_path))
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
+    rows = (tmp_path / "own.vocab").read_text(encoding="utf-8").split("\n")
+    assert rows[0] == "<pad>\t0"
+    assert rows[-1] == ""
+    assert float(rows[20].split("\t")[1]) == pytest.approx(model.get_score(20), 1e-5)
+
+
+def test_summary_worked_by_hand(tmp_path):
+    # "ab ba" is cut into single letters and marks, and "q" is too rare to be known.
+    lines = ["ab ba"] * 40 + ["q"]
+    summary = vocabulary.train(
+        lines,
+        settings(
+            tmp_path, vocab_size=8, character_coverage=0.99, user_defined_symbols=()
+        ),
+    )
+    assert sorted(pieces(tmp_path)[5:]) == ["a", "b", "▁"]
+    assert summary.pieces == 8
+    assert summary.lines == 41
+    # 4 letters in each of 40 lines are known, 1 letter is not.
+    assert summary.known == pytest.approx(160 / 161)
+    # 2 marks and 4 letters for 2 words; 1 mark and 1 unknown letter for 1 word.
+    assert summary.tokens_per_word == pytest.approx(242 / 81)
+    assert summary.characters_per_token == pytest.approx(161 / 242)
+    assert str(summary) == (
+        "8 pieces from 41 lines; 99.3789% of characters known; "
+        "2.988 tokens per word, 0.665 characters per token"
+    )
+
+
+def test_long_lines_and_reserved_characters_are_learned_from(tmp_path):
+    # SentencePiece alone skips a line for each of these three.
+    long = "ø " * 2500
+    lines = [*LINES, long, "ŋ▅ŋ", "þ\0þ"]
+    vocabulary.train(lines, settings(tmp_path, character_coverage=1.0))
+    assert {"ø", "ŋ", "þ"} <= set("".join(pieces(tmp_path)))
+
+
+def test_long_lines_are_cut_at_spaces_or_else_anywhere():
+    words = " ".join(["word"] * 700)
+    parts = list(vocabulary._cut(words))
+    assert "".join(parts) == words
+    assert max(map(len, parts)) <= 1000
+    assert {word for part in parts for word in part.split()} == {"word"}
+    assert [len(part) for part in vocabulary._cut("字" * 2300)] == [1000, 1000, 300]
+
+
+def test_bytes_stand_for_unknown_characters_if_asked(tmp_path):
+    summary = vocabulary.train(
+        LINES, settings(tmp_path, vocab_size=310, byte_fallback=True)
+    )
+    assert summary.known == 1
+    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
+    assert tokenizer.tokenize("中")[1:] == ["<0xE4>", "<0xB8>", "<0xAD>"]
+
+
+def test_the_largest_vocabulary_is_named_and_works(tmp_path):
+    message = refusal(vocabulary.train, LINES, settings(tmp_path, vocab_size=5000))
+    pattern = (
+        r"--vocab_size=5000 is too large for 15 lines of text: expected at most (\d+)"
+    )
+    largest = int(re.fullmatch(pattern, message)[1])
+    assert not list(tmp_path.iterdir())
+    assert vocabulary.train(LINES, settings(tmp_path, vocab_size=largest)).lines == 15
+
+
+def test_a_vocabulary_too_large_for_the_sample_is_named(tmp_path):
+    own = settings(tmp_path, vocab_size=5000, input_sentence_size=101)
+    message = refusal(vocabulary.train, LINES * 20, own)
+    assert "is too large for 101 lines of text: " in message
+
+
+def test_the_smallest_vocabulary_is_named_and_works(tmp_path):
+    message = refusal(vocabulary.train, LINES, settings(tmp_path, vocab_size=20))
+    pattern = (
+        r"--vocab_size=20 is too small for the characters of the text: expected at "
+        r"least (\d+), or a lower --character_coverage than 0.99995"
+    )
+    smallest = int(re.fullmatch(pattern, message)[1])
+    assert vocabulary.train(LINES, settings(tmp_path, vocab_size=smallest)).lines == 15
+
+
+def test_an_error_while_reading_ends_the_training(tmp_path):
+    def broken():
+        yield from LINES
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        vocabulary.train(broken(), settings(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model_prefix": "v/"},
+            "--model_prefix=v/: expected how the files' names begin, not a folder: "
+            "v/30k say",
+        ),
+        (
+            {"model_prefix": ""},
+            "--model_prefix=: expected how the files' names begin, not a folder: "
+            "30k say",
+        ),
+        ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
+        (
+            {"character_coverage": 99.995},
+            "--character_coverage=99.995: expected a share in (0, 1], such as 0.99995",
+        ),
+        (
+            {"input_sentence_size": 7},
+            "--input_sentence_size=7: expected more than 100, or 0 for all lines",
+        ),
+        (
+            {"user_defined_symbols": ("[CLS]",)},
+            "--user_defined_symbols: '[CLS]' is given twice or is special",
+        ),
+        (
+            {"user_defined_symbols": ("<URL>",)},
+            "--user_defined_symbols: '<URL>' never occurs in text that the tokenizer "
+            "has cleaned; expected '<url>'",
+        ),
+    ],
+)
+def test_a_bad_setting_is_named(changes, message, tmp_path):
+    assert refusal(settings, tmp_path, **changes) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("a.txt", b"", "--input_file={pattern}: no text in it"),
+        ("a.txt", b" \n\n", "--input_file={pattern}: no text in it"),
+        (
+            "a.txt",
+            b"one\ncaf\xe9 two\n",
+            "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); "
+            "--replace_invalid_utf8 would go on",
+        ),
+        (
+            "a.txt.gz",
+            gzip.compress(b"text " * 99, mtime=0)[:-9],
+            "{path}: damaged gzip file: Compressed file ended before the "
+            "end-of-stream marker was reached",
+        ),
+    ],
+)
+def test_a_bad_file_is_named(name, contents, message, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(contents)
+    pattern = f"{tmp_path}/a.*"
+    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert found == message.format(path=path, pattern=pattern)
+
+
+def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one\\ntwo"}\n{"text": "three"}\n')
+    (tmp_path / "packed").write_bytes(gzip.compress(b"four\n"))
+    (tmp_path / "x[1].txt").write_bytes(b"caf\xe9\n\nsix\n")
+    names = [str(tmp_path / name) for name in ("a.jsonl", "packed", "x[1].txt")]
+    assert list(vocabulary.read_lines(names[:2])) == ["one", "two", "three", "four"]
+    own = settings(tmp_path, input_file=names, replace_invalid_utf8=True, vocab_size=29)
+    assert vocabulary.train_files(own).lines == 6
+    learned = set("".join(pieces(tmp_path)))
+    assert {"x", "w"} <= learned
+    assert "{" not in learned
+
+
+def test_a_missing_file_is_named(tmp_path):
+    pattern = f"{tmp_path}/*.txt"
+    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert found == f"--input_file={pattern}: no such file"
+
+
+def test_an_unwritable_place_is_named_before_training(tmp_path):
+    (tmp_path / "file").write_text("x")
+    prefix = tmp_path / "file" / "own"
+    found = refusal(
+        vocabulary.train, iter(()), settings(tmp_path, model_prefix=str(prefix))
+    )
+    assert found.startswith(f"--model_prefix={prefix}: cannot write there: ")
+
+
+def test_the_script_reads_globs_and_gzip_and_prints_a_summary(tmp_path):
+    (tmp_path / "1.txt").write_text("\ufeff" + "\n".join(LINES[:9]), encoding="utf-8")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("\n".join(LINES[9:]).encode()))
+    command = [
+        *(sys.executable, "train_sentencepiece.py", "--vocab_size=52"),
+        *(f"--input_file={tmp_path}/*.txt*", f"--model_prefix={tmp_path}/own"),
+    ]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.stderr == ""
+    assert run.stdout.startswith(f"{tmp_path}/own.model: 52 pieces from 15 lines; ")
+    vocabulary.train(LINES, settings(tmp_path / "library"))
+    for name in ("own.model", "own.vocab"):
+        library = (tmp_path / "library" / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == library
+
+
+def test_ctrl_c_ends_the_script_at_once(tmp_path):
+    draw = random.Random(0)
+    words = ("".join(draw.choices("abcdefghij", k=7)) for _ in range(150_000))
+    (tmp_path / "x.txt").write_text("\n".join(words))
+    command = [
+        *(sys.executable, "train_sentencepiece.py", "--vocab_size=9000"),
+        *(f"--input_file={tmp_path}/x.txt", f"--model_prefix={tmp_path}/made/own"),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "made").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == -signal.SIGINT
+    assert not list((tmp_path / "made").iterdir())
+
+
+def test_more_than_one_percent_of_unknown_tokens_is_a_warning(tmp_path, capsys):
+    train = settings(tmp_path, vocab_size=48, character_coverage=0.98)
+    summary = vocabulary.train(LINES, train)
+    assert summary.unknown_tokens > 0.01
+    assert capsys.readouterr().err == (
+        f"{tmp_path}/own.model: warning: {summary.unknown_tokens:.1%} of the tokens "
+        f"are unknown; expected a --character_coverage nearer to 1, a larger "
+        f"--vocab_size or --byte_fallback\n"
+    )
+
+
+def test_words_that_become_one_are_named(tmp_path, capsys):
+    lines = ["The cat sat", "мій дім", "міи дім йод їжак"] * 9
+    vocabulary.train(lines, settings(tmp_path, vocab_size=30))
+    assert capsys.readouterr().err == (
+        f"{tmp_path}/own.model: warning: 37.5% of the words lose their marks (йод -> "
+        f"иод, мій -> міи, їжак -> іжак), and 1 groups of words become one (міи/мій); "
+        f"a vocabulary trained with --keep_accents keeps the marks\n"
+    )
+    vocabulary.train(lines, settings(tmp_path, vocab_size=32, keep_accents=True))
+    assert capsys.readouterr().err == ""

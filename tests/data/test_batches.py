@@ -1,0 +1,257 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data import batches, records
+from albert_tf.errors import InputError
+
+SPEC = {"number": records.Feature("int", 1), "x": records.Feature("float", 3)}
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Makes files of 7, 5 and 11 numbered records."""
+
+    def make(prepare=None, sizes=(7, 5, 11)):
+        files, first = [], 0
+        for number, size in enumerate(sizes):
+            path = str(tmp_path / f"{number}.tfrecord")
+            rows = np.arange(first, first + size)[:, None]
+            with records.create(path) as writer:
+                writer.write(
+                    records.encode(SPEC, {"number": rows, "x": rows / [[1, 2, 4]]})
+                )
+            files.append(path)
+            first += size
+        return batches.Records(tuple(files), tuple(sizes), SPEC, prepare)
+
+    return make
+
+
+def numbers(dataset, count=None):
+    found = dataset if count is None else dataset.take(count)
+    return [batch["number"].numpy()[:, 0].tolist() for batch in found]
+
+
+def flat(lists):
+    return [number for row in lists for number in row]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_sought", "hint"),
+    [
+        ("InvalidArgumentError", True, ""),
+        ("DataLossError", True, ""),
+        ("UnavailableError", False, ""),
+        (
+            "ResourceExhaustedError",
+            False,
+            "; expected more memory, smaller batches, or for training more "
+            "--gradient_accumulation_steps or --recompute=block",
+        ),
+    ],
+)
+def test_records_are_read_again_where_one_may_be_to_blame(
+    kind, is_sought, hint, source, caplog
+):
+    made = source()
+    with pytest.raises(InputError) as mistake, batches.blaming(made, lambda: "a place"):
+        raise getattr(tf.errors, kind)(None, None, "what happened")
+    assert str(mistake.value) == f"a place: what happened{hint}"
+    line = f"Looking for the record in {', '.join(made.files)}"
+    assert caplog.messages == [line] * is_sought
+
+
+def test_a_fingerprint_tells_records_from_others(source):
+    found = source(sizes=(7, 7))
+    known = found.fingerprint
+    assert dataclasses.replace(found, files=found.files[::-1]).fingerprint != known
+    fewer = {"number": SPEC["number"]}
+    assert dataclasses.replace(found, spec=fewer).fingerprint != known
+    assert source(sizes=(7, 8)).fingerprint != known
+    assert source(sizes=(7, 7)).fingerprint == known
+
+
+def test_every_epoch_has_every_example_once_in_another_order(source):
+    found = flat(numbers(source().training(batches.Share(1), seed=3), 46))
+    first, second = found[:23], found[23:]
+    assert sorted(first) == sorted(second) == list(range(23))
+    assert first != second and first != sorted(first)
+
+
+def test_seed_decides_the_order(source):
+    one, again, other = (
+        numbers(source().training(batches.Share(4), seed=seed), 9) for seed in (3, 3, 4)
+    )
+    assert one == again != other
+
+
+@pytest.mark.parametrize("start", [4, 24, 92, 100])
+def test_a_run_goes_on_where_it_stopped(source, start):
+    whole = numbers(source().training(batches.Share(4), seed=3), 40)
+    rest = source().training(batches.Share(4), seed=3, start=start)
+    assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
+
+
+def test_another_batch_size_goes_on_from_the_same_example(source):
+    whole = flat(numbers(source().training(batches.Share(4), seed=3), 20))
+    rest = source().training(batches.Share(3), seed=3, start=8)
+    assert flat(numbers(rest, 10)) == whole[8:38]
+
+
+def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
+    whole = numbers(source().training(batches.Share(12), seed=3), 5)
+    shares = [batches.Share(12, 2, pipeline, 3) for pipeline in (0, 1)]
+    parts = [numbers(source().training(share, seed=3), 10) for share in shares]
+    for step in range(5):
+        of_step = [part[2 * step : 2 * step + 2] for part in parts]
+        assert flat(flat(of_step)) == whole[step]
+
+
+def test_prepared_examples_go_on_with_the_same_draws(source):
+    import tensorflow as tf
+
+    def draw(batch, seed):
+        noise = tf.random.stateless_uniform(tf.shape(batch["x"]), seed)
+        return {**batch, "x": batch["x"] + noise}
+
+    def read(start, count, seed=3):
+        share = batches.Share(8, replica_batch_size=4)
+        found = source(draw).training(share, seed=seed, start=start)
+        return np.stack([batch["x"].numpy() for batch in found.take(count)])
+
+    # 64 batches of 8 are prepared together: so the 70th is of the second such lot.
+    whole = read(0, 150)
+    np.testing.assert_array_equal(read(70 * 8, 10), whole[140:150])
+    assert (read(0, 10, seed=4) != whole[:10]).any()
+    whole_numbers = whole - np.floor(whole)
+    assert np.unique(whole_numbers[:, :, 0]).size > 590  # the draws are not repeated
+
+
+def test_evaluation_reads_everything_once_and_fills_up(source):
+    found = list(source().evaluation(batches.Share(5)))
+    read = flat(batch["number"].numpy()[:, 0].tolist() for batch in found)
+    weights = flat(batch["example_weight"].numpy().tolist() for batch in found)
+    assert sorted(read[:23]) == list(range(23)) and len(read) == 25
+    assert weights == [1.0] * 23 + [0.0] * 2
+
+
+def test_evaluation_stops_after_some_batches(source):
+    found = list(source().evaluation(batches.Share(5), max_batches=2))
+    assert [batch["example_weight"].numpy().tolist() for batch in found] == [
+        [1.0] * 5
+    ] * 2
+
+
+def test_evaluation_is_shared_between_pipelines(source):
+    parts = [
+        list(source().evaluation(batches.Share(6, 2, pipeline))) for pipeline in (0, 1)
+    ]
+    pairs = [
+        (int(number), float(weight))
+        for batch in parts[0] + parts[1]
+        for number, weight in zip(
+            batch["number"][:, 0], batch["example_weight"], strict=True
+        )
+    ]
+    assert len(parts[0]) == len(parts[1]) == 4
+    assert sorted(number for number, weight in pairs if weight) == list(range(23))
+
+
+LENGTHS = np.array([5, 3, 11, 7, 2, 9, 4, 4, 8, 6, 10, 3, 1])
+
+
+def by_length(lengths=LENGTHS, multiple=2, longest=11):
+    def make(rows, length):
+        ids = np.zeros((len(rows), 2, length), np.int32)
+        for row, count in zip(ids, lengths[rows], strict=True):
+            assert count <= length
+            row[:, :count] = 1
+        return {"ids": ids, "number": rows.astype(np.int32)}
+
+    return batches.ByLength(lengths, make, longest, multiple)
+
+
+def test_an_epoch_of_batches_by_length_has_every_example():
+    source = by_length(lengths=np.arange(24) % 7 + 1)
+    found = source.training(batches.Share(6), seed=3).take(8)
+    first, second = np.reshape([b["number"] for b in found], (2, 24))
+    assert sorted(first) == sorted(second) == list(range(24))
+    assert list(first) != list(second)
+
+
+def test_batches_of_like_length_are_padded_to_a_multiple():
+    lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
+    found = list(by_length(lengths, 4).training(batches.Share(4), seed=3).take(24))
+    widths = [batch["ids"].shape[-1] for batch in found]
+    assert sorted(set(widths)) == [4, 8, 11]
+    assert widths.count(11) == 12
+    assert widths != sorted(widths)
+    assert all(b["ids"].shape == (4, 2, n) for b, n in zip(found, widths, strict=True))
+
+
+def test_batches_by_length_go_on_where_they_stopped():
+    def found(start, count):
+        read = by_length().training(batches.Share(4), seed=5, start=start).take(count)
+        return [batch["number"].numpy().tolist() for batch in read]
+
+    whole = found(0, 40)
+    assert found(28, 33) == whole[7:]
+    assert whole[:3] != whole[3:6]
+
+
+def test_fewer_examples_than_a_batch_are_repeated():
+    read = by_length(np.array([3, 5])).training(batches.Share(5), seed=1).take(2)
+    numbers = np.concatenate([batch["number"] for batch in read])
+    assert sorted(numbers) == [0] * 5 + [1] * 5
+
+
+def test_replicas_share_a_batch_by_length_and_its_width():
+    def ids(share, count):
+        read = by_length().training(share, seed=5).take(count)
+        return [batch["ids"].numpy() for batch in read]
+
+    whole = ids(batches.Share(4), 6)
+    first = ids(batches.Share(4, 2, 0), 6)
+    second = ids(batches.Share(4, 2, 1, 1), 12)  # two replicas
+    for batch, one, two in zip(
+        whole, first, zip(second[::2], second[1::2], strict=True), strict=True
+    ):
+        np.testing.assert_array_equal(batch, np.concatenate([one, *two]))
+
+
+def test_evaluation_by_length_comes_back_in_order(monkeypatch):
+    monkeypatch.setattr(batches, "_EXAMPLES_TO_SORT", 8)
+    read = list(by_length().evaluation(batches.Share(3)))
+    rows = np.concatenate([batch["row"] for batch in read])
+    assert sorted(rows) == [-1, -1, *range(13)]
+    weights = np.concatenate([batch["example_weight"] for batch in read])
+    np.testing.assert_array_equal(weights, rows >= 0)
+    assert list(rows[:3]) != [0, 1, 2]
+    found = ((b["row"].numpy(), {"n": b["number"].numpy()}) for b in read)
+    assert [value["n"] for value in batches.in_order(found)] == list(range(13))
+
+
+def test_evaluation_by_length_stops_after_some_batches():
+    read = by_length().evaluation(batches.Share(3), max_batches=2)
+    assert sorted(np.concatenate([batch["row"] for batch in read])) == list(range(6))
+
+
+def test_without_a_multiple_all_batches_are_as_wide_as_the_longest():
+    read = by_length(multiple=0).evaluation(batches.Share(3))
+    assert read.element_spec["ids"].shape == (3, 2, 11)
+    assert {batch["ids"].shape for batch in read} == {(3, 2, 11)}
+
+
+def test_records_say_which_row_is_which(source):
+    rows = [b["row"].numpy().tolist() for b in source().evaluation(batches.Share(10))]
+    assert rows == [[*range(10)], [*range(10, 20)], [20, 21, 22, *[-1] * 7]]
+
+
+def test_no_thread_tunes_a_pipeline(source):
+    share = batches.Share(4)
+    for one in (source(), by_length()):
+        for found in (one.training(share, seed=1), one.evaluation(share)):
+            assert found.options().autotune.enabled is False

@@ -1,0 +1,90 @@
+import re
+
+import pytest
+
+from albert_tf import InputError
+from albert_tf.data.json_values import (
+    JsonError,
+    get,
+    parse,
+    parse_next,
+    shown,
+)
+
+
+@pytest.mark.parametrize(
+    "value, kind, message",
+    [
+        ([], str, "f.json:3: a list where an object is expected"),
+        (None, str, "f.json:3: None where an object is expected"),
+        ({}, str, "f.json:3: the key 'a' is missing"),
+        ({"a": {}}, list, "f.json:3: 'a' is an object; expected a list"),
+        ({"a": True}, int, "f.json:3: 'a' is a truth value; expected a number"),
+        ({"a": 1.5}, int, "f.json:3: 'a' is 1.5; expected a number"),
+    ],
+)
+def test_a_value_that_is_not_there_or_of_another_type(value, kind, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        get(value, "a", kind, "f.json:3")
+
+
+def test_a_value_that_is_there_or_may_be_absent():
+    assert get({"a": "b"}, "a", str, "") == "b"
+    assert get({}, "a", str, "", default="c") == "c"
+
+
+DEEP = "[" * 50_000
+DEEPLY = "not JSON that can be read: nested too deeply"
+DIGITS = "not JSON that can be read: a number of more than 4,300 digits"
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("{\n x", "not JSON: Expecting property name enclosed in double quotes (col"),
+        (DEEP, DEEPLY),
+        ('{"a":' * 50_000, DEEPLY),
+        (f"[{'7' * 5000}]", DIGITS),
+    ],
+)
+def test_what_python_cannot_parse_is_named(text, problem):
+    with pytest.raises(JsonError) as error:
+        parse(text, "f.json", 7)
+    line = 8 if "\n" in text else 7
+    assert str(error.value).startswith(f"f.json:{line}: {problem}")
+    assert error.value.problem.startswith(problem)
+
+
+def test_the_next_value_of_several_is_named_by_its_own_line():
+    text = '{"a": 1}\n[2, 3] ' + DEEP
+    assert parse_next(text, 0, "f", 1) == ({"a": 1}, 8)
+    assert parse_next(text, 9, "f", 2) == ([2, 3], 15)
+    with pytest.raises(JsonError, match=f"^f:2: {DEEPLY}$"):
+        parse_next(text, 16, "f", 2)
+    with pytest.raises(JsonError, match=r"^f:2: not JSON: Expecting value \(col"):
+        parse_next("[1]\nx", 4, "f", 2)
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        (r'"a\ud800b"', "a\ufffdb"),
+        (r'"\uDc00\ud83d"', "\ufffd\ufffd"),
+        (r'"\uD83D\uDE00"', "\U0001f600"),
+        (r'"\ud83d\ud83d\ude00"', "\ufffd\U0001f600"),
+        (r'"\\ud800"', r"\ud800"),
+        (r'"\\\ud800\u0041"', "\\\ufffdA"),
+    ],
+)
+def test_half_a_surrogate_pair_is_replaced(text, value):
+    assert parse(text, "f") == value
+
+
+def test_values_are_shown_by_their_beginning():
+    value = cycle = []
+    for _ in range(5000):
+        value = [value]
+    cycle.append(cycle)
+    assert shown({"a": "\ud800"}) == r'{"a": "\ud800"}'
+    assert shown("x" * 99) == '"' + "x" * 39 + "..."
+    assert (shown(value), shown(cycle), shown({(1,): 2})) == ("list", "list", "dict")

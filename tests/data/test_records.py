@@ -1,0 +1,312 @@
+import gzip
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data import records
+from albert_tf.data.records import Feature
+from albert_tf.errors import InputError
+
+GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
+SPEC = {"ids": Feature("int", 3), "weights": Feature("float", 2)}
+BATCH = {
+    "ids": np.array([[0, 127, 128], [16383, 16384, 30000]]),
+    "weights": np.array([[0.0, 1.5], [-2.0, 0.25]]),
+}
+
+
+def write(path, batch=BATCH, spec=SPEC, compress=False):
+    with records.create(str(path), compress) as writer:
+        writer.write(records.encode(spec, batch))
+    return str(path)
+
+
+def test_the_bytes_of_a_small_record_are_those_worked_by_hand():
+    [record] = records.encode(
+        {"a": Feature("int", 2), "b": Feature("float", 1)},
+        {"a": np.array([[1, 300]]), "b": np.array([[1.0]])},
+    )
+    # 300 = 0b10_0101100 -> ac 02; 1.0f = 3f800000. Example{Features{entry, entry}}.
+    a = b"\x0a\x0c" + b"\x0a\x01a" + b"\x12\x07" + b"\x1a\x05" + b"\x0a\x03\x01\xac\x02"
+    b = b"\x0a\x0d" + b"\x0a\x01b" + b"\x12\x08" + b"\x12\x06" + b"\x0a\x04\0\0\x80\x3f"
+    assert record == b"\x0a\x1d" + a + b
+
+
+def test_the_order_of_the_spec_changes_no_byte():
+    backwards = dict(reversed(SPEC.items()))
+    assert list(backwards) == ["weights", "ids"]
+    assert records.encode(backwards, BATCH) == records.encode(SPEC, BATCH)
+
+
+def test_integers_of_every_length_come_back():
+    edges = [0, 1, 127, *(1 << 7 * k for k in range(1, 9)), 2**63 - 1, -1, -(2**63)]
+    near = [edge - 1 for edge in edges[3:-2]]
+    values = np.array([edges + near, (edges + near)[::-1]])
+    spec = {"x": Feature("int", values.shape[1])}
+    for row, record in zip(values, records.encode(spec, {"x": values}), strict=True):
+        example = tf.train.Example.FromString(record)
+        assert example.features.feature["x"].int64_list.value == row.tolist()
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_is_written_is_read_back_with_types_for_training(tmp_path, compress):
+    path = write(tmp_path / "x.tfrecord", compress=compress)
+    [batch] = records.dataset([path], SPEC, batch_size=5)
+    assert batch["ids"].dtype == tf.int32
+    assert batch["weights"].dtype == tf.float32
+    for name in SPEC:
+        np.testing.assert_array_equal(batch[name], BATCH[name])
+
+
+def test_joined_compressed_files_are_one_file(tmp_path):
+    path = Path(write(tmp_path / "x.tfrecord", compress=True))
+    path.write_bytes(path.read_bytes() * 3)
+    batches = list(records.dataset([str(path)], SPEC, batch_size=4))
+    assert [len(batch["ids"]) for batch in batches] == [4, 2]
+
+
+def test_a_compressed_file_holds_no_time_and_no_name(tmp_path):
+    data = Path(write(tmp_path / "x", compress=True)).read_bytes()
+    assert data[3:8] == bytes(5)
+    assert gzip.decompress(data) == Path(write(tmp_path / "y")).read_bytes()
+
+
+def test_records_are_dealt_out_in_turn_across_batches():
+    class Writer:
+        def __init__(self):
+            self.got = []
+
+        def write(self, batch):
+            self.got += batch
+
+    writers = [Writer(), Writer(), Writer()]
+    records.deal_out([[b"0", b"1", b"2", b"3"], [b"4"], [b"5", b"6"]], writers)
+    assert [w.got for w in writers] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"ids": BATCH["ids"]}, r"features \['ids'\], expected \['ids', 'weights'\]"),
+        (
+            BATCH | {"weights": np.zeros((2, 5))},
+            r"feature 'weights' has shape \(2, 5\), expected \(2, 2\)",
+        ),
+    ],
+)
+def test_a_batch_that_does_not_fit_the_spec_is_refused(batch, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        records.encode(SPEC, batch)
+
+
+def test_an_exception_leaves_no_file_and_keeps_the_old_one(tmp_path):
+    path = Path(write(tmp_path / "x"))
+    old = path.read_bytes()
+    with pytest.raises(KeyError), records.create(str(path)) as writer:
+        writer.write([b"half"])
+        raise KeyError
+    assert os.listdir(tmp_path) == ["x"]
+    assert path.read_bytes() == old
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_file(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "x"
+    with pytest.raises(InputError) as error:
+        write(path)
+    assert str(error.value) == f"{path}: cannot be written: No space left on device"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_folder_is_one_line(tmp_path):
+    path = tmp_path / "no" / "x"
+    with pytest.raises(InputError) as error:
+        write(path)
+    assert str(error.value) == f"{path}: cannot be written: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"mask": Feature("int", 3)},
+            "no feature 'mask'; the records hold ['ids', 'weights']",
+        ),
+        (
+            {"ids": Feature("float", 3)},
+            "feature 'ids' holds int values, expected float",
+        ),
+        ({"ids": Feature("int", 128)}, "feature 'ids' has 3 values, expected 128"),
+    ],
+)
+def test_reading_with_another_spec_is_refused(tmp_path, spec, message):
+    path = write(tmp_path / "x")
+    with pytest.raises(InputError) as error:
+        records.dataset([path], spec, batch_size=1)
+    assert str(error.value) == f"{path}: {message}"
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("not records, and longer than a header\n")
+    with pytest.raises(InputError) as error:
+        records.check([str(path)], SPEC)
+    assert str(error.value) == f"{path}: not a TFRecord file"
+
+
+def many(path, compress=False, **changes):
+    """Writes 600 records; of each `name=(number, value)` one holds another value."""
+    batch = {name: np.repeat(rows[:1], 600, axis=0) for name, rows in BATCH.items()}
+    for name, (number, value) in changes.items():
+        batch[name][number - 1] = value
+    return write(path, batch, compress=compress)
+
+
+def ends(path):
+    """Returns where each record of a plain file ends, its checksum included."""
+    data, found = path.read_bytes(), [0]
+    while found[-1] < len(data):
+        [size] = struct.unpack_from("<Q", data, found[-1])
+        found.append(found[-1] + 12 + size + 4)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (20, "it is damaged or cut short"),  # of the 550th record's text
+        (-1, "it is damaged or cut short"),  # of its checksum
+        (3, "its length is damaged"),
+    ],
+)
+def test_a_flipped_bit_is_named_with_its_file_and_record(tmp_path, place, reason):
+    whole, path = many(tmp_path / "whole"), Path(many(tmp_path / "x"))
+    begin, end = ends(path)[549:551]
+    data = bytearray(path.read_bytes())
+    data[begin + place if place >= 0 else end + place] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(InputError) as error:
+        records.verify([whole, str(path)], SPEC)
+    assert str(error.value) == (
+        f"{path}: record 550: {reason}; expected a whole record; make the file again "
+        f"or leave it out"
+    )
+    assert records.verify([whole], SPEC) is None
+
+
+def test_a_record_that_is_no_example_is_named(tmp_path):
+    path = str(tmp_path / "x")
+    for before in (0, 1):
+        with records.create(path) as writer:
+            writer.write(records.encode(SPEC, BATCH)[:before])
+            writer.write([b"\xff\xff\xff"])
+        read = records.verify if before else records.check
+        with pytest.raises(InputError) as error:
+            read([path], SPEC)
+        assert str(error.value) == (
+            f"{path}: record {before + 1}: Error parsing message with type "
+            f"'tensorflow.Example'; expected a tf.train.Example"
+        )
+    with records.create(path) as writer:
+        writer.write([b"\xff\xff\xff"])
+    with pytest.raises(InputError, match=f"^{path}: record 1: Error parsing"):
+        records.features_of(path)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (Feature("int", 2), "feature 'ids' has 2 values, expected 3"),
+        (Feature("float", 3), "feature 'ids' holds float values, expected int"),
+    ],
+)
+def test_a_later_record_of_another_form_is_named(tmp_path, compress, feature, message):
+    path = str(tmp_path / "x")
+    other = {"ids": feature, "weights": SPEC["weights"]}
+    batch = BATCH | {"ids": np.ones((2, feature.length), int)}
+    with records.create(path, compress) as writer:
+        writer.write(records.encode(SPEC, BATCH))
+        writer.write(records.encode(other, batch))
+    with pytest.raises(InputError) as error:
+        records.verify([path], SPEC)
+    assert str(error.value) == f"{path}: record 3: {message}"
+
+
+@pytest.mark.parametrize("value", [16385, 2**31, -1])
+def test_a_value_beyond_the_limits_is_refused_and_named(tmp_path, value):
+    path, limits = many(tmp_path / "x", ids=(530, [5, value, 7])), {"ids": 16385}
+    allowed = many(tmp_path / "y", ids=(530, [5, 16384, 0]))
+    parse = records.parser(SPEC, limits)
+    lines = tf.data.TFRecordDataset([path]).batch(600).map(parse)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(iter(lines))
+    with pytest.raises(InputError) as error:
+        records.verify([allowed, path], SPEC, limits)
+    assert str(error.value) == (
+        f"{path}: record 530: feature 'ids' holds {value}, expected at least 0 and "
+        f"less than 16385"
+    )
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30])
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_file_that_ends_inside_a_record_is_not_counted(tmp_path, cut, compress):
+    path = Path(write(tmp_path / "x"))
+    data = path.read_bytes()[:-cut]
+    path.write_bytes(gzip.compress(data) if compress else data)
+    with pytest.raises(InputError) as error:
+        records.count(str(path))
+    assert str(error.value) == f"{path}: not a whole TFRecord file"
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_records_of_a_file_are_counted(tmp_path, compress):
+    assert records.count(many(tmp_path / "x", compress)) == 600
+
+
+def test_plain_and_compressed_files_do_not_mix(tmp_path):
+    plain, packed = write(tmp_path / "x"), write(tmp_path / "y", compress=True)
+    with pytest.raises(InputError) as error:
+        records.compression([plain, packed])
+    assert str(error.value) == (
+        f"{packed} is compressed with gzip and {plain} is not; read them in separate "
+        f"runs"
+    )
+
+
+def test_an_absent_file_is_refused(tmp_path):
+    with pytest.raises(InputError) as error:
+        records.compression([str(tmp_path / "x")])
+    assert str(error.value) == (
+        f"{tmp_path / 'x'}: cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.skipif(not GOLDEN.exists(), reason="needs the recorded TFRecords")
+@pytest.mark.parametrize(
+    ("vocabulary", "count"), [("official_30k", 298), ("small", 355)]
+)
+def test_records_of_the_release_are_read(vocabulary, count):
+    lengths = dict.fromkeys(("input_ids", "segment_ids", "token_boundary"), 128)
+    spec = {name: Feature("int", n) for name, n in lengths.items()}
+    spec |= {
+        "input_mask": Feature("int", 128),
+        "masked_lm_positions": Feature("int", 20),
+        "masked_lm_ids": Feature("int", 20),
+        "masked_lm_weights": Feature("float", 20),
+        "next_sentence_labels": Feature("int", 1),
+    }
+    file = str(GOLDEN / f"pretrain_data_{vocabulary}_dupe1.tfrecord")
+    [batch] = records.dataset([file], spec, batch_size=1000)
+    assert batch["input_ids"].shape == (count, 128)
+    ends = tf.reduce_sum(batch["input_mask"], axis=1) - 1
+    last = tf.gather(batch["input_ids"], ends, batch_dims=1)
+    assert set(last.numpy().tolist()) == {3}

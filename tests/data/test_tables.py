@@ -1,0 +1,242 @@
+import re
+
+import pytest
+
+from albert_tf.data.tables import Column, RowError, read
+from albert_tf.errors import InputError
+
+TEXT, LABEL = Column("text"), Column("label")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(name, contents):
+        path = tmp_path / name
+        data = contents if isinstance(contents, bytes) else contents.encode()
+        path.write_bytes(data)
+        return path
+
+    return to_file
+
+
+def rows(path, columns=(TEXT, LABEL), **options):
+    return read(path, columns, tuple, **options).rows
+
+
+def refuses(path, message, columns=(TEXT, LABEL), make=tuple, **options):
+    expected = message.format(path)
+    with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
+        read(path, columns, make, **options)
+
+
+def test_columns_of_a_tsv_are_found_by_name(write):
+    path = write("a.tsv", "label\tother\ttext\n1\tx\tred\n0\ty\tblue\n")
+    assert rows(path) == [("red", "1"), ("blue", "0")]
+
+
+def test_quotation_marks_of_a_tsv_are_text(write):
+    path = write("a.tsv", 'text\tlabel\n"open\t1\n"shut" it\t0\n')
+    assert rows(path) == [('"open', "1"), ('"shut" it', "0")]
+
+
+def test_only_line_feeds_end_a_line_of_a_tsv(write):
+    text = "a\u2028b\x85c\x0bd\re"
+    path = write("a.tsv", f"text\tlabel\r\n{text}\t1\r\n")
+    assert rows(path) == [(text, "1")]
+
+
+def test_cells_longer_than_csv_allows_by_default_are_read(write):
+    text = "x" * 200_001
+    assert rows(write("a.tsv", f"text\tlabel\n{text}\t1\n")) == [(text, "1")]
+    assert rows(write("a.csv", f"text,label\n{text},1\n")) == [(text, "1")]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(write):
+    path = write("a.tsv", b"\xef\xbb\xbftext\tlabel\nred\t1\n")
+    assert rows(path) == [("red", "1")]
+
+
+def test_a_file_without_header_is_read_with_declared_columns(write):
+    path = write("a.tsv", "gj04\t1\t\tred\n")
+    header = ("source", "label", "mark", "text")
+    assert rows(path, header=header) == [("red", "1")]
+
+
+def test_a_csv_has_quotes_commas_and_line_ends_in_cells(write):
+    path = write("a.CSV", 'text,label\r\n"a, ""b""\nc",1\r\nd,0\r\n')
+    assert rows(path) == [('a, "b"\nc', "1"), ("d", "0")]
+
+
+def test_json_lines_give_numbers_as_text_and_lists_as_tuples(write):
+    path = write(
+        "a.jsonl",
+        '{"label": 1.5, "text": "a\\tb"}\n{"text": "c", "label": ["x", 2]}\n'
+        '{"label": true, "text": "d"}\n',
+    )
+    assert rows(path) == [("a\tb", "1.5"), ("c", ("x", "2")), ("d", "true")]
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [("a.tsv", "question\nred\n"), ("a.jsonl", '{"question": "red"}\n')],
+)
+def test_a_column_may_have_another_name_or_be_absent(write, name, contents):
+    columns = (Column("text", "question"), Column("index", required=False))
+    assert rows(write(name, contents), columns) == [("red", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("a.tsv", "\ntext\tlabel\r\n\r\nred\t1\n\nblue\t0\n\n\r\n"),
+        ("a.csv", '\r\ntext,label\n\nred,1\n\n"blue",0\n\n\n'),
+        ("a.jsonl", '\n \n{"text": "red", "label": 1}\n\n\r\n'
+         '{"text": "blue", "label": 0}\n\n'),
+    ],
+)  # fmt: skip
+def test_blank_lines_are_skipped_and_counted_wherever_they_stand(write, name, contents):
+    path = write(name, contents)
+    table = read(path, (TEXT, LABEL), tuple)
+    assert table == ([("red", "1"), ("blue", "0")], [], 5)
+    assert table.notes(path) == [f"{path}: 5 blank lines skipped"]
+    assert table._replace(blank=1).notes("x") == ["x: 1 blank line skipped"]
+    assert table._replace(blank=0).notes("x") == []
+
+
+def test_a_row_after_a_blank_line_keeps_the_number_of_its_line(write):
+    cells = "1 cells; expected 2 (text, label)"
+    refuses(write("a.tsv", "text\tlabel\n\na\n"), "{}:3: " + cells)
+    refuses(write("a.csv", 'text,label\n\n"a\nb",1\n\nc\n'), "{}:6: " + cells)
+    refuses(write("a.tsv", "\n\nte\tlabel\n"), "{}: no column 'text'; its columns are "
+            "te, label")  # fmt: skip
+
+
+def test_an_empty_text_in_a_table_of_one_column(write):
+    column = (TEXT._replace(may_be_empty=True),)
+    table = read(write("a.tsv", "text\na\n\nb\n\n\n"), column, list)
+    assert table == ([["a"], [""], ["b"], [""], [""]], [], 0)
+    table = read(write("a.csv", 'text\na\n\n""\nb\n""\n\n'), column, list)
+    assert table == ([["a"], [""], ["b"], [""]], [], 2)
+    table = read(write("b.tsv", "\n\na\n"), column, list, header=("text",))
+    assert table.rows == [[""], [""], ["a"]]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_lone_carriage_return_is_a_character_of_the_text(write, name):
+    path = write(name, "text\none\rtwo\nthree\r\n\rfour\r\n")
+    assert rows(path, (TEXT,)) == [("one\rtwo",), ("three",), ("\rfour",)]
+
+
+def test_a_carriage_return_in_quotes_of_a_csv(write):
+    path = write("a.csv", b'text,label\r\n"a\rb\r\nc",1\r\nd,0\r')
+    assert rows(path) == [("a\rb\r\nc", "1"), ("d", "0")]
+
+
+def test_a_csv_whose_lines_end_with_carriage_returns_alone_is_refused(write):
+    path = write("a.csv", "text,label\ra,1\rb,0\r")
+    refuses(path, "{}: lines end with \\r alone; expected \\n or \\r\\n")
+
+
+def test_names_of_columns_stay_in_one_line(write):
+    path = write("a.csv", '"a\nb",{}\n1,2\n'.format("c" * 300))
+    refuses(path, "{}: no column 'text'; its columns are a b, " + "c" * 195 + "...")
+
+
+def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
+    path = write("a.tsv", "text\tlabel\n\t1\n")
+    assert rows(path, (TEXT._replace(may_be_empty=True), LABEL)) == [("", "1")]
+    refuses(path, "{}:2: nothing in column 'text'")
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "problem"),
+    [
+        ("a.tsv", "text\tlabel\na\t1\nb\n", "3: 1 cells; expected 2 (text, label)"),
+        ("a.tsv", "text\tlabel\n \t1\n", "2: nothing in column 'text'"),
+        ("a.tsv", b"text\tlabel\nab\xff\t1\n", "2: not UTF-8 at byte 2 of the line"),
+        ("a.tsv", b"te\xff\n", "1: not UTF-8 at byte 2 of the line"),
+        ("a.csv", 'text,label\n"a\nb",1\nc\n', "4: 1 cells; expected 2 (text, label)"),
+        ("a.csv", b"text,label\na\xff,1\n", "2: not UTF-8"),
+        (
+            "a.csv",
+            'text,label\n"a"b,1\n',
+            "2: broken quoting: ',' expected after '\"'",
+        ),
+        ("a.jsonl", "{\n", "1: not JSON: Expecting property name enclosed in double "
+         "quotes (column 2)"),
+        ("a.jsonl", "null\n", "1: not a JSON object but null"),
+        ("a.jsonl", "[" * 9999, "1: not JSON that can be read: nested too deeply"),
+        ("a.jsonl", "\n" + "1" * 5000, "2: not JSON that can be read: a number of more "
+         "than 4,300 digits"),
+        ("a.jsonl", "[1, 2]\n", "1: not a JSON object but [1, 2]"),
+        ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are text"),
+        ("a.jsonl", '{"text": "a", "label": null}',
+         "1: null under 'label'; expected text or a number"),
+    ],
+)  # fmt: skip
+def test_a_broken_row_is_named(write, name, contents, problem):
+    path = write(name, contents)
+    refuses(path, "{}:" + problem)
+
+
+def test_a_row_that_cannot_be_made_use_of_is_named(write):
+    def make(values):
+        raise RowError(f"label {values[1]!r}")
+
+    refuses(write("a.tsv", "text\tlabel\na\t7\n"), "{}:2: label '7'", make=make)
+
+
+def test_broken_rows_are_skipped_and_noted_when_asked(write):
+    path = write("a.csv", 'text,label\na,1\nb\n"x"y,1\nc,0\n')
+    table = read(path, (TEXT, LABEL), tuple, skip_bad_rows=True)
+    assert table.rows == [("a", "1"), ("c", "0")]
+    assert table.skipped == [
+        f"{path}:3: 1 cells; expected 2 (text, label)",
+        f"{path}:4: broken quoting: ',' expected after '\"'",
+    ]
+    assert table.notes(path) == [
+        f"{path}: 2 of 4 rows are broken and skipped:",
+        *(f"  {reason}" for reason in table.skipped),
+    ]
+
+
+def test_an_open_quote_is_never_skipped(write):
+    path = write("a.csv", 'text,label\na,1\n"b,1\nc,0\n')
+    message = "{}: the quote opened in line 3 never ends"
+    refuses(path, message, skip_bad_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("a.xls", "", "{}: unknown kind of table; expected a name that ends in .tsv, "
+         ".txt, .csv, .jsonl, .json"),
+        ("a.tsv", "", "{}: no row to read"),
+        ("a.tsv", "text\tlabel\n", "{}: no row to read"),
+        ("a.tsv", "text\tclass\na\t1\n",
+         "{}: no column 'label'; its columns are text, class"),
+        ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "{}: has the column 'text' 2 times"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_used_are_named(write, name, contents, message):
+    refuses(write(name, contents), message)
+
+
+def test_json_lines_name_their_own_columns(write):
+    path = write("a.jsonl", '{"text": "a", "label": 1}')
+    message = "{}: names its own columns, but these were declared: text, label"
+    refuses(path, message, header=("text", "label"))
+
+
+def test_a_file_with_broken_rows_alone_is_an_error_even_where_they_are_skipped(write):
+    path = write("a.tsv", "text\tlabel\na\nb\n")
+    refuses(
+        path,
+        f"{path}: no row to read; the first of 2: {path}:2: 1 cells; expected 2 (text, "
+        "label)",
+        skip_bad_rows=True,
+    )
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    refuses(tmp_path / "a.tsv", "{}: cannot be read: No such file or directory")

@@ -1,0 +1,306 @@
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.model.config import AlbertConfig
+
+RELEASED_DEFAULTS = {
+    "embedding_size": 128,
+    "hidden_size": 4096,
+    "num_hidden_layers": 12,
+    "num_hidden_groups": 1,
+    "num_attention_heads": 64,
+    "intermediate_size": 16384,
+    "inner_group_num": 1,
+    "down_scale_factor": 1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+
+
+def test_keys_and_defaults_are_those_of_the_release():
+    assert AlbertConfig(23).to_dict() == {"vocab_size": 23, **RELEASED_DEFAULTS}
+
+
+def test_additions_default_to_the_released_model():
+    config = AlbertConfig(23)
+    assert config.parameter_sharing == "all"
+    assert config.classifier_dropout_prob == 0.1
+    assert config.recompute == "none"
+
+
+@pytest.mark.parametrize("name", ["model_small", "model_grouped"])
+def test_a_released_file_survives_reading_and_writing(data, name, tmp_path):
+    path = data / f"{name}.config.json"
+    config = AlbertConfig.from_json_file(path)
+    assert config.to_dict() == json.loads(path.read_text())
+    (tmp_path / "again.json").write_text(config.to_json_string())
+    assert AlbertConfig.from_json_file(tmp_path / "again.json") == config
+
+
+def test_additions_are_written_only_when_they_are_set():
+    config = AlbertConfig(23, parameter_sharing="ffn", recompute="block")
+    assert config.to_dict() == {
+        "vocab_size": 23,
+        **RELEASED_DEFAULTS,
+        "parameter_sharing": "ffn",
+        "recompute": "block",
+    }
+    assert AlbertConfig.from_dict(config.to_dict()) == config
+
+
+def test_json_is_sorted_indented_and_ends_the_line():
+    text = AlbertConfig(23).to_json_string()
+    assert text.startswith('{\n  "attention_probs_dropout_prob": 0,\n  "down_scale')
+    assert text.endswith('  "vocab_size": 23\n}\n')
+    assert list(json.loads(text)) == sorted(json.loads(text))
+
+
+def test_keys_that_released_files_carry_and_nothing_reads_are_accepted():
+    unread = {
+        "gap_size": 0,
+        "layers_to_keep": [],
+        "net_structure_type": 0,
+        "num_memory_blocks": 0,
+    }
+    assert AlbertConfig.from_dict({"vocab_size": 23, **unread}) == AlbertConfig(23)
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        AlbertConfig(23).vocab_size = 29  # type: ignore[misc]
+
+
+# H, L, N of paper table 1 (xlarge as its checkpoints have it), inner width,
+# vocabulary, dropout, activation.
+PUBLISHED = {
+    "albert_base_v1": (768, 12, 12, 3072, 30000, 0.1, "gelu"),
+    "albert_large_v1": (1024, 24, 16, 4096, 30000, 0.1, "gelu"),
+    "albert_xlarge_v1": (2048, 24, 16, 8192, 30000, 0.1, "gelu"),
+    "albert_xxlarge_v1": (4096, 12, 64, 16384, 30000, 0, "gelu"),
+    "albert_base_v2": (768, 12, 12, 3072, 30000, 0, "gelu"),
+    "albert_large_v2": (1024, 24, 16, 4096, 30000, 0, "gelu"),
+    "albert_xlarge_v2": (2048, 24, 16, 8192, 30000, 0, "gelu"),
+    "albert_xxlarge_v2": (4096, 12, 64, 16384, 30000, 0, "gelu"),
+    "albert_base_zh": (768, 12, 12, 3072, 21128, 0, "relu"),
+    "albert_large_zh": (1024, 24, 16, 4096, 21128, 0, "relu"),
+    "albert_xlarge_zh": (2048, 24, 16, 8192, 21128, 0, "relu"),
+    "albert_xxlarge_zh": (4096, 12, 16, 16384, 21128, 0, "relu"),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_named_sizes_are_the_published_ones(name):
+    hidden, layers, heads, inner, vocabulary, dropout, activation = PUBLISHED[name]
+    assert AlbertConfig.named(name).to_dict() == {
+        **RELEASED_DEFAULTS,
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": inner,
+        "hidden_act": activation,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig.named("albert_base")
+    known = ", ".join(PUBLISHED)
+    assert str(refusal.value) == f"unknown configuration 'albert_base'; known: {known}"
+
+
+def test_head_size_is_the_share_of_one_head():
+    assert AlbertConfig(23, hidden_size=12, num_attention_heads=3).head_size == 4
+
+
+@pytest.mark.parametrize(
+    ("sharing", "groups", "attentions", "feed_forwards"),
+    [
+        ("all", 1, 1, 1),
+        ("all", 3, 3, 3),
+        ("attention", 1, 1, 7),
+        ("attention", 3, 3, 7),
+        ("ffn", 1, 7, 1),
+        ("ffn", 3, 7, 3),
+        ("none", 1, 7, 7),
+        ("none", 7, 7, 7),
+    ],
+)
+def test_parameter_sets_by_sharing_strategy(sharing, groups, attentions, feed_forwards):
+    config = AlbertConfig(
+        23, num_hidden_layers=7, num_hidden_groups=groups, parameter_sharing=sharing
+    )
+    assert config.num_attentions == attentions
+    assert config.num_feed_forwards == feed_forwards
+
+
+def test_layers_of_a_group_follow_each_other():
+    config = AlbertConfig(23, num_hidden_layers=7, num_hidden_groups=3)
+    assert [config.owner(layer, 3) for layer in range(7)] == [0, 0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("layers", [12, 24])
+def test_group_of_a_layer_is_the_released_one_at_published_depths(layers):
+    config = AlbertConfig(23, num_hidden_layers=layers)
+    for groups in range(1, layers + 1):
+        for layer in range(layers):
+            released = int(layer / layers * groups)
+            assert config.owner(layer, groups) == released
+
+
+REFUSALS = {
+    "vocab_size=0: expected an integer of at least 1": {"vocab_size": 0},
+    "vocab_size='23': expected an integer of at least 1": {"vocab_size": "23"},
+    "hidden_size=12.0: expected an integer of at least 1": {"hidden_size": 12.0},
+    "inner_group_num=True: expected an integer of at least 1": {
+        "inner_group_num": True
+    },
+    "hidden_act='swish': expected one of gelu, gelu_erf, relu, tanh, linear": {
+        "hidden_act": "swish"
+    },
+    "parameter_sharing=None: expected one of all, attention, ffn, none": {
+        "parameter_sharing": None
+    },
+    "recompute='layer': expected one of none, block": {"recompute": "layer"},
+    "initializer_range=None: expected a number": {"initializer_range": None},
+    "initializer_range=0: expected a number above 0": {"initializer_range": 0},
+    "hidden_dropout_prob='0.1': expected a number": {"hidden_dropout_prob": "0.1"},
+    "hidden_dropout_prob=1: expected a rate of at least 0 and below 1": {
+        "hidden_dropout_prob": 1
+    },
+    "classifier_dropout_prob=-0.1: expected a rate of at least 0 and below 1": {
+        "classifier_dropout_prob": -0.1
+    },
+    "attention_probs_dropout_prob=nan: expected a rate of at least 0 and below 1": {
+        "attention_probs_dropout_prob": float("nan")
+    },
+    "hidden_size=12 is not a multiple of num_attention_heads=5": {
+        "hidden_size": 12,
+        "num_attention_heads": 5,
+    },
+    "num_hidden_groups=8 is more than num_hidden_layers=7": {
+        "num_hidden_layers": 7,
+        "num_hidden_groups": 8,
+    },
+    "parameter_sharing='none' gives every layer its own parameters, but "
+    "num_hidden_groups=3 asks for groups; expected 1 or num_hidden_layers=7": {
+        "num_hidden_layers": 7,
+        "num_hidden_groups": 3,
+        "parameter_sharing": "none",
+    },
+}
+
+
+@pytest.mark.parametrize(("message", "values"), REFUSALS.items(), ids=str)
+def test_impossible_values_are_refused(message, values):
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig(**{"vocab_size": 23, **values})
+    assert str(refusal.value) == message
+
+
+def test_an_unknown_key_is_refused_with_the_known_ones():
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig.from_dict({"vocab_size": 23, "hiden_size": 12})
+    assert str(refusal.value) == (
+        "unknown configuration key 'hiden_size' with value 12; known: "
+        "attention_probs_dropout_prob, classifier_dropout_prob, down_scale_factor, "
+        "embedding_size, hidden_act, hidden_dropout_prob, hidden_size, "
+        "initializer_range, inner_group_num, intermediate_size, "
+        "max_position_embeddings, num_attention_heads, num_hidden_groups, "
+        "num_hidden_layers, parameter_sharing, recompute, type_vocab_size, vocab_size"
+    )
+
+
+def test_a_missing_vocabulary_size_is_refused():
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig.from_dict({"hidden_size": 12})
+    assert str(refusal.value) == "the configuration has no 'vocab_size'"
+
+
+def test_a_name_is_a_file_or_else_a_published_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "albert_base_v2"
+    assert AlbertConfig.find(name) == AlbertConfig.named(name)
+    own = AlbertConfig(vocab_size=23)
+    Path(name).write_text(own.to_json_string())
+    assert AlbertConfig.find(name) == own
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig.find("albert_bse")
+    assert str(refusal.value) == (
+        f"albert_bse: no such file, nor one of {', '.join(PUBLISHED)}"
+    )
+
+
+FILES = {
+    "absent": (None, ": cannot be read: No such file or directory"),
+    "broken": ('{"vocab_size": ', ":1: not JSON: Expecting value (column 16)"),
+    "list": ("[23]", ": expected a JSON object, got [23]"),
+    "zero": ('{"vocab_size": 0}', ": vocab_size=0: expected an integer of at least 1"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FILES.values(), ids=FILES)
+def test_unusable_files_are_refused_with_their_path(text, message, tmp_path):
+    path = tmp_path / "albert_config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError) as refusal:
+        AlbertConfig.from_json_file(path)
+    assert str(refusal.value) == f"{path}{message}"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"num_hidden_layers": 1_000_000},
+            "num_hidden_layers=1000000: expected at most 1,000",
+        ),
+        (
+            {"vocab_size": 10**12},
+            "vocab_size=1000000000000: expected at most 10,000,000",
+        ),
+        (
+            {"initializer_range": math.inf},
+            "initializer_range=inf: expected a number above 0",
+        ),
+        (
+            {"vocab_size": 10_000_000, "embedding_size": 131_072, "hidden_size": 4096},
+            "vocab_size=10000000, hidden_size=4096, ...: 1,310,988,697,600 parameters; "
+            "expected at most 100,000,000,000",
+        ),
+    ],
+)
+def test_sizes_that_no_machine_holds_are_refused(values, message):
+    with pytest.raises(InputError) as refused:
+        AlbertConfig(**{"vocab_size": 30, **values})
+    assert str(refused.value) == message
+
+
+def test_a_configuration_nested_too_deeply_is_refused(tmp_path):
+    path = tmp_path / "albert_config.json"
+    path.write_text('{"vocab_size": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(InputError) as refused:
+        AlbertConfig.from_json_file(path)
+    assert str(refused.value).startswith(f"{path}:1: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_parameters_are_counted_as_published():
+    # 11.68 and 222.6 million with biases, norms, the pooler and the projection.
+    for name, count in (
+        ("albert_base_v2", 11_083_776),
+        ("albert_xxlarge_v2", 205_260_000),
+    ):
+        assert AlbertConfig.named(name).num_parameters == pytest.approx(count, rel=0.02)

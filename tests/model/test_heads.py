@@ -1,0 +1,338 @@
+import inspect
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from albert_tf import weights
+from albert_tf.model import heads, models
+from albert_tf.model.config import AlbertConfig
+
+# The largest difference that counts as the same number in float32.
+BOUND = 2e-5
+
+
+def assert_near(ours, recorded):
+    assert ours.shape == recorded.shape
+    assert np.abs(ours - recorded).max() <= BOUND
+
+
+@pytest.fixture
+def released(data, write_checkpoint):
+    """Makes a recorded fine-tuning model, loaded from a checkpoint."""
+
+    def make(kind, recorded, section="", **options):
+        config = AlbertConfig.from_json_file(data / "model_small.config.json")
+        model = kind(config, **options)
+        weights.load(model, write_checkpoint(recorded, section))
+        return model
+
+    return make
+
+
+def inputs_of(recorded, *more):
+    keys = ("input_ids", "input_mask", "segment_ids", *more)
+    return {key: recorded[f"in/{key}"] for key in keys}
+
+
+@pytest.mark.parametrize(("task", "labels"), [("mnli", 3), ("cola", 2)])
+def test_classifier_gives_the_released_numbers(
+    task, labels, golden, released, arrays, assert_released_gradients
+):
+    recorded = golden("heads_classifier")
+    model = released(models.AlbertClassifier, recorded, f"{task}/", num_labels=labels)
+
+    def outputs_and_losses():
+        logits = model(inputs_of(recorded))["logits"]
+        return logits, *heads.classification_loss(
+            logits, recorded[f"{task}/in/label_ids"]
+        )
+
+    logits, loss, each = arrays(outputs_and_losses())
+    assert_near(logits, recorded[f"{task}/out/logits"])
+    assert_near(each, recorded[f"{task}/out/per_example_loss"])
+    assert_near(loss, recorded[f"{task}/out/loss"])
+    probabilities = arrays(ops.softmax(logits))
+    assert_near(probabilities, recorded[f"{task}/out/probabilities"])
+    assert_released_gradients(
+        model, lambda: outputs_and_losses()[1], recorded, f"{task}/"
+    )
+
+
+def test_regression_gives_the_released_numbers(
+    golden, released, arrays, assert_released_gradients
+):
+    recorded = golden("heads_classifier")
+    model = released(models.AlbertClassifier, recorded, "sts-b/", num_labels=1)
+
+    def outputs_and_losses():
+        logits = model(inputs_of(recorded))["logits"]
+        return logits, *heads.regression_loss(logits, recorded["sts-b/in/label_ids"])
+
+    logits, loss, each = arrays(outputs_and_losses())
+    assert_near(logits[:, 0], recorded["sts-b/out/logits"])
+    assert_near(each, recorded["sts-b/out/per_example_loss"])
+    assert_near(loss, recorded["sts-b/out/loss"])
+    assert_released_gradients(
+        model, lambda: outputs_and_losses()[1], recorded, "sts-b/"
+    )
+
+
+def test_multiple_choice_gives_the_released_numbers(
+    golden, released, arrays, assert_released_gradients
+):
+    recorded = golden("heads_race")
+    model = released(models.AlbertMultipleChoice, recorded)
+    inputs = {key: x.reshape(3, 4, 24) for key, x in inputs_of(recorded).items()}
+
+    def outputs_and_losses():
+        logits = model(inputs)["logits"]
+        return logits, *heads.classification_loss(logits, recorded["in/label_ids"])
+
+    logits, loss, each = arrays(outputs_and_losses())
+    assert_near(logits, recorded["out/logits"])
+    assert_near(each, recorded["out/per_example_loss"])
+    assert_near(loss, recorded["out/loss"])
+    assert_released_gradients(
+        model, lambda: outputs_and_losses()[1], recorded, zeros=("output_bias",)
+    )
+
+
+def test_span_labeler_gives_the_released_numbers(
+    golden, released, arrays, assert_released_gradients
+):
+    recorded = golden("heads_squad")
+    model = released(models.AlbertSpanLabeler, recorded, "v1/")
+
+    def outputs_and_loss():
+        outputs = model(inputs_of(recorded))
+        start, end = outputs["start_logits"], outputs["end_logits"]
+        positions = recorded["in/start_positions"], recorded["in/end_positions"]
+        return start, end, heads.span_loss(start, end, *positions)[0]
+
+    start, end, loss = arrays(outputs_and_loss())
+    assert_near(start, recorded["v1/out/start_logits"])
+    assert_near(end, recorded["v1/out/end_logits"])
+    assert_near(loss, recorded["v1/out/loss"])
+    assert_released_gradients(
+        model, lambda: outputs_and_loss()[2], recorded, "v1/", zeros=("output_bias",)
+    )
+
+
+def test_conditional_span_labeler_trains_with_the_released_numbers(
+    golden, released, arrays, assert_released_gradients
+):
+    recorded = golden("heads_squad")
+    model = released(models.AlbertConditionalSpanLabeler, recorded, "v2_train/")
+
+    def outputs_and_losses():
+        outputs = model(inputs_of(recorded, "p_mask", "start_positions"))
+        losses = heads.conditional_span_loss(
+            outputs,
+            recorded["in/start_positions"],
+            recorded["in/end_positions"],
+            recorded["in/is_impossible"],
+        )
+        names = ("total_loss", "start_loss", "end_loss", "regression_loss")
+        return {**outputs, **dict(zip(names, losses, strict=True))}
+
+    ours = arrays(outputs_and_losses())
+    for key in (
+        "start_log_probs",
+        "end_log_probs",
+        "cls_logits",
+        "start_loss",
+        "end_loss",
+        "regression_loss",
+        "total_loss",
+    ):
+        assert_near(ours[key], recorded[f"v2_train/out/{key}"])
+    assert_released_gradients(
+        model,
+        lambda: outputs_and_losses()["total_loss"],
+        recorded,
+        "v2_train/",
+        # Moving every logit of a softmax alike changes nothing.
+        zeros=(
+            "start_logits/dense/bias",
+            "end_logits/LayerNorm/beta",
+            "end_logits/dense_1/bias",
+        ),
+    )
+
+
+def test_conditional_span_labeler_predicts_the_released_candidates(
+    golden, released, arrays
+):
+    recorded = golden("heads_squad")
+    model = released(models.AlbertConditionalSpanLabeler, recorded, "v2_train/")
+    inputs = inputs_of(recorded, "p_mask")
+    ours = arrays(model(inputs))
+    for key in (
+        "start_log_probs",
+        "start_top_log_probs",
+        "end_top_log_probs",
+        "cls_logits",
+    ):
+        assert_near(ours[key], recorded[f"v2_predict/out/{key}"])
+    # Candidates of the last row are ties: the lower index wins, on PyTorch any does.
+    rows = 3 if keras.backend.backend() == "torch" else 4
+    for key in ("start_top_index", "end_top_index"):
+        expected = recorded[f"v2_predict/out/{key}"][:rows]
+        np.testing.assert_array_equal(ours[key][:rows], expected)
+    for candidate in range(5):
+        starts = recorded["v2_predict/out/start_top_index"][:, candidate]
+        end = arrays(model({**inputs, "start_positions": starts}))["end_log_probs"]
+        assert_near(end, recorded["v2_predict/out/end_log_probs"][:, candidate])
+
+
+def test_candidate_ends_follow_their_start(tiny, tokens, arrays):
+    # As many candidates as differ from every other size: S = 3, four ends each.
+    model = models.AlbertConditionalSpanLabeler(tiny(), start_n_top=3, end_n_top=4)
+    inputs = {**tokens(), "p_mask": 1 - tokens()["input_mask"]}
+    outputs = arrays(model(inputs))
+    assert outputs["start_top_index"].shape == (2, 3)
+    assert outputs["end_top_index"].shape == (2, 12)
+    for candidate in range(3):
+        starts = outputs["start_top_index"][:, candidate]
+        known = arrays(model({**inputs, "start_positions": starts}))["end_log_probs"]
+        best = -np.sort(-known, axis=-1)[:, :4]
+        own = slice(4 * candidate, 4 * candidate + 4)
+        np.testing.assert_allclose(
+            outputs["end_top_log_probs"][:, own], best, atol=BOUND
+        )
+
+
+def test_gather_positions_picks_states(arrays):
+    states = np.random.default_rng(3).standard_normal((2, 7, 12), "float32")
+    positions = np.array([[3, 0, 6], [1, 1, 5]], "int32")
+    picked = arrays(heads.gather_positions(ops.convert_to_tensor(states), positions))
+    for row in range(2):
+        np.testing.assert_array_equal(picked[row], states[row, positions[row]])
+
+
+def test_masked_lm_head_follows_its_formula(tiny, arrays):
+    random = np.random.default_rng(5)
+    head = heads.MaskedLMHead(tiny(hidden_act="tanh"))
+    head.build()
+    head.output_bias.assign(random.standard_normal(23, "float32"))
+    head.transform.bias.assign(random.standard_normal(8, "float32"))
+    states = random.standard_normal((2, 6, 12), "float32")
+    table = random.standard_normal((23, 8), "float32")
+    narrow = np.tanh(
+        states @ arrays(head.transform.kernel) + arrays(head.transform.bias)
+    )
+    narrow -= narrow.mean(-1, keepdims=True)
+    narrow /= np.sqrt((narrow**2).mean(-1, keepdims=True))
+    expected = narrow @ table.T + arrays(head.output_bias)
+    logits = head(ops.convert_to_tensor(states), ops.convert_to_tensor(table))
+    np.testing.assert_allclose(arrays(logits), expected, atol=1e-5)
+
+
+# Two positions of three classes. exp(0) + exp(0) + exp(ln 2) is 4: the probabilities
+# are 1/4, 1/4, 1/2, and 1/3 each where all logits are equal.
+LOGITS = np.array([[[0, 0, math.log(2)], [5, 5, 5]]], "float32")
+
+
+def test_masked_lm_loss_worked_by_hand(arrays):
+    ids, share = np.array([[2, 0]]), np.array([[1, 0.5]], "float32")
+    loss, each = arrays(heads.masked_lm_loss(LOGITS, ids, share))
+    np.testing.assert_allclose(each, [[math.log(2), math.log(3)]], rtol=1e-6)
+    expected = (math.log(2) + 0.5 * math.log(3)) / (1.5 + 1e-5)
+    assert loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_masked_lm_loss_without_masked_positions_is_zero(arrays):
+    ids, share = np.array([[2, 0]]), np.zeros((1, 2), "float32")
+    assert arrays(heads.masked_lm_loss(LOGITS, ids, share))[0] == 0
+
+
+def test_classification_loss_worked_by_hand(arrays):
+    loss, each = arrays(heads.classification_loss(LOGITS[0], np.array([1, 2])))
+    np.testing.assert_allclose(each, [math.log(4), math.log(3)], rtol=1e-6)
+    assert loss == pytest.approx((math.log(4) + math.log(3)) / 2, rel=1e-6)
+
+
+def test_regression_loss_worked_by_hand(arrays):
+    logits = np.array([[1.0], [2.5], [-1.0]], "float32")
+    targets = np.array([3.0, 2.0, -1.0], "float32")
+    loss, each = arrays(heads.regression_loss(logits, targets))
+    np.testing.assert_array_equal(each, [4, 0.25, 0])
+    assert loss == pytest.approx(4.25 / 3)
+
+
+def test_span_loss_worked_by_hand(arrays):
+    starts, ends = LOGITS[:, 0], LOGITS[:, 1]
+    loss, start, end = arrays(heads.span_loss(starts, ends, [2], [0]))
+    assert start == pytest.approx(math.log(2))
+    assert end == pytest.approx(math.log(3))
+    assert loss == pytest.approx((math.log(2) + math.log(3)) / 2)
+
+
+def test_conditional_span_loss_worked_by_hand(arrays):
+    # Log-odds of ln 3 say that there is no answer with probability 3/4; the first
+    # question has none, the second has one.
+    outputs = {
+        "start_log_probs": np.log(np.array([[0.5, 0.5], [0.25, 0.75]], "float32")),
+        "end_log_probs": np.log(np.array([[0.2, 0.8], [0.5, 0.5]], "float32")),
+        "cls_logits": np.array([math.log(3), math.log(3)], "float32"),
+    }
+    loss, start, end, answerable = arrays(
+        heads.conditional_span_loss(
+            outputs, np.array([0, 1]), np.array([1, 0]), np.array([1, 0])
+        )
+    )
+    assert start == pytest.approx(-(math.log(0.5) + math.log(0.75)) / 2)
+    assert end == pytest.approx(-(math.log(0.8) + math.log(0.5)) / 2)
+    assert answerable == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 2)
+    assert loss == pytest.approx((start + end + answerable) / 2)
+
+
+def float32_outputs(kind, head, states):
+    if kind is heads.MaskedLMHead:
+        return [head(states, ops.ones((23, 8)))]
+    if kind is heads.SpanHead:
+        return list(head(states).values())
+    if kind is heads.ConditionalSpanHead:
+        spans = head(states, ops.zeros((2, 7)))
+        return [x for name, x in spans.items() if not name.endswith("index")]
+    return [head(states[:, 0])]
+
+
+HEADS = {
+    heads.MaskedLMHead: {},
+    heads.SentenceHead: {},
+    heads.ClassifierHead: {"num_labels": 9},
+    heads.SpanHead: {},
+    heads.ConditionalSpanHead: {"start_n_top": 3, "end_n_top": 4},
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_outputs_are_float32_in_mixed_precision(kind, tiny):
+    head = kind(tiny(), dtype="mixed_bfloat16", **HEADS[kind])
+    head.build()
+    for output in float32_outputs(kind, head, ops.ones((2, 7, 12), "bfloat16")):
+        assert keras.backend.standardize_dtype(output.dtype) == "float32"
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_head_survives_its_configuration(kind, tiny):
+    config = tiny(hidden_act="relu", classifier_dropout_prob=0.3)
+    head = kind(config, name="own", dtype="mixed_bfloat16", **HEADS[kind])
+    again = kind.from_config(head.get_config())
+    again.build()
+    assert again.config == config
+    assert (again.name, again.dtype_policy.name) == ("own", "mixed_bfloat16")
+    assert again.get_config() == head.get_config()
+
+
+def test_every_head_is_among_those_tested():
+    found = {
+        kind
+        for name, kind in inspect.getmembers(heads, inspect.isclass)
+        if name.endswith("Head")
+    }
+    assert found == set(HEADS)

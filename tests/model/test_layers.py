@@ -1,0 +1,388 @@
+import inspect
+import math
+import threading
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from albert_tf.model import layers
+
+POINTS = np.array([-3.0, -1.0, -0.25, 0.0, 0.5, 1.0, 2.5], "float32")
+
+
+def tanh_gelu(x):
+    """The formula as the paper of GELU writes it, for autodiff to differentiate."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1.0 + ops.tanh(inner))
+
+
+def exact_gelu(x):
+    return np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gelu", lambda x: ops.convert_to_numpy(tanh_gelu(ops.convert_to_tensor(x)))),
+        ("gelu_erf", exact_gelu),
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("tanh", np.tanh),
+        ("linear", lambda x: x),
+        (None, lambda x: x),
+    ],
+)
+def test_activation_follows_its_formula(name, expected):
+    y = ops.convert_to_numpy(layers.ACTIVATIONS[name](ops.convert_to_tensor(POINTS)))
+    np.testing.assert_allclose(y, expected(POINTS), atol=1e-6)
+
+
+def test_gelu_at_one_worked_by_hand():
+    # tanh(0.7978846 * 1.044715) = 0.6823839; half of 1 + that.
+    assert float(layers.gelu(ops.convert_to_tensor(1.0))) == pytest.approx(
+        0.8411920, abs=1e-6
+    )
+
+
+def test_gelu_has_the_gradient_of_its_formula(differentiate):
+    x = keras.Variable(np.linspace(-6, 6, 101, dtype="float32"))
+    weights = ops.cos(ops.arange(101, dtype="float32"))
+    (gradient,) = differentiate(
+        lambda: ops.sum(weights * layers.gelu(ops.copy(x))), [x]
+    )
+    (expected,) = differentiate(lambda: ops.sum(weights * tanh_gelu(x)), [x])
+    np.testing.assert_allclose(gradient, expected, atol=5e-6)
+
+
+IDS = np.array([[3, 0, 3], [22, 3, 7]], "int32")
+
+
+def test_lookup_picks_rows(arrays):
+    table = np.arange(23 * 5, dtype="float32").reshape(23, 5)
+    picked = layers.lookup(ops.convert_to_tensor(table), IDS)
+    np.testing.assert_array_equal(arrays(picked), table[IDS])
+
+
+def test_lookup_has_the_gradient_of_a_product_with_one_hot_rows(differentiate):
+    random = np.random.default_rng(3)
+    table = keras.Variable(random.standard_normal((23, 5), "float32"))
+    upstream = random.standard_normal((2, 3, 5), "float32")
+    factor, ids = ops.convert_to_tensor(upstream), ops.convert_to_tensor(IDS)
+
+    def picked():
+        return ops.sum(factor * layers.lookup(ops.copy(table), ids))
+
+    def multiplied():
+        return ops.sum(factor * ops.matmul(ops.one_hot(IDS, 23), table))
+
+    (gradient,) = differentiate(picked, [table])
+    (expected,) = differentiate(multiplied, [table])
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    # Row 3 was picked three times, row 1 never.
+    np.testing.assert_allclose(
+        gradient[3], upstream[0, 0] + upstream[0, 2] + upstream[1, 1], atol=1e-6
+    )
+    assert not gradient[1].any()
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow has gradients that are lists of rows",
+)
+def test_lookup_has_a_dense_gradient_in_the_embeddings(tiny, tokens):
+    import tensorflow as tf
+
+    layer = layers.Embeddings(tiny())
+    layer.build()
+    batch = tokens()
+    with tf.GradientTape() as tape:
+        embedded = layer(batch["input_ids"], batch["segment_ids"])
+    tables = [layer.word.value, layer.segment.value, layer.position.value]
+    gradients = tape.gradient(embedded, tables)
+    # A list of rows (IndexedSlices) has another norm than the gradient it stands for.
+    assert all(isinstance(gradient, tf.Tensor) for gradient in gradients)
+
+
+def norm(x):
+    """Layer normalisation with gamma 1 and beta 0."""
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True))
+
+
+def test_embeddings_are_the_normalised_sum_of_three_tables(tiny, tokens, arrays):
+    layer = layers.Embeddings(tiny())
+    layer.build()
+    batch = tokens()
+    word, segment, position = arrays([layer.word, layer.segment, layer.position])
+    summed = word[batch["input_ids"]] + segment[batch["segment_ids"]] + position[:7]
+    embedded = layer(batch["input_ids"], batch["segment_ids"])
+    assert embedded.shape == (2, 7, 8)
+    np.testing.assert_allclose(arrays(embedded), norm(summed), atol=1e-5)
+
+
+def test_layer_norm_has_the_released_epsilon(arrays):
+    # Deviations of 1e-6: an epsilon of 1e-12 halves their square, 1e-3 erases them.
+    x = np.array([[1e-6, -1e-6]], "float32")
+    layer = layers.LayerNormalization("norm")
+    np.testing.assert_allclose(
+        arrays(layer(x)), [[math.sqrt(0.5), -math.sqrt(0.5)]], rtol=1e-5
+    )
+
+
+def test_layer_norm_has_the_gradient_of_its_formula(differentiate):
+    random = np.random.default_rng(4)
+    shape = (2, 3, 5, 12)
+    x = keras.Variable(8 + random.standard_normal(shape, "float32"))
+    layer = layers.LayerNormalization("norm")
+    layer.build(shape)
+    for weight in layer.weights:
+        weight.assign(random.standard_normal(12, "float32"))
+    factor = ops.convert_to_tensor(random.standard_normal(shape, "float32"))
+
+    def formula():
+        centred = x - ops.mean(x, -1, keepdims=True)
+        deviation = ops.sqrt(ops.mean(ops.square(centred), -1, keepdims=True))
+        return ops.sum(factor * (layer.gamma * centred / deviation + layer.beta))
+
+    variables = [x, layer.gamma, layer.beta]
+    gradients = differentiate(lambda: ops.sum(factor * layer(ops.copy(x))), variables)
+    for gradient, expected in zip(
+        gradients, differentiate(formula, variables), strict=True
+    ):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("with_dropout", [False, True])
+def test_attention_has_the_gradient_of_its_formula(with_dropout, differentiate):
+    random = np.random.default_rng(6)
+    batch, heads, asking, length, size = 2, 3, 5, 7, 4
+
+    def normal(*shape):
+        return random.standard_normal(shape, "float32")
+
+    query, key, value = (
+        keras.Variable(normal(batch, heads, rows, size))
+        for rows in (asking, length, length)
+    )
+    mask = ops.convert_to_tensor(-1e4 * random.integers(0, 2, (batch, 1, 1, length)))
+    mask = ops.cast(mask, "float32")
+    kept = 1.25 * random.integers(0, 2, (batch, heads, asking, length))
+    kept = [ops.convert_to_tensor(kept, "float32")] if with_dropout else []
+    factor = ops.convert_to_tensor(normal(batch, heads, asking, size))
+
+    def formula():
+        scores = ops.einsum("bnqd,bntd->bnqt", query, key) + mask
+        shares = ops.softmax(scores) * (kept[0] if kept else 1.0)
+        return ops.sum(factor * ops.einsum("bnqt,bntd->bnqd", shares, value))
+
+    def attended():
+        parts = [ops.copy(part) for part in (query, key, value)]
+        return ops.sum(factor * layers.attend(*parts, mask, *kept))
+
+    variables = [query, key, value]
+    for gradient, expected in zip(
+        differentiate(attended, variables),
+        differentiate(formula, variables),
+        strict=True,
+    ):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=2e-6)
+
+
+def test_attention_follows_its_formula(tiny, arrays):
+    # Plain loops over rows and heads, as paper 3.1 of Vaswani et al. (2017) has it.
+    random = np.random.default_rng(5)
+    layer = layers.Attention(tiny())
+    layer.build()
+    for part in (layer.query, layer.key, layer.value, layer.output_dense):
+        part.bias.assign(random.standard_normal(12, "float32"))
+    hidden = random.standard_normal((2, 7, 12), "float32")
+    mask = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 0, 0]])
+    q, k, v = (
+        hidden @ arrays(part.kernel) + arrays(part.bias)
+        for part in (layer.query, layer.key, layer.value)
+    )
+    mixed = np.zeros_like(hidden)
+    for row in range(2):
+        real = mask[row] == 1
+        for head in range(3):
+            own = slice(4 * head, 4 * head + 4)
+            scores = q[row][:, own] @ k[row][real][:, own].T / 2  # sqrt(D) is 2
+            shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+            mixed[row][:, own] = shares @ v[row][real][:, own]
+    output = mixed @ arrays(layer.output_dense.kernel) + arrays(layer.output_dense.bias)
+    mask_scores = (1.0 - mask[:, None, None, :].astype("float32")) * -10000.0
+    np.testing.assert_allclose(
+        arrays(layer(hidden, mask_scores)), norm(hidden + output), atol=1e-5
+    )
+
+
+def test_feed_forward_follows_its_formula(tiny, arrays):
+    random = np.random.default_rng(5)
+    layer = layers.FeedForward(tiny(hidden_act="relu"))
+    layer.build()
+    layer.intermediate.bias.assign(random.standard_normal(20, "float32"))
+    layer.output_dense.bias.assign(random.standard_normal(12, "float32"))
+    hidden = random.standard_normal((2, 7, 12), "float32")
+    inner = hidden @ arrays(layer.intermediate.kernel) + arrays(layer.intermediate.bias)
+    output = np.maximum(inner, 0) @ arrays(layer.output_dense.kernel)
+    output += arrays(layer.output_dense.bias)
+    np.testing.assert_allclose(arrays(layer(hidden)), norm(hidden + output), atol=1e-5)
+
+
+def test_block_is_attention_then_feed_forward(tiny, arrays):
+    block = layers.Block(tiny())
+    block.build()
+    hidden = np.random.default_rng(5).standard_normal((2, 7, 12), "float32")
+    mask_scores = np.zeros((2, 1, 1, 7), "float32")
+    expected = block.feed_forward(block.attention(hidden, mask_scores))
+    np.testing.assert_allclose(
+        arrays(block(hidden, mask_scores)), arrays(expected), atol=1e-6
+    )
+
+
+def test_dropout_zeroes_its_share_and_scales_the_rest(arrays):
+    generator = keras.random.SeedGenerator(13)
+    seeds = layers.DropoutSeeds(generator)
+    dropped = arrays(layers.dropout(ops.ones((300, 100)), 0.2, seeds.next()))
+    # 30,000 draws: the share's deviation is sqrt(0.2 * 0.8 / 30000) = 0.0023.
+    assert np.mean(dropped == 0) == pytest.approx(0.2, abs=0.0115)
+    np.testing.assert_allclose(dropped[dropped != 0], 1.25, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "seed"), [(0.5, None), (0.0, (1, 2))])
+def test_dropout_without_a_seed_or_a_rate_changes_nothing(rate, seed):
+    x = ops.ones((7, 3))
+    assert layers.dropout(x, rate, seed) is x
+
+
+def test_every_dropout_of_every_pass_has_its_own_seed(arrays):
+    generator = keras.random.SeedGenerator(13)
+    drawn = []
+    for _ in range(5):
+        seeds = layers.DropoutSeeds(generator)
+        drawn += [tuple(arrays(seeds.next()).tolist()) for _ in range(7)]
+    assert len(set(drawn)) == len({sum(seed) for seed in drawn}) == 35
+
+
+def test_seeds_repeat_with_the_generator(arrays):
+    first, second = (
+        layers.DropoutSeeds(keras.random.SeedGenerator(13)) for _ in range(2)
+    )
+    np.testing.assert_array_equal(arrays(first.next()), arrays(second.next()))
+
+
+@pytest.mark.usefixtures("cut_initial_values")
+def test_initial_values_are_normal_and_cut_at_two_deviations(arrays):
+    values = arrays(layers.initializer(0.05)((300, 100)))
+    assert np.abs(values).max() <= 0.1
+    # A unit normal cut at two deviations has a deviation of 0.8796; that of 30,000
+    # draws is known to 0.4 %.
+    assert values.std() == pytest.approx(0.05 * 0.8796, rel=0.02)
+
+
+def test_parts_of_one_shape_start_at_different_values(tiny, arrays):
+    layer = layers.Attention(tiny())
+    layer.build()
+    kernels = [
+        arrays(part.kernel).tobytes()
+        for part in (layer.query, layer.key, layer.value, layer.output_dense)
+    ]
+    assert len(set(kernels)) == 4
+
+
+LAYERS = [layers.Embeddings, layers.Attention, layers.FeedForward, layers.Block]
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layer_survives_its_configuration(kind, tiny):
+    config = tiny(hidden_act="relu", parameter_sharing="ffn")
+    layer = kind(config, name="own", dtype="mixed_bfloat16")
+    again = kind.from_config(layer.get_config())
+    again.build()
+    assert again.config == config
+    assert (again.name, again.dtype_policy.name) == ("own", "mixed_bfloat16")
+    assert again.get_config() == layer.get_config()
+
+
+def test_every_layer_is_among_those_tested():
+    found = [
+        kind
+        for _, kind in inspect.getmembers(layers, inspect.isclass)
+        if issubclass(kind, layers.ConfiguredLayer)
+        and kind is not layers.ConfiguredLayer
+    ]
+    assert set(found) == set(LAYERS)
+
+
+POLICIES = ["mixed_bfloat16", "mixed_float16"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_softmax_runs_in_float32(policy, tiny, monkeypatch):
+    seen = []
+    softmax = ops.softmax
+
+    def note(x, axis=-1):
+        seen.append(keras.backend.standardize_dtype(x.dtype))
+        return softmax(x, axis)
+
+    monkeypatch.setattr(ops, "softmax", note)
+    layer = layers.Attention(tiny(), dtype=policy)
+    layer.build()
+    compute_dtype = policy.removeprefix("mixed_")
+    output = layer(ops.ones((2, 7, 12), compute_dtype), ops.zeros((2, 1, 1, 7)))
+    assert seen == ["float32"]
+    assert keras.backend.standardize_dtype(output.dtype) == compute_dtype
+
+
+@pytest.mark.parametrize(
+    ("compute_dtype", "half_a_digit"), [("bfloat16", 2**-8), ("float16", 2**-11)]
+)
+def test_norms_run_in_float32(compute_dtype, half_a_digit, arrays):
+    # Far from zero the mean needs more digits than the compute dtype has.
+    x = 8 + np.random.default_rng(5).standard_normal((2, 7, 12), "float32")
+    x = ops.cast(x, compute_dtype)
+    normed = layers.LayerNormalization("norm")(x)
+    assert keras.backend.standardize_dtype(normed.dtype) == "float32"
+    expected = norm(arrays(ops.cast(x, "float32")))
+    np.testing.assert_allclose(arrays(normed), expected, rtol=half_a_digit, atol=1e-5)
+
+
+def test_embeddings_are_summed_in_float32(tiny, tokens, arrays):
+    batch = tokens()
+    layer = layers.Embeddings(tiny(), dtype="mixed_bfloat16")
+    plain = layers.Embeddings(tiny(), dtype="float32")
+    for one in (layer, plain):
+        one.build()
+    plain.set_weights(layer.get_weights())
+    mixed, exact = (
+        one(batch["input_ids"], batch["segment_ids"]) for one in (layer, plain)
+    )
+    rounded = ops.cast(exact, "bfloat16")
+    assert keras.backend.standardize_dtype(mixed.dtype) == "bfloat16"
+    np.testing.assert_array_equal(
+        arrays(ops.cast(mixed, "float32")), arrays(ops.cast(rounded, "float32"))
+    )
+
+
+def test_kernels_are_cast_once_and_only_for_their_own_thread(tiny):
+    layer = layers.dense(tiny(), 5, "dense", dtype="mixed_bfloat16")
+    layer.build((None, 3))
+    seen = []
+    with layers.cast_once([layer]):
+        assert keras.backend.standardize_dtype(layer.kernel.dtype) == "bfloat16"
+        assert layer.kernel is layer.kernel
+        other = threading.Thread(target=lambda: seen.append(layer.kernel))
+        other.start()
+        other.join()
+    assert seen[0] is layer.kernel
+    assert keras.backend.standardize_dtype(layer.kernel.dtype) == "float32"
+
+
+def test_in_float32_no_kernel_is_cast(tiny):
+    layer = layers.dense(tiny(), 5, "dense", dtype="float32")
+    layer.build((None, 3))
+    variable = layer.kernel
+    with layers.cast_once([layer]):
+        assert layer.kernel is variable

@@ -1,0 +1,1058 @@
+import functools
+import inspect
+import itertools
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from albert_tf import weights
+from albert_tf.errors import InputError
+from albert_tf.model import heads, models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.layers import (
+    ACTIVATIONS,
+    Attention,
+    FeedForward,
+    gelu,
+)
+
+# The largest difference that counts as the same number in float32.
+BOUND = 2e-5
+
+BACKEND = keras.backend.backend()
+tensorflow_only = pytest.mark.skipif(
+    BACKEND != "tensorflow", reason="tf.function and its XLA exist on TensorFlow alone"
+)
+
+
+def difference(ours, recorded):
+    assert ours.shape == recorded.shape
+    return np.abs(ours - recorded).max()
+
+
+def inputs_of(recorded, *more):
+    keys = ("input_ids", "input_mask", "segment_ids", *more)
+    return {key: recorded[f"in/{key}"] for key in keys}
+
+
+# --- the released numbers ---
+
+
+@pytest.mark.parametrize("name", ["model_small", "model_grouped"])
+def test_encoder_gives_the_released_outputs(name, data, golden, arrays, monkeypatch):
+    recorded = golden(name)
+    softmax, shares = ops.softmax, []
+
+    def note(scores):
+        shares.append(softmax(scores))
+        return shares[-1]
+
+    monkeypatch.setattr(ops, "softmax", note)
+    encoder = models.AlbertEncoder(
+        AlbertConfig.from_json_file(data / f"{name}.config.json")
+    )
+    weights.load(encoder, data / f"{name}.ckpt")
+    outputs = arrays(encoder(inputs_of(recorded)))
+    for key in ("embedding_output", "sequence_output", "pooled_output"):
+        assert difference(outputs[key], recorded[f"out/{key}"]) <= BOUND
+    depth = sum(key.startswith("out/encoder_layer_") for key in recorded)
+    assert len(outputs["encoder_outputs"]) == len(shares) == depth
+    for i in range(depth):
+        layer = outputs["encoder_outputs"][i]
+        assert difference(layer, recorded[f"out/encoder_layer_{i}"]) <= BOUND
+        share = arrays(shares[i])
+        assert difference(share, recorded[f"out/attention_probs_{i}"]) <= BOUND
+
+
+@pytest.mark.parametrize("name", ["model_small", "model_grouped"])
+def test_mask_and_segments_default_to_the_released_ones(name, data, golden, arrays):
+    recorded = golden(name)
+    encoder = models.AlbertEncoder(
+        AlbertConfig.from_json_file(data / f"{name}.config.json")
+    )
+    weights.load(encoder, data / f"{name}.ckpt")
+    outputs = arrays(encoder({"input_ids": recorded["in/input_ids"][:2, :7]}))
+    for key in ("sequence_output", "pooled_output"):
+        assert difference(outputs[key], recorded[f"out_defaults/{key}"]) <= BOUND
+
+
+@pytest.fixture
+def released_pretrainer(data, golden, write_checkpoint):
+    """The recorded pretraining model, loaded from a checkpoint."""
+    model = models.AlbertPretrainer(
+        AlbertConfig.from_json_file(data / "model_small.config.json")
+    )
+    weights.load(model, write_checkpoint(golden("pretrain_small")))
+    return model
+
+
+def pretraining_losses(model, recorded):
+    outputs = model(inputs_of(recorded, "masked_lm_positions"))
+    masked, each_masked = heads.masked_lm_loss(
+        outputs["mlm_logits"],
+        recorded["in/masked_lm_ids"],
+        recorded["in/masked_lm_weights"],
+    )
+    order, each_order = heads.classification_loss(
+        outputs["sop_logits"], recorded["in/next_sentence_labels"][:, 0]
+    )
+    return {
+        "masked_lm_logits": ops.reshape(outputs["mlm_logits"], (20, -1)),
+        "masked_lm_log_probs": ops.reshape(
+            ops.log_softmax(outputs["mlm_logits"]), (20, -1)
+        ),
+        "masked_lm_per_example_loss": ops.reshape(each_masked, (20,)),
+        "masked_lm_loss": masked,
+        "sentence_order_logits": outputs["sop_logits"],
+        "sentence_order_log_probs": ops.log_softmax(outputs["sop_logits"]),
+        "sentence_order_per_example_loss": each_order,
+        "sentence_order_loss": order,
+        "total_loss": masked + order,
+    }
+
+
+def test_pretrainer_gives_the_released_logits_and_losses(
+    released_pretrainer, golden, arrays
+):
+    recorded = golden("pretrain_small")
+    for key, ours in arrays(pretraining_losses(released_pretrainer, recorded)).items():
+        assert difference(ours, recorded[f"out/{key}"]) <= BOUND, key
+
+
+def test_pretrainer_has_the_released_gradient_for_every_variable(
+    released_pretrainer, golden, assert_released_gradients
+):
+    recorded = golden("pretrain_small")
+    compared = assert_released_gradients(
+        released_pretrainer,
+        lambda: pretraining_losses(released_pretrainer, recorded)["total_loss"],
+        recorded,
+        zeros=("key/bias",),
+        norm="out/global_norm_dense",
+    )
+    assert len(compared) == len(released_pretrainer.trainable_variables)
+
+
+# --- counts ---
+
+
+def abstract(kind, config, **options):
+    """Makes a model whose variables have shapes but no memory."""
+    with keras.StatelessScope(initialize_variables=False):
+        return kind(config, **options)
+
+
+# Encoder and pooler (paper table 1: 12M, 18M, 60M, 235M; KerasHub's presets).
+SIZES = {
+    "base": 11_683_584,
+    "large": 17_683_968,
+    "xlarge": 58_724_864,
+    "xxlarge": 222_595_584,
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_published_sizes_have_the_published_counts(size, golden):
+    recorded = golden("variables_published_sizes.json")[size]
+    config = AlbertConfig.named(f"albert_{size}_v2")
+    encoder = abstract(models.AlbertEncoder, config)
+    assert encoder.count_params() == SIZES[size] == recorded["parameters_bert"]
+    pretrainer = abstract(models.AlbertPretrainer, config)
+    with_heads = recorded["parameters_with_pretraining_heads"]
+    assert pretrainer.count_params() == with_heads
+    assert len(pretrainer.trainable_variables) == len(recorded["variables"])
+
+
+def test_counts_do_not_change_when_the_depth_doubles():
+    base = AlbertConfig.named("albert_base_v2").to_dict()
+    config = AlbertConfig.from_dict({**base, "num_hidden_layers": 24})
+    assert abstract(models.AlbertEncoder, config).count_params() == SIZES["base"]
+
+
+# Where nothing is shared (BERT), the paper leaves out the pooler.
+@pytest.mark.parametrize(
+    ("embedding_size", "sharing", "with_pooler", "millions"),
+    [
+        (128, "all", True, 12),
+        (128, "attention", True, 64),
+        (128, "ffn", True, 38),
+        (128, "none", False, 89),
+        (768, "all", True, 31),
+        (768, "attention", True, 83),
+        (768, "ffn", True, 57),
+        (768, "none", False, 108),
+    ],
+)
+def test_sharing_gives_the_counts_of_the_papers_table(
+    embedding_size, sharing, with_pooler, millions
+):
+    base = AlbertConfig.named("albert_base_v2").to_dict()
+    config = AlbertConfig.from_dict(
+        {**base, "embedding_size": embedding_size, "parameter_sharing": sharing}
+    )
+    encoder = abstract(models.AlbertEncoder, config)
+    count = encoder.count_params() - (
+        0 if with_pooler else encoder.pooler.count_params()
+    )
+    assert round(count / 1e6) == millions
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_every_variable_exists_once(sharing, tiny):
+    model = models.AlbertPretrainer(tiny(parameter_sharing=sharing))
+    variables = model.trainable_variables
+    assert len({id(variable) for variable in variables}) == len(variables)
+    # Tables 3, norm 2, projection 2, pooler 2; heads 2 + 2 + 1 + 2; a set of attention
+    # 8 + 2 and of feed-forward 4 + 2.
+    attentions = 5 if sharing in ("ffn", "none") else 1
+    feed_forwards = 5 if sharing in ("attention", "none") else 1
+    assert len(variables) == 16 + 10 * attentions + 6 * feed_forwards
+
+
+# --- sharing ---
+
+
+@pytest.mark.parametrize(
+    ("sharing", "groups", "inner", "attentions", "feed_forwards"),
+    [
+        ("all", 1, 1, "00000", "00000"),
+        ("attention", 1, 1, "00000", "01234"),
+        ("ffn", 1, 1, "01234", "00000"),
+        ("none", 1, 1, "01234", "01234"),
+        ("none", 5, 1, "01234", "01234"),
+        ("all", 2, 1, "00011", "00011"),
+        ("attention", 2, 1, "00011", "01234"),
+        ("ffn", 3, 1, "01234", "00112"),
+        ("all", 1, 2, "0101010101", "0101010101"),
+        ("all", 2, 2, "0101012323", "0101012323"),
+        ("attention", 1, 2, "0101010101", "0123456789"),
+        ("ffn", 2, 2, "0123456789", "0101012323"),
+    ],
+)
+def test_every_layer_uses_the_parameters_of_its_group(
+    sharing, groups, inner, attentions, feed_forwards, tiny, tokens, monkeypatch
+):
+    used = {Attention: [], FeedForward: []}
+    for kind, calls in used.items():
+
+        @functools.wraps(kind.call)
+        def note(self, *args, _calls=calls, _call=kind.call, **kwargs):
+            _calls.append(self)
+            return _call(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "call", note)
+    config = tiny(
+        parameter_sharing=sharing, num_hidden_groups=groups, inner_group_num=inner
+    )
+    models.AlbertEncoder(config)({"input_ids": tokens()["input_ids"]})
+    for kind, expected in ((Attention, attentions), (FeedForward, feed_forwards)):
+        distinct = list(dict.fromkeys(used[kind]))
+        assert "".join(str(distinct.index(one)) for one in used[kind]) == expected
+
+
+def test_equal_widths_need_no_projection(tiny, tokens, arrays):
+    encoder = models.AlbertEncoder(tiny(embedding_size=12))
+    narrow = models.AlbertEncoder(tiny())
+    assert encoder.projection is None
+    assert not any("projection" in v.path for v in encoder.trainable_variables)
+    assert len(narrow.trainable_variables) == len(encoder.trainable_variables) + 2
+    batch = {"input_ids": tokens()["input_ids"]}
+    outputs = encoder(batch)
+    first = encoder.blocks[0](outputs["embedding_output"], ops.zeros((2, 1, 1, 7)))
+    np.testing.assert_allclose(
+        arrays(outputs["encoder_outputs"][0]), arrays(first), atol=1e-6
+    )
+
+
+# --- inputs ---
+
+
+@pytest.mark.parametrize("changes", [{}, {"parameter_sharing": "none"}])
+def test_padding_changes_no_real_position(changes, tiny, tokens, arrays):
+    model = models.AlbertPretrainer(tiny(**changes))
+    batch = tokens()
+    random = np.random.default_rng(17)
+    padded = {
+        "input_ids": random.integers(0, 23, (2, 13), "int32"),
+        "segment_ids": random.integers(0, 10, (2, 13), "int32"),
+        "input_mask": np.zeros((2, 13), "int32"),
+    }
+    for key, longer in padded.items():
+        longer[:, :7] = batch[key]
+    # The second row has padding of its own, whose tokens must not matter either.
+    padded["input_ids"][1, 4:7] = 22 - batch["input_ids"][1, 4:7]
+    padded["masked_lm_positions"] = batch["masked_lm_positions"]
+    short, long = arrays(model(batch)), arrays(model(padded))
+    real = batch["input_mask"] == 1
+    for ours, theirs in zip(
+        short["encoder_outputs"], long["encoder_outputs"], strict=True
+    ):
+        np.testing.assert_allclose(ours[real], theirs[:, :7][real], atol=BOUND)
+    for key in ("pooled_output", "mlm_logits", "sop_logits"):
+        np.testing.assert_allclose(short[key], long[key], atol=BOUND)
+
+
+def test_a_too_long_input_is_refused(tiny):
+    model = models.AlbertEncoder(tiny())
+    model({"input_ids": np.zeros((2, 17), "int32")})
+    with pytest.raises(InputError) as refusal:
+        model({"input_ids": np.zeros((2, 18), "int32")})
+    assert str(refusal.value) == (
+        "input_ids has 18 tokens, but the configuration's max_position_embeddings is 17"
+    )
+
+
+def test_without_positions_every_token_is_predicted(tiny, tokens, arrays):
+    model = models.AlbertPretrainer(tiny())
+    batch = tokens()
+    chosen = arrays(model(batch))["mlm_logits"]
+    positions = batch.pop("masked_lm_positions")
+    everywhere = arrays(model(batch))["mlm_logits"]
+    assert (chosen.shape, everywhere.shape) == ((2, 6, 23), (2, 7, 23))
+    for row in range(2):
+        np.testing.assert_allclose(
+            chosen[row], everywhere[row, positions[row]], atol=1e-6
+        )
+
+
+def test_the_sentence_head_can_be_left_out(tiny, tokens):
+    model = models.AlbertPretrainer(tiny(), sentence_head=False)
+    assert model.sentence is None
+    assert "sop_logits" not in model(tokens())
+
+
+# --- precision and compilation ---
+
+
+def twin(model, **changes):
+    """The same weights in a model with another configuration or policy."""
+    dtype = changes.pop("dtype", model.dtype_policy)
+    settings = {**model.config.to_dict(), **changes}
+    other = type(model)(AlbertConfig.from_dict(settings), dtype=dtype)
+    other.set_weights(model.get_weights())
+    return other
+
+
+def cuts_off(dtype):
+    """Whether products are cut off to their last bit, not rounded to the nearest.
+
+    TensorFlow does so in bfloat16 on a CPU without instructions for it. That is twice
+    the error of rounding, and always towards 0.
+    """
+    above_half = 0.75 * 2.0**-7  # of the last bit of 1 in bfloat16
+    row = ops.cast([[1.0, above_half]], dtype)
+    product = ops.matmul(row, ops.ones((2, 1), dtype))
+    return float(ops.cast(product, "float32")[0, 0]) == 1.0
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_stays_near_float32(
+    policy, released_pretrainer, golden, arrays
+):
+    inputs = inputs_of(golden("pretrain_small"), "masked_lm_positions")
+    exact = arrays(released_pretrainer(inputs))
+    mixed = twin(released_pretrainer, dtype=policy)(inputs)
+    compute_dtype = policy.removeprefix("mixed_")
+    for key in ("embedding_output", "sequence_output", "pooled_output"):
+        assert keras.backend.standardize_dtype(mixed[key].dtype) == compute_dtype
+    for key in ("mlm_logits", "sop_logits"):
+        assert keras.backend.standardize_dtype(mixed[key].dtype) == "float32"
+    near = keras.tree.map_structure(lambda x: ops.cast(x, "float32"), mixed)
+    bound = 6e-2 if cuts_off(compute_dtype) else 3e-2
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=bound, atol=bound),
+        arrays(near),
+        exact,
+    )
+
+
+def total(outputs):
+    """A number that depends on every output."""
+    return ops.sum(ops.log_softmax(outputs["mlm_logits"])[..., 3]) + ops.sum(
+        ops.log_softmax(outputs["sop_logits"])[..., 1]
+    )
+
+
+@tensorflow_only
+@pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
+def test_compiled_passes_agree_with_eager_ones(xla, tiny, tokens, arrays):
+    import tensorflow as tf
+
+    model = models.AlbertPretrainer(tiny())
+    batch = tokens()
+
+    def forward_and_gradients(batch):
+        with tf.GradientTape() as tape:
+            outputs = model(batch)
+            loss = total(outputs)
+        variables = [variable.value for variable in model.trainable_variables]
+        return outputs, tape.gradient(loss, variables)
+
+    # Neither the batch nor the lengths are known to the graph.
+    unknown = {key: tf.TensorSpec([None, None], tf.int32) for key in batch}
+    compiled = tf.function(
+        forward_and_gradients,
+        jit_compile=xla,
+        input_signature=None if xla else [unknown],
+    )
+    batch = {key: tf.constant(x) for key, x in batch.items()}
+    eager, graph = arrays(forward_and_gradients(batch)), arrays(compiled(batch))
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=BOUND), eager, graph
+    )
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="jax.jit exists on JAX alone")
+def test_jitted_passes_agree_with_eager_ones(tiny, tokens, arrays):
+    import jax
+
+    model = models.AlbertPretrainer(tiny())
+    values = [variable.value for variable in model.trainable_variables]
+    state = [variable.value for variable in model.non_trainable_variables]
+
+    def forward(values, batch):
+        return model.stateless_call(values, state, batch)[0]
+
+    eager, jitted = arrays(model(tokens())), arrays(jax.jit(forward)(values, tokens()))
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=BOUND), eager, jitted
+    )
+
+
+# --- recompute ---
+
+
+@pytest.fixture
+def recompute_twins(tiny):
+    """Two equal models, of which the second recomputes; both drop alike."""
+
+    def make(rate):
+        keras.utils.set_random_seed(7)
+        kept = models.AlbertPretrainer(
+            tiny(
+                num_hidden_layers=3,
+                hidden_dropout_prob=rate,
+                attention_probs_dropout_prob=rate,
+            )
+        )
+        pair = kept, twin(kept, recompute="block")
+        for model in pair:
+            model.encoder.seed_generator.state.assign([5, 3])
+        return pair
+
+    return make
+
+
+def assert_equal_gradients(kept, recomputed):
+    for one, other in zip(kept, recomputed, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6 * max(1, np.abs(one).max()))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_recompute_gives_identical_gradients(
+    rate, recompute_twins, tokens, differentiate
+):
+    kept, recomputed = (
+        differentiate(
+            lambda model=model: total(model(tokens(), training=True)),
+            model.trainable_variables,
+        )
+        for model in recompute_twins(rate)
+    )
+    assert_equal_gradients(kept, recomputed)
+
+
+@tensorflow_only
+@pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
+def test_recompute_gives_identical_gradients_when_compiled(
+    xla, recompute_twins, tokens, arrays
+):
+    import tensorflow as tf
+
+    def gradients(model):
+        with tf.GradientTape() as tape:
+            loss = total(model(tokens(), training=True))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    compiled = tf.function(gradients, jit_compile=xla)
+    kept, recomputed = (arrays(compiled(model)) for model in recompute_twins(0.3))
+    assert_equal_gradients(kept, recomputed)
+
+
+@tensorflow_only
+@pytest.mark.parametrize(("recompute", "times"), [("none", 1), ("block", 2)])
+def test_recompute_computes_every_block_twice(
+    recompute, times, tiny, tokens, differentiate, monkeypatch
+):
+    model = models.AlbertPretrainer(tiny(recompute=recompute))
+    attention = model.encoder.blocks[0].attention
+    calls, call = [], attention.call
+
+    def note(*args, **kwargs):
+        calls.append(None)
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(attention, "call", note)
+    differentiate(lambda: total(model(tokens())), model.trainable_variables)
+    assert len(calls) == 5 * times
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass keeps")
+def test_recompute_keeps_only_the_input_of_each_block(tiny):
+    import jax
+
+    batch = {"input_ids": np.zeros((8, 128), "int32")}
+    changes = {"hidden_size": 48, "max_position_embeddings": 128}
+
+    def kept_by_a_layer(recompute):
+        kept = []
+        for layers in (3, 9):
+            model = models.AlbertEncoder(
+                tiny(num_hidden_layers=layers, recompute=recompute, **changes)
+            )
+
+            def forward(values, model=model):
+                with keras.StatelessScope(
+                    list(zip(model.trainable_variables, values, strict=True))
+                ):
+                    return model(batch)["sequence_output"]
+
+            _, pull = jax.vjp(forward, [v.value for v in model.trainable_variables])
+            kept.append(sum(x.nbytes for x in jax.tree.leaves(pull)))
+        return (kept[1] - kept[0]) / 6
+
+    one_input = 8 * 128 * 48 * 4
+    assert kept_by_a_layer("block") == one_input
+    # A tensor [B, N, T, T] is 8 times the input: one is kept, and no second.
+    assert 17 < kept_by_a_layer("none") / one_input < 19
+
+
+# --- the last layer of what reads the pooler ---
+
+
+@pytest.mark.parametrize("recompute", ["none", "block"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"parameter_sharing": "none", "num_hidden_layers": 2},
+        {"num_hidden_layers": 1},
+        {"inner_group_num": 2, "num_hidden_layers": 2},
+    ],
+    ids=["shared", "unshared", "one layer", "inner blocks"],
+)
+def test_picked_positions_have_the_same_states_and_gradients(
+    changes, recompute, tiny, tokens, differentiate, arrays
+):
+    encoder = models.AlbertEncoder(tiny(recompute=recompute, **changes))
+    batch, positions = tokens(), ops.convert_to_tensor([[3, 0, 6], [1, 1, 0]])
+    random = np.random.default_rng(3)
+    of_pooled = random.standard_normal((2, 1), "float32")
+    of_states = random.standard_normal((2, 3, 1), "float32")
+
+    def whole():
+        outputs = encoder(batch)
+        states = heads.gather_positions(outputs["sequence_output"], positions)
+        return outputs["pooled_output"], states
+
+    def picked():
+        return encoder.pooled_and_states(batch, positions)
+
+    def first():
+        return encoder.pooled(batch), whole()[1]
+
+    def gradients(encode):
+        def loss():
+            pooled, states = encode()
+            parts = ops.multiply(pooled, of_pooled), ops.multiply(states, of_states)
+            return ops.sum(parts[0]) + ops.sum(parts[1])
+
+        return differentiate(loss, encoder.trainable_variables)
+
+    expected = gradients(whole)
+    assert max(np.abs(gradient).max() for gradient in expected) > 0.05
+    for encode in (picked, first):
+        for one, other in zip(whole(), encode(), strict=True):
+            np.testing.assert_allclose(arrays(one), arrays(other), atol=BOUND)
+        for one, other in zip(expected, gradients(encode), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.fixture
+def last_lengths(monkeypatch):
+    """Has a model's feed-forward layer note how many positions it is given."""
+
+    def noting(model):
+        feed_forward = model.encoder.blocks[0].feed_forward
+        lengths, call = [], feed_forward.call
+
+        def note(hidden, **kwargs):
+            lengths.append(hidden.shape[1])
+            return call(hidden, **kwargs)
+
+        monkeypatch.setattr(feed_forward, "call", note)
+        return lengths
+
+    return noting
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "batch", "parts"),
+    [
+        (models.AlbertClassifier, {"num_labels": 3}, "tokens", 1),
+        (models.AlbertMultipleChoice, {}, "questions", 1),
+        (models.AlbertMultipleChoice, {"choices_at_once": 2}, "questions", 3),
+    ],
+)
+def test_the_last_layer_computes_the_first_position_alone(
+    kind, options, batch, parts, tiny, request, last_lengths
+):
+    inputs = request.getfixturevalue(batch)
+    inputs = inputs() if callable(inputs) else inputs
+    model = kind(tiny(num_hidden_layers=3), **options)
+    lengths = last_lengths(model)
+    model(inputs, training=True)
+    length = inputs["input_ids"].shape[-1]
+    assert lengths == [length, length, 1] * parts
+
+
+@pytest.mark.parametrize("sentence_head", [True, False])
+def test_the_logits_of_pretraining_need_masked_positions_alone(
+    sentence_head, tiny, tokens, last_lengths, arrays
+):
+    model = models.AlbertPretrainer(
+        tiny(num_hidden_layers=3), sentence_head=sentence_head
+    )
+    batch = {**tokens(), "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
+    expected = model(batch)
+    lengths = last_lengths(model)
+    found = model.logits(batch)
+    assert lengths == [7, 7, 3]
+    assert set(found) == {"mlm_logits", "sop_logits"} & set(expected)
+    assert ("sop_logits" in found) == sentence_head
+    for name, logits in found.items():
+        np.testing.assert_allclose(
+            arrays(logits), arrays(expected[name]), atol=BOUND, err_msg=name
+        )
+    with pytest.raises(InputError, match="no 'masked_lm_positions', only"):
+        model.logits({"input_ids": batch["input_ids"]})
+
+
+def test_the_logits_of_pretraining_drop_in_training_alone(tiny, tokens, drops):
+    model = models.AlbertPretrainer(tiny(hidden_dropout_prob=0.5))
+    batch = {**tokens(), "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
+    model.logits(batch)
+    assert drops == []
+    model.logits(batch, training=True)
+    lengths = [shape[1] for shape, _ in drops.sites()]
+    assert lengths == [7, *[7] * 8, 3, 3]
+
+
+# --- choices of a question in parts ---
+
+
+@pytest.fixture
+def questions():
+    """Inputs of B=2, C=5, T=7, and what a batch has beside them."""
+    random = np.random.default_rng(13)
+    shape = (2, 5, 7)
+    return {
+        "input_ids": random.integers(0, 23, shape, "int32"),
+        "input_mask": (random.random(shape) < 0.8).astype("int32"),
+        "segment_ids": random.integers(0, 10, shape, "int32"),
+        "labels": np.array([4, 1], "int32"),
+    }
+
+
+@pytest.fixture
+def in_parts(tiny, questions):
+    """The loss of a model of choices, and its variables: always the same weights."""
+
+    def make(choices_at_once, rate=0.0, **changes):
+        keras.utils.set_random_seed(7)
+        rates = dict.fromkeys(
+            ("hidden_dropout_prob", "attention_probs_dropout_prob"), rate
+        )
+        config = tiny(
+            **{"num_hidden_layers": 2, **rates, **changes}, classifier_dropout_prob=0.0
+        )
+        model = models.AlbertMultipleChoice(config, choices_at_once)
+        model.encoder.seed_generator.state.assign([5, 3])
+
+        def loss():
+            logits = model(questions, training=True)["logits"]
+            return heads.classification_loss(logits, questions["labels"])[0]
+
+        return loss, model.trainable_variables
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("choices_at_once", "recompute"), [(1, "none"), (2, "block"), (6, "none")]
+)
+def test_choices_in_parts_give_the_gradients_of_all_at_once(
+    choices_at_once, recompute, in_parts, differentiate
+):
+    whole, parts = (
+        differentiate(*in_parts(count, recompute=recompute))
+        for count in (None, choices_at_once)
+    )
+    assert max(np.abs(gradient).max() for gradient in whole) > 0.05
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_the_backward_pass_of_a_part_drops_what_its_forward_pass_dropped(
+    in_parts, differentiate, monkeypatch
+):
+    again = differentiate(*in_parts(2, rate=0.3))
+    monkeypatch.setattr(keras, "remat", lambda function: function)
+    assert_equal_gradients(differentiate(*in_parts(2, rate=0.3)), again)
+
+
+def test_parts_drop_other_values(tiny):
+    changes = {"hidden_dropout_prob": 0.3, "classifier_dropout_prob": 0.0}
+    model = models.AlbertMultipleChoice(tiny(**changes), choices_at_once=1)
+    same = {"input_ids": np.full((1, 3, 6), 9, "int32")}
+    logits = ops.convert_to_numpy(model(same, training=True)["logits"])[0]
+    assert len(set(logits)) == 3
+    logits = ops.convert_to_numpy(model(same)["logits"])[0]
+    assert np.ptp(logits) < BOUND
+
+
+def gradients_of(loss, variables, **options):
+    """Returns a TensorFlow graph of the gradients."""
+    import tensorflow as tf
+
+    @tf.function(**options)
+    def gradients():
+        with tf.GradientTape() as tape:
+            value = loss()
+        return tape.gradient(value, [variable.value for variable in variables])
+
+    return gradients.get_concrete_function()
+
+
+@pytest.fixture
+def begins(monkeypatch):
+    """The operations at which blocks begin in a graph, and begin again."""
+    import tensorflow as tf
+
+    found, call = [], Attention.call
+
+    def note(self, hidden, *args, **kwargs):
+        found.append(tf.identity(hidden).op)
+        return call(self, found[-1].outputs[0], *args, **kwargs)
+
+    monkeypatch.setattr(Attention, "call", note)
+    return found
+
+
+def waits_for(later, sooner):
+    """Whether an operation can only run after another one."""
+    todo, seen = [later], set()
+    while todo:
+        op = todo.pop()
+        if op not in seen:
+            seen.add(op)
+            todo += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return sooner in seen
+
+
+@tensorflow_only
+@pytest.mark.parametrize("choices_at_once", [None, 1])
+def test_gradients_of_a_shared_kernel_do_not_wait_for_one_another(
+    choices_at_once, in_parts, begins
+):
+    changes = {"num_hidden_layers": 4, "intermediate_size": 77, "recompute": "block"}
+    graph = gradients_of(*in_parts(choices_at_once, **changes)).graph
+    sums = [
+        op
+        for op in graph.get_operations()
+        if op.type == "AddN" and op.outputs[0].shape.as_list()[:-1] == [77]
+    ]
+    parts = 5 if choices_at_once else 1
+    assert [len(op.inputs) for op in sums] == [2] * (4 * parts - 1)
+    if not choices_at_once:
+        # Four layers forward, and again from the last to the first.
+        assert len(begins) == 8
+        for number in (0, 1):
+            assert waits_for(begins[number + 6], sums[number])
+            assert not waits_for(begins[number + 5], sums[number])
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_recomputed_blocks_keep_the_compute_dtype(
+    sharing, tiny, tokens, differentiate, monkeypatch
+):
+    dtypes = []
+
+    def note(x):
+        dtypes.append(keras.backend.standardize_dtype(x.dtype))
+        return gelu(x)
+
+    monkeypatch.setitem(ACTIVATIONS, "gelu", note)
+    config = tiny(num_hidden_layers=3, recompute="block", parameter_sharing=sharing)
+    model = models.AlbertEncoder(config, dtype="mixed_bfloat16")
+
+    def loss():
+        output = model(tokens(), training=True)["sequence_output"]
+        return ops.sum(ops.cast(output, "float32") ** 3)
+
+    gradients = differentiate(loss, model.trainable_variables)
+    assert len(dtypes) >= 3 and set(dtypes) == {"bfloat16"}
+    assert {str(gradient.dtype) for gradient in gradients} == {"float32"}
+
+
+@tensorflow_only
+def test_parts_give_the_same_gradients_when_compiled(in_parts, arrays):
+    whole, parts = (
+        arrays(gradients_of(*in_parts(count, num_hidden_layers=1), jit_compile=True)())
+        for count in (None, 2)
+    )
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@tensorflow_only
+def test_a_graph_works_at_one_part_at_a_time(in_parts, begins):
+    gradients_of(*in_parts(2, num_hidden_layers=1))()
+
+    # Five choices are three parts: forward, then each again from the last to the first.
+    assert len(begins) == 6
+    for sooner, later in itertools.pairwise(begins):
+        assert waits_for(later, sooner)
+
+
+# --- dropout and initial values ---
+
+RECORDED_HEADS = {
+    "pretraining": (models.AlbertPretrainer, {}, 0.1),
+    "classifier": (models.AlbertClassifier, {"num_labels": 3}, 0.1),
+    "regression": (models.AlbertClassifier, {"num_labels": 1}, 0.1),
+    "squad_v1": (models.AlbertSpanLabeler, {}, 0.1),
+    "squad_v2": (models.AlbertConditionalSpanLabeler, {}, 0.3),
+    "race": (models.AlbertMultipleChoice, {}, 0.3),
+}
+
+
+def recorded_model(name):
+    """The model of one entry of heads_init_decay_dropout.json."""
+    kind, options, head_dropout = RECORDED_HEADS[name]
+    config = AlbertConfig(
+        vocab_size=2110,
+        embedding_size=32,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=48,
+        initializer_range=0.05,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.2,
+        classifier_dropout_prob=head_dropout,
+    )
+    return kind(config, **options)
+
+
+def recorded_inputs(name):
+    """Inputs of the recorded shapes: 2 rows of 16, or 2 questions of 4 choices."""
+    shape = (2, 4, 16) if name == "race" else (2, 16)
+    inputs = {"input_ids": np.arange(np.prod(shape), dtype="int32").reshape(shape)}
+    if name == "squad_v2":
+        inputs["p_mask"] = np.zeros((2, 16), "int32")
+        inputs["start_positions"] = np.array([3, 5], "int32")
+    return inputs
+
+
+class Drops(list):
+    """Every dropout of a pass, as (input, rate, output).
+
+    `replace`, if set, is done instead: it gets the dropout's number and its input.
+    """
+
+    replace = None
+
+    def note(self, x, rate, drop):
+        y = self.replace(len(self), x) if self.replace else drop()
+        self.append((x, rate, y))
+        return y
+
+    def sites(self):
+        return [(tuple(x.shape), rate) for x, rate, _ in self]
+
+
+@pytest.fixture
+def drops(monkeypatch):
+    """The dropouts of the following passes."""
+    seen = Drops()
+    function, layer_call = keras.random.dropout, keras.layers.Dropout.call
+
+    def note_function(x, rate, seed):
+        return seen.note(x, rate, lambda: function(x, rate, seed=seed))
+
+    @functools.wraps(layer_call)
+    def note_layer(self, x, training=False):
+        if not training:
+            return x
+        return seen.note(x, self.rate, lambda: layer_call(self, x, training=True))
+
+    monkeypatch.setattr(keras.random, "dropout", note_function)
+    monkeypatch.setattr(keras.layers.Dropout, "call", note_layer)
+    return seen
+
+
+@pytest.mark.parametrize("name", RECORDED_HEADS)
+def test_training_drops_where_and_as_much_as_released(name, golden, drops, arrays):
+    recorded = golden("heads_init_decay_dropout.json")[name]["dropout_sites"]
+    model = recorded_model(name)
+    model(recorded_inputs(name), training=True)
+    if isinstance(model, models.AlbertClassifier | models.AlbertMultipleChoice):
+        # The release computed the last layer for positions that nothing reads, too.
+        *_, probabilities, attended, output, _ = recorded
+        for _, shape, _ in (probabilities, attended, output):
+            assert shape[-2] == 16
+            shape[-2] = 1
+    assert drops.sites() == [
+        (tuple(shape), pytest.approx(rate)) for _, shape, rate in recorded
+    ]
+    for x, rate, y in arrays(list(drops)):
+        kept = y != 0
+        np.testing.assert_allclose(y[kept], x[kept] / (1 - rate), rtol=1e-5)
+        deviation = math.sqrt(rate * (1 - rate) / x.size)
+        assert np.mean(~kept) == pytest.approx(rate, abs=5 * deviation)
+
+
+def test_no_two_dropouts_drop_the_same_values(tiny, tokens, drops, arrays):
+    model = models.AlbertEncoder(tiny(hidden_dropout_prob=0.5))
+    for _ in range(2):
+        model(tokens(), training=True)
+    patterns = [(y != 0).tobytes() for _, _, y in arrays(list(drops))]
+    # Two passes of the embeddings and of two dropouts in each of five layers.
+    assert len(set(patterns)) == len(patterns) == 22
+
+
+@pytest.mark.parametrize("name", RECORDED_HEADS)
+def test_inference_drops_nothing(name, drops, arrays):
+    model = recorded_model(name)
+    first, second = (arrays(model(recorded_inputs(name))) for _ in range(2))
+    assert drops == []
+    keras.tree.map_structure(np.testing.assert_array_equal, first, second)
+
+
+@pytest.mark.parametrize("name", RECORDED_HEADS)
+def test_every_dropout_changes_the_outputs_in_its_own_way(name, drops, arrays):
+    model = recorded_model(name)
+
+    def outputs_without(site):
+        def halve(i, x):
+            odd = ops.arange(x.shape[-1]) % 2
+            return x * ops.cast(odd, x.dtype) if i == site else x
+
+        drops.clear()
+        drops.replace = halve
+        outputs = arrays(model(recorded_inputs(name), training=True))
+        return np.concatenate([x.ravel() for x in keras.tree.flatten(outputs)])
+
+    outputs_without(None)
+    found = [outputs_without(site) for site in (None, *range(len(drops)))]
+    for one, other in itertools.combinations(found, 2):
+        assert np.abs(one - other).max() > 1e-6
+
+
+@pytest.mark.usefixtures("cut_initial_values")
+@pytest.mark.parametrize("name", RECORDED_HEADS)
+def test_initial_values_are_distributed_as_released(name, golden, tmp_path):
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(7)
+    prefix = weights.save(recorded_model(name), tmp_path / "initial", format="tf1")
+    reader = tf.train.load_checkpoint(str(prefix))
+    recorded = golden("heads_init_decay_dropout.json")[name]["variables"]
+    assert reader.get_variable_to_shape_map().keys() == recorded.keys()
+    for variable, expected in recorded.items():
+        ours = reader.get_tensor(variable)
+        assert list(ours.shape) == expected["shape"]
+        if "TruncatedNormal" not in expected["init_ops"]:
+            np.testing.assert_array_equal(ours, expected["mean"])
+            continue
+        # Cut at two deviations, of 0.05 or 0.02.
+        cut = 0.1 if expected["absmax"] > 0.04 else 0.04
+        assert np.abs(ours).max() <= cut
+        # Each sampled deviation is known to 1 / sqrt(2 n) of itself: five times both.
+        known_to = 5 * math.sqrt(2) / math.sqrt(2 * ours.size)
+        assert ours.std() == pytest.approx(expected["std"], rel=known_to), variable
+
+
+# --- saving ---
+
+MODELS = {
+    "encoder": (models.AlbertEncoder, {}),
+    "pretrainer": (models.AlbertPretrainer, {}),
+    "masked LM": (models.AlbertPretrainer, {"sentence_head": False}),
+    "classifier": (models.AlbertClassifier, {"num_labels": 3}),
+    "choice": (models.AlbertMultipleChoice, {}),
+    "span": (models.AlbertSpanLabeler, {}),
+    "conditional span": (
+        models.AlbertConditionalSpanLabeler,
+        {"start_n_top": 3, "end_n_top": 4},
+    ),
+}
+
+
+def inputs_for(kind, batch):
+    if kind is models.AlbertMultipleChoice:
+        keys = ("input_ids", "input_mask", "segment_ids")
+        return {key: np.stack([batch[key]] * 3, axis=1) for key in keys}
+    if kind is models.AlbertConditionalSpanLabeler:
+        return {**batch, "p_mask": 1 - batch["input_mask"]}
+    return batch
+
+
+@pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
+def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_path):
+    config = tiny(parameter_sharing="attention", classifier_dropout_prob=0.3)
+    model = kind(config, name="own", **options)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert type(again) is kind
+    assert again.config == config
+    inputs = inputs_for(kind, tokens())
+    keras.tree.map_structure(
+        np.testing.assert_array_equal, arrays(model(inputs)), arrays(again(inputs))
+    )
+
+
+@pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
+def test_model_survives_its_configuration(kind, options, tiny):
+    model = kind(tiny(recompute="block"), name="own", dtype="mixed_bfloat16", **options)
+    again = kind.from_config(model.get_config())
+    assert again.get_config() == model.get_config()
+    assert (again.name, again.dtype_policy.name) == ("own", "mixed_bfloat16")
+    shapes = [tuple(variable.shape) for variable in model.trainable_variables]
+    assert shapes == [tuple(variable.shape) for variable in again.trainable_variables]
+
+
+def test_every_model_is_among_those_tested():
+    found = [
+        kind
+        for name, kind in inspect.getmembers(models, inspect.isclass)
+        if issubclass(kind, keras.Model) and not name.startswith("_")
+    ]
+    assert set(found) == {kind for kind, _ in MODELS.values()}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_pretrainer_runs_in_a_pure_half_precision(dtype, tiny, tokens):
+    outputs = models.AlbertPretrainer(tiny(), dtype=dtype)(tokens())
+    assert keras.backend.standardize_dtype(outputs["mlm_logits"].dtype) == "float32"
+
+
+def test_inputs_without_ids_are_refused(tiny):
+    with pytest.raises(InputError) as refused:
+        models.AlbertEncoder(tiny())({"input_id": np.ones((2, 5), "int32")})
+    assert str(refused.value) == "the inputs have no 'input_ids', only ['input_id']"

@@ -1,0 +1,340 @@
+"""The converter and its script."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import weights
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import convert, graphs, programs, runtimes, saved_models
+from albert_tf.text import tokenization
+
+tf = pytest.importorskip("tensorflow")
+
+ROOT = Path(__file__).parents[2]
+CONFIG = AlbertConfig(
+    vocab_size=23,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=4,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+
+
+def settings(source, output, format, **more):
+    return convert.ConversionSettings(
+        input=str(source), output=str(output), output_format=format, **more
+    )
+
+
+def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys):
+    model = models.AlbertPretrainer(CONFIG)
+    first = weights.save(model, tmp_path / "first" / "model.ckpt", "tf1")
+    convert.convert(settings(first, tmp_path / "two", "hf"))
+    convert.convert(settings(tmp_path / "two", tmp_path / "three.keras", "keras"))
+    convert.convert(settings(tmp_path / "three.keras", f"{tmp_path}/four/", "tf1"))
+    copy = models.AlbertPretrainer(CONFIG)
+    weights.load(copy, tmp_path / "four")
+    for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        f"read     {first} (tf1): AlbertPretrainer, 32 weights, "
+        f"{model.count_params():,} parameters, 0 other tensors skipped"
+    )
+    assert lines[1] == f"written  {tmp_path / 'two'} (hf)"
+    assert lines[2].startswith("checked  read again from what was written: largest ")
+    assert [line.split()[0] for line in lines] == [
+        *("read", "written", "checked", "skipped"),
+        *("read", "written", "checked") * 2,
+    ]
+    assert lines[3] == (
+        f"skipped  the tokenizer's files: no vocabulary in {tmp_path / 'first'}; "
+        f"expected --spm_model_file or --vocab_file"
+    )
+
+
+@pytest.mark.parametrize("choice", ["best", "newest"])
+def test_the_best_checkpoint_of_a_run_is_converted(choice, tmp_path, capsys):
+    model = models.AlbertEncoder(CONFIG)
+    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
+    for number, name in enumerate(names.values()):
+        model.pooler.bias.assign(np.full(12, number, np.float32))
+        weights.save(model, tmp_path / "run" / name, "tf1")
+    asked = settings(tmp_path / "run", f"{tmp_path}/out/", "tf1")
+    convert.convert(dataclasses.replace(asked, checkpoint=choice))
+    source = weights.open_source(tmp_path / "out")
+    expected = list(names).index(choice)
+    assert source.path.endswith("model.ckpt-best")
+    assert (source.read("bert/pooler/dense/bias") == expected).all()
+    printed = f"read     {tmp_path}/run/{names[choice]} (tf1): AlbertEncoder"
+    assert capsys.readouterr().out.startswith(printed)
+
+
+def test_regression_and_choice_survive_the_check(tmp_path):
+    folder = weights.save(models.AlbertMultipleChoice(CONFIG), tmp_path / "a", "hf")
+    convert.convert(settings(folder, tmp_path / "b", "tf1"))
+    assert weights.open_source(tmp_path / "b").shapes["output_weights"] == (1, 12)
+
+
+def test_a_model_of_choices_from_a_keras_file_is_converted(tmp_path, capsys):
+    path = weights.save(
+        models.AlbertMultipleChoice(CONFIG), tmp_path / "a.keras", "keras"
+    )
+    convert.convert(settings(path, tmp_path / "b", "hf"))
+    read, _, checked, *_ = capsys.readouterr().out.splitlines()
+    assert "AlbertMultipleChoice" in read
+    assert checked.endswith("largest difference logits 0.0e+00")
+
+
+@pytest.mark.parametrize("num_labels", [1, 2, 3])
+def test_a_classifier_stays_a_classifier(num_labels, tmp_path, capsys):
+    model = models.AlbertClassifier(CONFIG, num_labels)
+    path = weights.save(model, tmp_path / "model.keras", "keras")
+    convert.convert(settings(path, tmp_path / "hf", "hf"))
+    output = capsys.readouterr().out
+    assert "AlbertClassifier" in output
+    # The check compares the encoder's states, too.
+    assert "logits 0.0e+00, pooled_output 0.0e+00, sequence_output 0.0e+00" in output
+    shapes = weights.open_source(tmp_path / "hf").shapes
+    assert shapes["classifier.weight"] == (num_labels, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "format", "precision", "bound"),
+    [
+        (models.AlbertPretrainer, "litert", "float32", convert.TOLERANCE),
+        (models.AlbertPretrainer, "onnx", "int8", 0.5),
+        (models.AlbertConditionalSpanLabeler, "onnx", "float32", convert.TOLERANCE),
+        (models.AlbertMultipleChoice, "onnx", "float32", convert.TOLERANCE),
+    ],
+)
+def test_a_file_for_another_runtime_is_run_there(
+    kind, format, precision, bound, tmp_path, capsys
+):
+    if format == "onnx":
+        pytest.importorskip("onnxruntime")
+    path = weights.save(kind(CONFIG), tmp_path / "a.keras", "keras")
+    output = tmp_path / f"b{runtimes.SUFFIXES[format]}"
+    convert.convert(settings(path, output, format, precision=precision))
+    read, written, checked = capsys.readouterr().out.splitlines()
+    size = output.stat().st_size
+    assert kind.__name__ in read
+    assert written == f"written  {output} ({format}, {precision}, {size:,} bytes)"
+    start, numbers = checked.split(" itself: largest difference ")
+    assert start == f"checked  {output} run by {format}"
+    words = numbers.replace(",", "").split()
+    assert {"mlm_logits", "cls_logits", "logits"} & set(words[::2])
+    assert all(float(number) < bound for number in words[1::2])
+
+
+def test_other_formats_have_no_precision(tmp_path):
+    with pytest.raises(InputError) as caught:
+        convert.convert(settings("a", tmp_path / "b", "tf1", precision="int8"))
+    assert str(caught.value) == (
+        "precision='int8' with output_format='tf1': expected 'float32'"
+    )
+
+
+@pytest.mark.parametrize("output", ["", "{input}"])
+def test_the_input_is_never_overwritten(output, tmp_path):
+    path = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "in", "hf")
+    with pytest.raises(InputError, match="expected another path than input"):
+        convert.convert(settings(path, output.format(input=path), "hf"))
+
+
+def test_outputs_that_differ_fail_the_check():
+    ours = {"logits": np.array([[1.0, 2.0]])}
+    theirs = {"logits": np.array([[1.0, 2.5]])}
+    with pytest.raises(InputError) as refused:
+        convert._compare("the copy", ours, theirs, np.ones((1, 4)), 0.4)
+    assert str(refused.value) == (
+        "self-check failed: the copy differs by more than 4e-01"
+    )
+    convert._compare("the copy", ours, theirs, np.ones((1, 4)), 0.6)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        (
+            {"start_logits": np.ones(3), "end_logits": np.ones(3)},
+            "has the outputs end_logits, start_logits; expected one of logits, pooled",
+        ),
+        ({"logits": np.ones((1, 3))}, "has logits of shape [1, 3]; expected [1, 2]"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_are_no_success(theirs, message):
+    ours = {"logits": np.array([[1.0, 2.0]]), "pooled": np.ones(3)}
+    with pytest.raises(InputError) as refused:
+        convert._compare("the copy", ours, theirs, np.ones((1, 4)), 0.4)
+    assert str(refused.value) == f"self-check failed: the copy {message}"
+
+
+# --- nothing of the input is executed ---
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A TF-Hub module of good weights, whose graph writes a file."""
+    model, trace = models.AlbertEncoder(CONFIG), tmp_path / "written"
+
+    @tf.function(autograph=False)
+    def call(inputs, training=False):
+        with tf.control_dependencies([tf.io.write_file(str(trace), "was here")]):
+            ids = tf.identity(inputs["input_word_ids"])
+        outputs = model(
+            {
+                "input_ids": ids,
+                "input_mask": inputs["input_mask"],
+                "segment_ids": inputs["input_type_ids"],
+            }
+        )
+        return {key: outputs[key] for key in ("sequence_output", "pooled_output")}
+
+    root = saved_models.reusable(call, [model])
+    spec = tf.TensorSpec([None, None], tf.int32)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    call.get_concrete_function(dict.fromkeys(names, spec), training=False)
+    saved_models.save(root, tmp_path / "hub", model=model)
+    trace.unlink(missing_ok=True)
+    return tmp_path / "hub", trace
+
+
+def test_a_saved_model_is_read_and_not_run(hub, tmp_path, capsys):
+    folder, trace = hub
+    convert.convert(settings(folder, tmp_path / "a", "tf1"))
+    assert not trace.exists()
+    read, _, checked = capsys.readouterr().out.splitlines()
+    assert read.startswith(f"read     {folder} (keras): AlbertEncoder, 25 weights, ")
+    assert checked.startswith("checked  read again from what was written: largest ")
+    # In a process of its own, where asked for.
+    convert.convert(settings(folder, tmp_path / "b", "tf1", run_natively=True))
+    assert trace.read_text() == "was here"
+    *_, natively, released = capsys.readouterr().out.splitlines()
+    assert natively.startswith(f"checked  {folder} run by keras itself: largest ")
+    assert released == (
+        f"skipped  {tmp_path}/b/model.ckpt-best run by tf1 itself: no program for this "
+        f"format here"
+    )
+
+
+def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, capsys):
+    tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+    config = dataclasses.replace(CONFIG, vocab_size=1500)
+    model = models.AlbertClassifier(config, 2)
+    service = graphs.classifier(
+        model, tokenizer, labels=("no", "yes"), max_seq_length=8
+    )
+    service.save(tmp_path / "served")
+    assert programs._run_saved_model(tmp_path / "served", {}) == {}  # it takes text
+    monkeypatch.setattr(tf.saved_model, "load", None)
+    convert.convert(settings(tmp_path / "served", tmp_path / "back", "tf1"))
+    copy = models.AlbertClassifier(config, 2)
+    weights.load(copy, tmp_path / "back")
+    for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        *("read", "written", "checked"),
+    ]
+
+
+def test_what_cannot_be_run_natively_is_named(tmp_path, monkeypatch):
+    (tmp_path / "config.json").touch()
+    monkeypatch.setattr(
+        programs.importlib.util, "find_spec", lambda name: name == "torch" or None
+    )
+    for format, place, expected in (
+        ("tf1", tmp_path, "no program for this format here"),
+        ("keras", tmp_path / "a.keras", "no folder with saved_model.pb"),
+        ("hf", tmp_path / "model.safetensors", "no folder with config.json"),
+        ("hf", tmp_path, "needs transformers"),
+        ("kerashub", tmp_path, "needs keras_hub"),
+    ):
+        assert programs.obstacle(place, format) == expected
+
+
+def test_a_program_that_fails_is_named(tmp_path):
+    with pytest.raises(InputError) as refused:
+        programs.run(tmp_path, "cobol", {"input_ids": np.ones((1, 2))})
+    assert str(refused.value) == (
+        f"{tmp_path}: cobol itself cannot run it: KeyError: 'cobol'"
+    )
+
+
+def test_outputs_at_padding_are_not_compared():
+    mask = np.array([[1, 0]])
+    ours = {"sequence_output": np.array([[[1.0], [2.0]]])}
+    theirs = {"sequence_output": np.array([[[1.0], [9.0]]])}
+    convert._compare("the copy", ours, theirs, mask, 0.0)
+
+
+def test_weights_without_a_configuration_ask_for_one(tmp_path):
+    prefix = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
+    (tmp_path / "albert_config.json").unlink()
+    with pytest.raises(InputError) as refused:
+        convert.convert(settings(prefix, tmp_path / "out", "hf"))
+    assert str(refused.value) == (
+        f"{tmp_path}/albert_config.json: cannot be read: No such file or directory; "
+        f"name the configuration with --albert_config_file"
+    )
+    (tmp_path / "own.json").write_text(CONFIG.to_json_string())
+    convert.convert(
+        settings(
+            prefix,
+            tmp_path / "out",
+            "hf",
+            albert_config_file=str(tmp_path / "own.json"),
+        )
+    )
+    assert weights.open_source(tmp_path / "out").config() == CONFIG
+
+
+def run_script(*arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / "convert_checkpoint.py", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def test_the_script_converts_and_names_mistakes_in_one_line(tmp_path):
+    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
+    done = run_script(
+        f"--input={tmp_path}/ckpt", f"--output={tmp_path}/y", "--output_format=keras"
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"error: {tmp_path}/y: a file of format 'keras' has to end in .keras"
+    )
+    done = run_script(
+        f"--input={tmp_path}/ckpt",
+        f"--output={tmp_path}/y.keras",
+        "--output_format=keras",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "checked  read again from what was written" in done.stdout
+    assert weights.open_source(tmp_path / "y.keras").config() == CONFIG
+
+
+def test_a_keras_file_that_holds_python_code_is_refused(tmp_path):
+    trace = tmp_path / "written"
+    inputs = keras.Input((2,))
+    code = eval(f"lambda x: (open({str(trace)!r}, 'w'), x)[1]")
+    keras.Model(inputs, keras.layers.Lambda(code, (2,))(inputs)).save(
+        tmp_path / "a.keras"
+    )
+    trace.unlink(missing_ok=True)
+    with pytest.raises(InputError, match=f"^{tmp_path}/a.keras: "):
+        convert.convert(settings(tmp_path / "a.keras", tmp_path / "b", "hf"))
+    assert not trace.exists()

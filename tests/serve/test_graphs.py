@@ -1,0 +1,575 @@
+"""Served models, loaded where this package is not, answer as Python does."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import weights
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import graphs
+from albert_tf.tasks import squad
+from albert_tf.tasks.squad import answers, features, reading
+from albert_tf.text import inputs
+from albert_tf.text.tokenization import SentencePieceTokenizer, WordPieceTokenizer
+
+DATA = Path(__file__).parents[1] / "fixtures"
+VOCABULARY = str(DATA / "spm_small.model")
+CONFIG = AlbertConfig(
+    vocab_size=1503,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=96,
+    initializer_range=0.4,
+)
+LENGTH = 23
+TEXTS = ["The river rose.", "A cat sat in 1,995, ﬁne", "", "nobody " * 30, "Σας ÉTÉ"]
+SECOND = ["", "the end " * 20, "why?", "a " * 30, "\u200b각"]
+FIXED = {"labels": ("yes", "no", "maybe")}
+MASKED = [
+    "the [MASK] of the [MASK].",
+    "[MASK]",
+    "nothing",
+    "",
+    "is [MASK][MASK] ([MASK]) x " + "many words " * 20 + "[MASK]",
+    "a [MASK] (b",
+]
+ARTICLES = ["The river rose. " * 20, "", "A cat sat."]
+ASKED = ["The _ is a _ .", "Who rose?", ""]
+OPTIONS = [["river", "a_b", "", "x"], ["the cat " * 9, "b", "c", "d"], ["_"] * 4]
+
+LOAD = """
+import json, numpy as np, tensorflow as tf, tensorflow_text
+results = {}
+def plain(tensor):
+    value = tensor.numpy()
+    if value.dtype == object:
+        value = np.array([x.decode() for x in value.flat]).reshape(value.shape)
+    return value.tolist()
+
+for name, (folder, given) in json.load(open(sys.argv[1])).items():
+    loaded = tf.saved_model.load(folder)
+    serve = loaded.signatures["serving_default"]
+    given = {key: tf.constant(value) for key, value in given.items()}
+    for key, value in serve(**given).items():
+        results[f"{name}/{key}"] = plain(value)
+    # Batch and length are free.
+    few = {key: value[1:2] for key, value in given.items()}
+    for key, value in serve(**few).items():
+        results[f"{name}/one/{key}"] = plain(value)
+json.dump(results, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SentencePieceTokenizer(VOCABULARY)
+
+
+def made(kind, *arguments):
+    keras.utils.set_random_seed(7)
+    model = kind(CONFIG, *arguments)
+    # Heads start at 0.02, so that all probabilities would be nearly the same.
+    for variable in model.trainable_variables:
+        if "output" in variable.path.split("/")[-2]:
+            variable.assign(keras.random.normal(variable.shape, stddev=0.5, seed=5))
+    return model
+
+
+@pytest.fixture(scope="module")
+def built():
+    """One model of each kind."""
+    return {
+        "labels": made(models.AlbertClassifier, 3),
+        "two": made(models.AlbertClassifier, 2),
+        "value": made(models.AlbertClassifier, 1),
+        "pretrained": made(models.AlbertPretrainer),
+        "choice": made(models.AlbertMultipleChoice),
+        "spans": made(models.AlbertSpanLabeler),
+        "beams": made(models.AlbertConditionalSpanLabeler, 4, 6),
+    }
+
+
+LENGTHS = features.Lengths(max_seq_length=40, doc_stride=13, max_query_length=9)
+SEARCH = answers.Search(n_best_size=7, max_answer_length=11)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """Questions and contexts: own text, empty ones, a long one."""
+    dataset = reading.read(DATA / "squad_own.json")
+    pairs = [(q.text, p.context) for p in dataset.paragraphs for q in p.questions]
+    pairs += [("", ""), ("Who?", ""), ("", "The river rose."), ("a", "\u200b \x01")]
+    return [list(texts) for texts in zip(*pairs, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def null_thresholds(built, tokenizer, asked):
+    """Thresholds in the middle of all null odds, with room on both sides."""
+    thresholds = {}
+    for kind, model in (("beams", built["beams"]), ("linear", built["spans"])):
+        found = candidates(model, tokenizer, *asked, optional=kind == "linear")
+        odds = sorted(candidate.null_odds for candidate in found)
+        middle = max(range(8, 24), key=lambda i: odds[i + 1] - odds[i])
+        thresholds[kind] = (odds[middle] + odds[middle + 1]) / 2
+    return thresholds
+
+
+@pytest.fixture(scope="module")
+def served(built, tokenizer, asked, null_thresholds, tmp_path_factory, without_package):
+    """What every kind answers, by kind and output."""
+    root = tmp_path_factory.mktemp("served")
+    lengths = {"max_seq_length": LENGTH}
+    plain = {"text": TEXTS}
+    pairs = {"text_a": TEXTS, "text_b": SECOND}
+    jobs = {}
+
+    def write(name, make, model, given, **options):
+        make(model, tokenizer, **options).save(root / name)
+        jobs[name] = (str(root / name), given)
+
+    write(
+        *("labels", graphs.classifier, built["labels"], plain),
+        **FIXED | lengths,
+    )
+    write(
+        *("many", graphs.classifier, built["labels"], pairs),
+        **FIXED | lengths | {"multi_label": True, "threshold": 0.7, "pairs": True},
+    )
+    write(
+        *("two", graphs.classifier, built["two"], pairs),
+        **lengths | {"labels": ("no", "yes"), "threshold": 0.6, "pairs": True},
+    )
+    write(
+        *("value", graphs.regressor, built["value"], plain),
+        **lengths | {"bounds": (-0.4, 0.5)},
+    )
+    write("order", graphs.sentence_order, built["pretrained"], pairs, **lengths)
+    write("embeddings", graphs.embeddings, built["value"], plain, **lengths)
+    write(
+        *("masks", graphs.fill_mask, built["pretrained"], {"text": MASKED}),
+        **lengths | {"top_k": 4},
+    )
+    write(
+        *("choice", graphs.multiple_choice, built["choice"]),
+        {"article": ARTICLES, "question": ASKED, "options": OPTIONS},
+        **lengths | {"max_qa_length": 8},
+    )
+    questions = dict(zip(("question", "context"), asked, strict=True))
+    settings = {"lengths": LENGTHS, "search": SEARCH}
+    write(
+        *("spans", graphs.question_answering, built["spans"], questions),
+        **settings,
+    )
+    write(
+        *("beams", graphs.question_answering, built["beams"], questions),
+        **settings | {"threshold": null_thresholds["beams"]},
+    )
+    write(
+        *("linear", graphs.question_answering, built["spans"], questions),
+        **settings | {"version": "2.0", "threshold": null_thresholds["linear"]},
+    )
+    (root / "jobs.json").write_text(json.dumps(jobs))
+    without_package(LOAD, root / "jobs.json", root / "out.json")
+    results = json.loads((root / "out.json").read_text())
+    return {key: np.array(value) for key, value in results.items()}, root
+
+
+def outputs_of(served, name):
+    start = f"{name}/"
+    return {
+        key.removeprefix(start): value
+        for key, value in served[0].items()
+        if key.startswith(start)
+    }
+
+
+def run(model, tokenizer, first, second=None, **more):
+    encoded = inputs.encode(tokenizer, first, second, LENGTH)
+    rows = range(len(encoded))
+    batch = inputs.pad(encoded, rows, int(encoded.lengths.max()), tokenizer.pad_id)
+    return batch, model({**batch, **more})
+
+
+def close(found, expected, bound=1e-6):
+    expected = keras.ops.convert_to_numpy(expected)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max(initial=0) < bound
+    return True
+
+
+def test_classes(served, built, tokenizer):
+    _, outputs = run(built["labels"], tokenizer, TEXTS)
+    found = outputs_of(served, "labels")
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(outputs["logits"]))
+    assert close(found["probabilities"], expected)
+    best = expected.argmax(axis=-1)
+    assert len(set(best)) > 1
+    assert found["label"].tolist() == [FIXED["labels"][k] for k in best]
+    assert close(found["probability"], expected.max(axis=-1))
+    assert found["labels"].tolist() == [list(FIXED["labels"])] * len(TEXTS)
+
+
+def test_several_labels_of_pairs(served, built, tokenizer):
+    _, outputs = run(built["labels"], tokenizer, TEXTS, SECOND)
+    found = outputs_of(served, "many")
+    expected = keras.ops.convert_to_numpy(keras.ops.sigmoid(outputs["logits"]))
+    assert close(found["probabilities"], expected)
+    assert (found["chosen"] == (expected >= 0.7)).all()
+    assert 0 < found["chosen"].sum() < found["chosen"].size
+    assert (found["chosen"] != (expected >= 0.5)).any()
+
+
+def test_a_threshold_for_the_second_of_two_labels(served, built, tokenizer):
+    _, outputs = run(built["two"], tokenizer, TEXTS, SECOND)
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(outputs["logits"]))
+    found = outputs_of(served, "two")
+    assert close(found["probabilities"], expected)
+    chosen = (expected[:, 1] >= 0.6).astype(int)
+    assert (chosen != expected.argmax(axis=-1)).any()
+    assert found["label"].tolist() == [("no", "yes")[k] for k in chosen]
+    assert close(found["probability"], expected[np.arange(len(TEXTS)), chosen])
+
+
+def test_numbers_within_bounds(served, built, tokenizer):
+    _, outputs = run(built["value"], tokenizer, TEXTS)
+    logits = keras.ops.convert_to_numpy(outputs["logits"])[:, 0]
+    assert logits.min() < -0.4 or logits.max() > 0.5
+    assert close(outputs_of(served, "value")["value"], np.clip(logits, -0.4, 0.5), 1e-5)
+
+
+def test_sentence_order(served, built, tokenizer):
+    _, outputs = run(built["pretrained"], tokenizer, TEXTS, SECOND)
+    expected = keras.ops.softmax(outputs["sop_logits"])[:, 0]
+    assert close(outputs_of(served, "order")["in_order"], expected)
+
+
+def test_embeddings_of_every_layer(served, built, tokenizer):
+    batch, outputs = run(built["value"].encoder, tokenizer, TEXTS)
+    found = outputs_of(served, "embeddings")
+    assert close(found["pooled"], outputs["pooled_output"], 1e-5)
+    for i, layer in enumerate(outputs["encoder_outputs"]):
+        rows = keras.ops.convert_to_numpy(layer)
+        lengths = batch["input_mask"].sum(axis=1)
+        pairs = zip(rows, lengths, strict=True)
+        mean = np.stack([row[:length].mean(axis=0) for row, length in pairs])
+        assert close(found["mean"][:, i], mean, 1e-5)
+        assert close(found["first"][:, i], rows[:, 0], 1e-5)
+    assert found["mean"].shape == (len(TEXTS), 3, 12)
+
+
+def test_gaps(served, built, tokenizer):
+    found = outputs_of(served, "masks")
+    chances, pieces = found["probabilities"], found["pieces"]
+    assert chances.shape == (len(MASKED), 3, 4)
+    for row, text in enumerate(MASKED):
+        ids = inputs.encode_masked(tokenizer, text)[: LENGTH - 2]
+        ids = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]], "int32")
+        places = np.flatnonzero(ids[0] == tokenizer.mask_id)
+        assert len(places) == (2, 1, 0, 0, 3, 1)[row]
+        outputs = built["pretrained"]({"input_ids": ids})["mlm_logits"]
+        every = keras.ops.convert_to_numpy(keras.ops.softmax(outputs))[0]
+        for gap in range(3):
+            if gap >= len(places):
+                assert not chances[row, gap].any()
+                assert set(pieces[row, gap]) == {""}
+                continue
+            best = np.argsort(-every[places[gap]], kind="stable")[:4]
+            assert close(chances[row, gap], every[places[gap]][best])
+            named = [
+                tokenizer.id_to_piece(int(i)) if i < tokenizer.vocab_size else ""
+                for i in best
+            ]
+            assert pieces[row, gap].tolist() == named
+    assert found["beyond_length"].tolist() == [0, 0, 0, 0, 1, 0]
+
+
+def test_choices(served, built, tokenizer):
+    rows = []
+    for article, question, options in zip(ARTICLES, ASKED, OPTIONS, strict=True):
+        for option in options:
+            both = f"{question} {option}"
+            if "_" in question:
+                both = question.replace("_", option)
+            qa = tokenizer.encode(both)[-8:]
+            text = tokenizer.encode(article)[: LENGTH - 3 - len(qa)]
+            cls, sep = tokenizer.cls_id, tokenizer.sep_id
+            first = [cls, *text, sep]
+            rows.append(([*first, *qa, sep], len(first)))
+    length = max(len(ids) for ids, _ in rows)
+    batch = {"input_ids": np.zeros((3, 4, length), "int32")}
+    batch["input_mask"] = np.zeros_like(batch["input_ids"])
+    batch["segment_ids"] = np.zeros_like(batch["input_ids"])
+    for n, (ids, first) in enumerate(rows):
+        batch["input_ids"][n // 4, n % 4, : len(ids)] = ids
+        batch["input_mask"][n // 4, n % 4, : len(ids)] = 1
+        batch["segment_ids"][n // 4, n % 4, first : len(ids)] = 1
+    logits = built["choice"](batch)["logits"]
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    found = outputs_of(served, "choice")
+    assert close(found["probabilities"], expected)
+    best = expected.argmax(axis=-1)
+    assert found["choice"].tolist() == best.tolist()
+    assert found["answer"].tolist() == [
+        o[k] for o, k in zip(OPTIONS, best, strict=True)
+    ]
+
+
+def windows(tokenizer, questions, contexts):
+    """What `tasks.squad` reads."""
+    paragraphs = tuple(
+        reading.Paragraph(context, (reading.Question(str(n), question, (), False),))
+        for n, (question, context) in enumerate(zip(questions, contexts, strict=True))
+    )
+    dataset = reading.Dataset("", "2.0", "", paragraphs)
+    return list(features.windows(dataset, tokenizer, LENGTHS))
+
+
+def candidates(model, tokenizer, questions, contexts, optional=False):
+    """What `tasks.squad` finds; with the null odds of a linear head if `optional`."""
+    collector = answers.Collector(SEARCH)
+    read = windows(tokenizer, questions, contexts)
+    rows = [window.features(LENGTHS.max_seq_length) for window in read]
+    outputs = {**model({name: np.stack([r[name] for r in rows]) for name in rows[0]})}
+    del outputs["encoder_outputs"]
+    found = {name: keras.ops.convert_to_numpy(value) for name, value in outputs.items()}
+    for n, window in enumerate(read):
+        one = {name: value[n] for name, value in found.items()}
+        if "cls_logits" in one:
+            spans = answers.spans_of_beams(window, one, SEARCH)
+        else:
+            own = slice(len(window.ids))
+            start, end = one["start_logits"][own], one["end_logits"][own]
+            spans = answers.spans_of_logits(window, start, end, SEARCH)
+            if optional:
+                one["cls_logits"] = float(start[0]) + float(end[0])
+        collector.add(window, spans, one.get("cls_logits"))
+    found = list(collector.candidates().values())
+    if optional:
+        return [
+            dataclasses.replace(one, null_odds=one.null_odds - one.listed()[0].score)
+            for one in found
+        ]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
+def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
+    # Parts are put together.
+    assert len(windows(tokenizer, *asked)) > graphs.questions._WINDOWS_AT_ONCE
+    model = built["spans" if kind == "linear" else kind]
+    expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
+    best = [answers.n_best(c) if c.spans else [] for c in expected]
+    found = outputs_of(served, kind)
+    chances = found["n_best_probabilities"]
+    texts = found["n_best_answers"]
+    threshold = null_thresholds.get(kind)
+    withheld = 0
+    for row, candidate in enumerate(expected):
+        span = candidate.listed()[0]
+        count = len(best[row])
+        assert texts[row].tolist() == (
+            [item["text"] for item in best[row]] + [""] * (7 - count)
+        )
+        wanted = [item["probability"] for item in best[row]] + [0.0] * (7 - count)
+        assert np.abs(chances[row] - wanted).max() < 1e-6
+        assert np.isclose(found["score"][row], span.score, rtol=1e-5, atol=1e-5)
+        assert np.abs(found["probability"][row] - wanted[0]) < 1e-6
+        text, begin, end = span.text, span.begin, span.end
+        if not candidate.spans:  # released files have "empty" here
+            text = ""
+        if threshold is not None:
+            assert np.isclose(
+                found["null_odds"][row], candidate.null_odds, rtol=1e-5, atol=1e-5
+            )
+            if candidate.null_odds > threshold:
+                text, begin, end = "", -1, -1
+                withheld += 1
+        assert found["answer"][row] == text
+        assert (found["begin"][row], found["end"][row]) == (begin, end)
+        if begin >= 0:
+            assert asked[1][row][begin:end] == found["answer"][row]
+    assert kind == "spans" or 0 < withheld < len(expected)
+    no_context = asked[1].index("")
+    assert found["answer"][no_context] == "" == texts[no_context, 0]
+    assert (found["begin"][no_context], found["end"][no_context]) == (-1, -1)
+    assert chances[no_context].tolist() == [0.0] * 7
+
+
+def test_one_text_is_answered_as_in_a_batch(served):
+    for key, one in served[0].items():
+        name, _, output = key.partition("/one/")
+        if output:
+            many = served[0][f"{name}/{output}"][1:2]
+            if name == "masks" and many.ndim == 3:
+                many = many[:, : one.shape[1]]
+            if one.dtype.kind == "f":
+                assert np.abs(one - many).max(initial=0) < 1e-5, key
+            else:
+                assert (one == many).all(), key
+
+
+def test_served_models_load_as_weights_again(served, built):
+    folder = served[1]
+    for name, kind in (("many", "labels"), ("choice", "choice"), ("beams", "beams")):
+        source = weights.open_source(folder / name)
+        assert source.config() == CONFIG
+        copy = weights.model_for(source, source.config())
+        assert type(copy) is type(built[kind])
+        made, original = copy.get_config(), built[kind].get_config()
+        assert {**made, "name": ""} == {**original, "name": ""}
+        weights.load(copy, folder / name)
+        for ours, theirs in zip(copy.weights, built[kind].weights, strict=True):
+            if ours.trainable:
+                np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("value", tf.constant(TEXTS)),
+        ("order", {"text_a": tf.constant(TEXTS), "text_b": tf.constant(SECOND)}),
+    ],
+)
+def test_keras_calls_what_is_served(name, given, served):
+    results, root = served
+    layer = keras.layers.TFSMLayer(root / name, call_endpoint="serving_default")
+    outputs = layer(given)
+    assert {f"{name}/{output}" for output in outputs} <= results.keys() and outputs
+    for output, found in outputs.items():
+        close(np.asarray(found), results[f"{name}/{output}"])
+
+
+@pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
+def test_no_questions_have_no_answers(kind, served):
+    loaded = tf.saved_model.load(str(served[1] / kind)).signatures["serving_default"]
+    none = tf.constant([], tf.string)
+    found = loaded(question=none, context=none)
+    assert found["answer"].shape == (0,)
+    assert found["n_best_answers"].shape == (0, SEARCH.n_best_size)
+
+
+def test_words_are_served_too(tmp_path, built):
+    recorded = json.loads((DATA / "tokenizer_wordpiece.json").read_text())
+    (tmp_path / "vocab.txt").write_text("\n".join(recorded["vocab"]), encoding="utf-8")
+    words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
+    context = "The Résumé (of 中文) was the last; and " * 9
+    graphs.question_answering(
+        built["spans"], words, lengths=LENGTHS, search=SEARCH
+    ).save(tmp_path / "out")
+    loaded = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
+    found = loaded(question=tf.constant(["the last"]), context=tf.constant([context]))
+    span = candidates(built["spans"], words, ["the last"], [context])[0].spans[0]
+    assert (found["begin"].numpy()[0], found["end"].numpy()[0]) == (
+        span.begin,
+        span.end,
+    )
+    assert (
+        found["answer"].numpy()[0].decode()
+        == span.text
+        == context[span.begin : span.end]
+    )
+
+
+REFUSED = [
+    (
+        "classifier",
+        "labels",
+        {"labels": ("a", "b"), "max_seq_length": 9},
+        "2 labels (a, b); expected 3, one for each output of the model",
+    ),
+    (
+        "classifier",
+        "labels",
+        {"labels": "abc", "max_seq_length": 9, "threshold": 0.5},
+        "threshold 0.5 with 3 labels of which a text has one; expected 2 labels",
+    ),
+    (
+        "classifier",
+        "two",
+        {"labels": "ab", "max_seq_length": 9, "threshold": 1.5},
+        "threshold 1.5: expected a probability in [0, 1]",
+    ),
+    (
+        "classifier",
+        "choice",
+        {"labels": "a", "max_seq_length": 9},
+        "AlbertMultipleChoice: expected an AlbertClassifier",
+    ),
+    (
+        "classifier",
+        "two",
+        {"labels": "ab", "max_seq_length": 97},
+        "--max_seq_length=97: expected at most 96, the model's max_position_embeddings",
+    ),
+    (
+        "regressor",
+        "two",
+        {"max_seq_length": 3},
+        "a model of 2 outputs; expected 1",
+    ),
+    (
+        "regressor",
+        "value",
+        {"max_seq_length": 3},
+        "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
+    ),
+    (
+        "fill_mask",
+        "pretrained",
+        {"max_seq_length": 9, "top_k": 1501},
+        "top_k 1501: expected 1 to 1500, the pieces of the vocabulary",
+    ),
+    (
+        "multiple_choice",
+        "choice",
+        {"max_seq_length": 9, "max_qa_length": 7},
+        "--max_qa_length=7: expected 1 to 6, --max_seq_length less 3",
+    ),
+    (
+        "question_answering",
+        "labels",
+        {},
+        "AlbertClassifier: expected a model of spans",
+    ),
+    (
+        "question_answering",
+        "spans",
+        {"threshold": 0.5},
+        "threshold 0.5: a model of SQuAD 1.1 has no null odds",
+    ),
+    (
+        "question_answering",
+        "spans",
+        {"lengths": features.Lengths()},
+        "--max_seq_length=384: expected at most 96, the model's "
+        "max_position_embeddings",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "kind", "options", "message"), REFUSED)
+def test_what_does_not_fit(function, kind, options, message, built, tokenizer):
+    with pytest.raises(InputError) as refused:
+        getattr(graphs, function)(built[kind], tokenizer, **options)
+    assert str(refused.value) == message
+
+
+def test_a_model_without_sentence_head(tokenizer):
+    model = models.AlbertPretrainer(CONFIG, sentence_head=False)
+    with pytest.raises(InputError, match="a model without a sentence head"):
+        graphs.sentence_order(model, tokenizer, max_seq_length=9)
+
+
+def test_names_are_public():
+    assert all(callable(getattr(graphs, name)) for name in graphs.__all__)
+    assert squad.evaluate_files

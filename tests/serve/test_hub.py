@@ -1,0 +1,439 @@
+"""The exported modules, loaded where this package cannot be imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import weights
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import hub
+from albert_tf.text import inputs
+from albert_tf.text.tokenization import SentencePieceTokenizer, WordPieceTokenizer
+
+ROOT = Path(__file__).parents[2]
+VOCABULARY = ROOT / "tests/fixtures/spm_small.model"
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=17,
+    initializer_range=0.2,
+    hidden_dropout_prob=0.3,
+)
+TEXTS = ["The river rose.", "A cat sat in 1,995, ﬁne", "", "nobody " * 9]
+SECOND = ["", "the end", "why?", "a " * 9]
+TOKENS = {
+    "input_word_ids": np.array([[2, 14, 194, 84, 3, 7], [2, 9, 3, 0, 0, 0]], "int32"),
+    "input_mask": np.array([[1] * 6, [1] * 3 + [0] * 3], "int32"),
+    "input_type_ids": np.array([[0, 0, 0, 1, 1, 1], [0] * 6], "int32"),
+}
+POSITIONS = np.array([[1, 4, 0], [1, 0, 2]], "int32")
+OURS = dict(zip(TOKENS, ("input_ids", "input_mask", "segment_ids"), strict=True))
+
+LOAD = """
+import keras, numpy as np, tensorflow as tf, tensorflow_hub, tensorflow_text, tf_keras
+encoder_path, preprocess_path, given, out = sys.argv[1:]
+given = dict(np.load(given, allow_pickle=False))
+texts, second = (tf.constant(given.pop(name)) for name in ("texts", "second"))
+positions = tf.constant(given.pop("positions"))
+tokens = {name: tf.constant(value) for name, value in given.items()}
+results = {}
+def keep(prefix, outputs):
+    for name, value in outputs.items():
+        for i, x in enumerate(value if isinstance(value, list) else [value]):
+            results[f"{prefix}/{name}/{i}"] = np.asarray(x)
+
+encoder = tensorflow_hub.load(encoder_path)
+keep("load", encoder(tokens))
+keep("mlm", encoder.mlm({**tokens, "masked_lm_positions": positions}))
+keep("sop", encoder.sop(tokens))
+keep("signature", encoder.signatures["serving_default"](**tokens))
+keep("dropped", encoder(tokens, training=True))
+keep("dropped_again", encoder(tokens, training=True))
+keep("tfsm", keras.layers.TFSMLayer(encoder_path)(tokens))
+by_name = keras.layers.TFSMLayer(encoder_path, call_endpoint="serving_default")
+keep("tfsm_signature", by_name(tokens))
+symbols = {n: keras.Input((None,), dtype="int32", name=n) for n in tokens}
+keep("tfsm_model", keras.Model(symbols, by_name(symbols))(tokens))
+trained = keras.layers.TFSMLayer(encoder_path, call_training_endpoint="serve_training")
+keep("tfsm_dropped", trained(tokens, training=True))
+results["tfsm_weights"] = len(trained.trainable_weights)
+with tf.GradientTape() as tape:
+    outputs = encoder.mlm({**tokens, "masked_lm_positions": positions})
+    loss = tf.reduce_sum(outputs["mlm_logits"] ** 2)
+for i, x in enumerate(tape.gradient(loss, encoder.mlm.trainable_variables)):
+    results[f"gradient/{i}"] = x.numpy()
+results["regularization"] = len(encoder.regularization_losses)
+
+preprocess = tensorflow_hub.load(preprocess_path)
+keep("texts", preprocess(texts))
+ids, other = preprocess.tokenize(texts), preprocess.tokenize(second)
+results["ids"], results["splits"] = ids.values.numpy(), ids.row_splits.numpy()
+keep("pair", preprocess.bert_pack_inputs([ids, other], seq_length=11))
+by_word = tf.RaggedTensor.from_row_lengths(ids, [1, 2, 0, 1])
+keep("by_word", preprocess.bert_pack_inputs([by_word], seq_length=tf.constant(7)))
+keep("special", preprocess.tokenize.get_special_tokens_dict())
+
+text = tf_keras.layers.Input((), dtype=tf.string)
+cut = tensorflow_hub.KerasLayer(preprocess.tokenize)(text)
+packed = tensorflow_hub.KerasLayer(
+    preprocess.bert_pack_inputs, arguments={"seq_length": 11})([cut])
+layer = tensorflow_hub.KerasLayer(encoder_path, trainable=True)
+scores = tf_keras.layers.Dense(3)(layer(packed)["pooled_output"])
+model = tf_keras.Model(text, scores)
+loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("adam", loss)
+before = [x.numpy() for x in layer.trainable_weights]
+model.fit(texts, tf.constant([0, 1, 2, 1]), epochs=1, verbose=0)
+changed = [(a != b.numpy()).any() for a, b in zip(before, layer.trainable_weights)]
+results["changed"] = np.array(changed)
+np.savez(out, **results)
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SentencePieceTokenizer(str(VOCABULARY))
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return models.AlbertPretrainer(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def folder(model, tokenizer, tmp_path_factory):
+    """A checkpoint, exported by the script with the released flags."""
+    folder = tmp_path_factory.mktemp("hub")
+    weights.save(model, folder / "albert/model.ckpt-best", "tf1")
+    (folder / "albert/30k-clean.model").write_bytes(VOCABULARY.read_bytes())
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "export_to_tfhub.py"),
+            f"--albert_directory={folder}/albert",
+            *("--checkpoint_name=model.ckpt-best", "--do_lower_case"),
+            *("--use_einsum", f"--export_path={folder}/module/"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"read     {folder}/albert/model.ckpt-best",
+        f"written  {folder}/module: the encoder, .mlm and .sop, "
+        f"{model.count_params():,} parameters",
+        f"written  {folder}/module_preprocess: 1,500 pieces",
+    ]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder, without_package):
+    """What the modules give in a program that does not have this package."""
+    given = {"texts": np.array([t.encode() for t in TEXTS]), "positions": POSITIONS}
+    second = np.array([t.encode() for t in SECOND])
+    np.savez(folder / "given.npz", **given, **TOKENS, second=second)
+    without_package(
+        LOAD,
+        folder / "module",
+        folder / "module_preprocess",
+        folder / "given.npz",
+        folder / "out.npz",
+    )
+    return dict(np.load(folder / "out.npz"))
+
+
+def part(results, prefix):
+    start = f"{prefix}/"
+    return {
+        key.removeprefix(start): x
+        for key, x in results.items()
+        if key.startswith(start)
+    }
+
+
+def largest(found, expected):
+    assert found.shape == tuple(expected.shape)
+    return np.abs(found - np.asarray(expected)).max()
+
+
+SIGNATURES = ["signature", "tfsm_signature", "tfsm_model"]
+
+
+@pytest.mark.parametrize("way", ["load", "mlm", "sop", "tfsm", *SIGNATURES])
+def test_outputs_are_those_of_the_source(way, model, loaded):
+    ours = {OURS[name]: value for name, value in TOKENS.items()}
+    expected = model({**ours, "masked_lm_positions": POSITIONS})
+    found = part(loaded, way)
+    names = {"default/0": "pooled_output", "pooled_output/0": "pooled_output"}
+    names["sequence_output/0"] = "sequence_output"
+    if way in ("mlm", "sop"):
+        names[f"{way}_logits/0"] = f"{way}_logits"
+    for key, name in names.items():
+        assert largest(found.pop(key), expected[name]) < 1e-6, key
+    layers = 0 if way in SIGNATURES else 3
+    for i in range(layers):
+        layer = found.pop(f"encoder_outputs/{i}")
+        assert largest(layer, expected["encoder_outputs"][i]) < 1e-6
+    assert not found
+
+
+def test_training_draws_its_own_dropout(loaded):
+    once, twice = part(loaded, "dropped"), part(loaded, "dropped_again")
+    plain, tfsm = part(loaded, "load"), part(loaded, "tfsm_dropped")
+    key = "sequence_output/0"
+    for one, other in [(once, plain), (once, twice), (tfsm, plain)]:
+        assert largest(one[key], other[key]) > 0.01
+
+
+def test_gradients_are_those_of_the_source(model, loaded, differentiate):
+    ours = {OURS[name]: value for name, value in TOKENS.items()}
+    trained = [*model.encoder.trainable_variables, *model.masked_lm.trainable_variables]
+
+    def loss():
+        logits = model({**ours, "masked_lm_positions": POSITIONS})["mlm_logits"]
+        return keras.ops.sum(keras.ops.square(logits))
+
+    # The pooler has no part in this loss, and the module no gradient for it.
+    expected = [g for g in differentiate(loss, trained) if g.any()]
+    found = [g for g in part(loaded, "gradient").values() if g.any()]
+    assert len(found) == len(expected) > 20
+    for ours, theirs in zip(found, expected, strict=True):
+        assert largest(ours, theirs) < 1e-5 * np.abs(theirs).max() + 1e-6
+
+
+def test_fine_tuning_changes_every_weight(model, loaded):
+    count = len(model.encoder.trainable_variables)
+    assert loaded["changed"].tolist() == [True] * count
+    assert loaded["tfsm_weights"] == count
+    assert loaded["regularization"] == 0
+
+
+def test_preprocessing_has_the_ids_of_python(tokenizer, loaded):
+    rows = np.split(loaded["ids"], loaded["splits"][1:-1])
+    assert [row.tolist() for row in rows] == tokenizer.encode_batch(TEXTS)
+    for key, second, cut, length in (
+        ("texts", None, 17, 17),  # the most that the model takes
+        ("pair", SECOND, 11, 11),
+        ("by_word", None, 7, 7),
+    ):
+        texts = TEXTS
+        if key == "by_word":
+            texts = [TEXTS[0], " ".join(TEXTS[1:3]), "", TEXTS[3]]
+        encoded = inputs.encode(tokenizer, texts, second, cut)
+        expected = inputs.pad(encoded, range(4), length, tokenizer.pad_id)
+        for name, value in part(loaded, key).items():
+            ours = OURS[name.removesuffix("/0")]
+            np.testing.assert_array_equal(value, expected[ours], key)
+    special = {name: int(x) for name, x in part(loaded, "special").items()}
+    assert special == {
+        "vocab_size/0": 1500,
+        "padding_id/0": 0,
+        "start_of_sequence_id/0": 2,
+        "end_of_segment_id/0": 3,
+        "mask_id/0": 4,
+    }
+
+
+def test_vocabulary_and_configuration_are_assets(folder):
+    assets = folder / "module/assets"
+    assert (assets / "30k-clean.model").read_bytes() == VOCABULARY.read_bytes()
+    assert AlbertConfig.from_json_file(assets / "albert_config.json") == CONFIG
+
+
+def test_our_modules_load_as_weights_again(model, folder):
+    source = weights.open_source(folder / "module")
+    copy = weights.model_for(source, source.config())
+    assert type(copy) is models.AlbertPretrainer
+    report = weights.load(copy, folder / "module")
+    assert (report.format, report.missing, report.unused) == ("keras", {}, {})
+    for ours, theirs in zip(copy.variables, model.variables, strict=True):
+        if ours.trainable:
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    classifier = models.AlbertClassifier(CONFIG, 4)
+    weights.load(classifier, folder / "module", only="encoder")
+    with pytest.raises(InputError, match="does not fit AlbertClassifier"):
+        weights.load(classifier, folder / "module")
+
+
+def test_preprocessing_is_no_weights(folder, tmp_path):
+    said = "a TF-Hub module of preprocessing, which has no weights; expected"
+    module = folder / "module_preprocess"
+    renamed = tmp_path / "texts"
+    renamed.symlink_to(module)
+    for path, encoder in (
+        (module, f"that of the encoder, such as {folder}/module"),
+        (renamed, "that of the encoder"),
+    ):
+        with pytest.raises(InputError) as refused:
+            weights.load(models.AlbertEncoder(CONFIG), path)
+        assert str(refused.value) == f"{path}: {said} {encoder}"
+
+
+def test_the_weights_are_stored_once(tmp_path, tokenizer):
+    config = AlbertConfig(
+        vocab_size=40000,
+        embedding_size=64,
+        hidden_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=700,
+    )
+    model = models.AlbertPretrainer(config)
+    hub.export_encoder(model, tokenizer, tmp_path / "module")
+    sizes = [f.stat().st_size for f in tmp_path.rglob("*") if f.is_file()]
+    weights_alone = 4 * model.count_params()
+    assert weights_alone <= sum(sizes) < 1.15 * weights_alone
+    assert [path.name for path in tmp_path.iterdir()] == ["module"]
+
+
+def test_an_encoder_alone_that_shares_attention_only(tokenizer, tmp_path):
+    config = AlbertConfig(**{**CONFIG.to_dict(), "parameter_sharing": "attention"})
+    encoder = models.AlbertEncoder(config, dtype="mixed_bfloat16")
+    hub.export_encoder(encoder, tokenizer, tmp_path / "module")
+    module = tf.saved_model.load(str(tmp_path / "module"))
+    outputs = module({name: tf.constant(x) for name, x in TOKENS.items()})
+    assert outputs["default"].dtype == tf.float32
+    assert not hasattr(module, "mlm") and not hasattr(module, "sop")
+    copy = models.AlbertEncoder(config)
+    weights.load(copy, tmp_path / "module")
+    for ours, theirs in zip(copy.weights, encoder.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    source = weights.open_source(tmp_path / "module")
+    assert type(weights.model_for(source, config)) is models.AlbertEncoder
+
+
+def test_words_of_a_vocab_txt(tmp_path):
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "riv", "##er", "."]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab))
+    words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
+    hub.export_preprocessing(words, tmp_path / "module", seq_length=9)
+    loaded = tf.saved_model.load(str(tmp_path / "module"))
+    ids = loaded(tf.constant(["The river."]))["input_word_ids"]
+    assert ids.numpy().tolist() == [[2, 5, 6, 7, 8, 3, 0, 0, 0]]
+
+
+def settings(folder, **more):
+    return hub.HubSettings(
+        albert_directory=str(folder), export_path=str(folder / "out"), **more
+    )
+
+
+def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
+    weights.save(models.AlbertClassifier(CONFIG, 3), tmp_path, "tf1")
+    hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
+    assert ": the encoder, " in capsys.readouterr().out
+    source = weights.open_source(tmp_path / "out")
+    assert type(weights.model_for(source, CONFIG)) is models.AlbertEncoder
+
+
+@pytest.mark.parametrize("choice", ["best", "newest"])
+def test_the_best_checkpoint_of_a_run_is_exported(choice, tmp_path, capsys):
+    model = models.AlbertEncoder(CONFIG)
+    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
+    for number, name in enumerate(names.values()):
+        model.pooler.bias.assign(np.full(12, number, np.float32))
+        weights.save(model, tmp_path / name, "tf1")
+    asked = settings(tmp_path, spm_model_file=str(VOCABULARY), checkpoint=choice)
+    hub.export(asked)
+    written = weights.open_source(tmp_path / "out").read("encoder.pooler.bias")
+    assert (written == list(names).index(choice)).all()
+    assert capsys.readouterr().out.startswith(f"read     {tmp_path}/{names[choice]}\n")
+
+
+def test_the_preprocessing_gives_what_a_short_model_takes(tmp_path, model):
+    weights.save(model, tmp_path, "tf1")
+    hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
+    preprocess = tf.saved_model.load(str(tmp_path / "out_preprocess"))
+    inputs = preprocess(tf.constant(TEXTS))
+    assert inputs["input_word_ids"].shape == (4, 17)
+    encoder = tf.saved_model.load(str(tmp_path / "out"))
+    assert encoder(inputs)["sequence_output"].shape == (4, 17, 12)
+
+
+def test_a_layer_of_keras_trains_with_plain_descent(tmp_path, model, tokenizer):
+    hub.export_encoder(model, tokenizer, tmp_path / "module")
+    layer = keras.layers.TFSMLayer(
+        str(tmp_path / "module"), call_training_endpoint="serve_training"
+    )
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in TOKENS}
+    scores = keras.layers.Dense(3)(layer(inputs)["pooled_output"])
+    whole = keras.Model(inputs, scores)
+    whole.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [variable.numpy() for variable in layer.trainable_weights]
+    whole.fit(TOKENS, np.array([0, 2]), verbose=0)
+    after = [variable.numpy() for variable in layer.trainable_weights]
+    assert all((a != b).any() for a, b in zip(before, after, strict=True))
+
+
+def test_a_module_trains_with_adam_in_this_package(tmp_path, model, tokenizer):
+    hub.export_encoder(model, tokenizer, tmp_path / "module")
+    encoder = models.AlbertEncoder(CONFIG)
+    weights.load(encoder, tmp_path / "module", only="encoder")
+    inputs = {
+        name: keras.Input((None,), dtype="int32", name=name) for name in OURS.values()
+    }
+    scores = keras.layers.Dense(3)(encoder(inputs)["pooled_output"])
+    whole = keras.Model(inputs, scores)
+    whole.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = encoder.embeddings.word.numpy()
+    tokens = {ours: TOKENS[theirs] for theirs, ours in OURS.items()}
+    whole.fit(tokens, np.array([0, 2]), verbose=0)
+    assert (encoder.embeddings.word.numpy() != before).any()
+
+
+def test_a_checkpoint_is_named_once(tmp_path):
+    with pytest.raises(InputError) as refused:
+        settings(tmp_path, checkpoint_name="model.ckpt-9", checkpoint="newest")
+    assert str(refused.value) == (
+        "--checkpoint_name=model.ckpt-9, --checkpoint=newest: give one of them"
+    )
+
+
+def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
+    weights.save(model, tmp_path, "tf1")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError) as refused:
+        hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/file"))
+    assert str(refused.value) == (
+        f"{tmp_path}/file: exists and is no SavedModel; expected a new folder"
+    )
+    with pytest.raises(InputError) as refused:
+        hub.export(settings(tmp_path))
+    assert str(refused.value) == (
+        f"{tmp_path}: expected one .model file or vocab.txt, found none; name the "
+        f"vocabulary with --spm_model_file or --vocab_file"
+    )
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/notes.txt").write_text("mine")
+    with pytest.raises(InputError) as refused:
+        hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
+    assert str(refused.value) == (
+        f"{tmp_path}/out: exists and is no SavedModel; expected a new folder"
+    )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+    small = models.AlbertEncoder(AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 99}))
+    with pytest.raises(InputError) as refused:
+        hub.export_encoder(small, tokenizer, tmp_path / "small")
+    assert str(refused.value) == (
+        f"{VOCABULARY}: 1500 pieces, but the model's vocab_size is 99; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
+    )
+    with pytest.raises(InputError) as refused:
+        hub.export_encoder(models.AlbertSpanLabeler(CONFIG), tokenizer, tmp_path / "x")
+    assert str(refused.value) == (
+        "AlbertSpanLabeler: expected an AlbertEncoder or AlbertPretrainer"
+    )

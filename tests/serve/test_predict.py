@@ -1,0 +1,568 @@
+"""Rows of text to answers, from folders and files, in their order."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, InputError, weights
+from albert_tf.model import models
+from albert_tf.serve import predict, runtimes
+from albert_tf.text import tokenization
+from albert_tf.weights import model_folder
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=64,
+    initializer_range=0.3,
+)
+SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
+TASKS = {
+    "classification": {"labels": ["no", "yes", "maybe"], "texts": 1},
+    "multi_label": {"labels": ["a", "b"], "texts": 2},
+    "regression": {"bounds": [-1, 1], "texts": 2},
+    "multiple_choice": {"max_qa_length": 20},
+    "question_answering": {
+        "version": "2.0",
+        "head": "conditional",
+        "start_n_top": 2,
+        "end_n_top": 3,
+        "doc_stride": 16,
+        "max_query_length": 12,
+        "n_best_size": 5,
+        "max_answer_length": 9,
+        "null_score_diff_threshold": 100.0,
+    },
+}
+MODELS = {
+    "classification": lambda: models.AlbertClassifier(CONFIG, 3),
+    "multi_label": lambda: models.AlbertClassifier(CONFIG, 2),
+    "regression": lambda: models.AlbertClassifier(CONFIG, 1),
+    "multiple_choice": lambda: models.AlbertMultipleChoice(CONFIG),
+    "question_answering": lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
+    "pretrained": lambda: models.AlbertPretrainer(CONFIG),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer):
+    """Makes the folder of a run of some kind, once."""
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            keras.utils.set_random_seed(3)
+            made[kind] = path = tmp_path_factory.mktemp(kind)
+            if kind in TASKS:
+                task = {"kind": kind, "max_seq_length": 40, **TASKS[kind]}
+                model_folder.write(path, tokenizer, task)
+            else:
+                (path / "spm.model").write_bytes(tokenizer.model)
+            weights.save(MODELS[kind](), path, "tf1")
+        return made[kind]
+
+    return make
+
+
+def answers(path, rows, **options):
+    return list(predict.load(path, predict.Options(**options))(rows))
+
+
+def test_answers_come_in_the_order_of_rows(folder):
+    rows = [{"text": text} for text in (LONG, SHORT, LONG[:40], "", "a list", LONG)]
+    together = answers(folder("classification"), rows, batch_size=2)
+    apart = [answers(folder("classification"), [row])[0] for row in rows]
+    for one, other in zip(together, apart, strict=True):
+        assert one["label"] == other["label"]
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
+    assert together[0] != together[1]
+    found = together[1]
+    assert list(found["probabilities"]) == ["no", "yes", "maybe"]
+    assert sum(found["probabilities"].values()) == pytest.approx(1, abs=1e-6)
+    assert found["probability"] == found["probabilities"][found["label"]]
+    assert found["probability"] == max(found["probabilities"].values())
+
+
+def test_rows_of_like_length_share_a_batch(folder, monkeypatch, tokenizer):
+    predictor = predict.load(folder("classification"), predict.Options(batch_size=2))
+    # As many characters, and many more pieces; and the other way round.
+    rows = [{"text": text} for text in ("zqxjzqxjzq", "the a list", "zqxj" * 3, "list")]
+    pieces = [len(tokenizer.encode(row["text"])) for row in rows]
+    assert sorted(range(4), key=pieces.__getitem__) == [3, 1, 0, 2]
+    batches, answer = [], predictor._batch
+    monkeypatch.setattr(
+        predictor, "_batch", lambda rows: batches.append(rows) or answer(rows)
+    )
+    assert len(list(predictor(rows))) == 4
+    assert batches == [[rows[3], rows[1]], [rows[0], rows[2]]]
+
+
+def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
+    monkeypatch.setattr(predict, "_ROWS_TO_SORT", 4)
+    taken = []
+
+    def rows():
+        for number in range(10):
+            taken.append(number)
+            yield {"text": SHORT * (number + 1)}
+
+    found = predict.load(folder("classification"))(rows())
+    next(found)
+    assert len(taken) == 4
+    assert len(list(found)) == 9
+
+
+def test_any_number_of_labels(folder):
+    rows = [{"text_a": SHORT, "text_b": LONG}, {"text_a": LONG, "text_b": SHORT}]
+    for threshold, chosen in ((0.0, ["a", "b"]), (1.0, [])):
+        found = answers(folder("multi_label"), rows, threshold=threshold)
+        assert [row["labels"] for row in found] == [chosen, chosen]
+
+
+def test_numbers_are_within_their_bounds(folder):
+    (found,) = answers(folder("regression"), [{"text_a": SHORT, "text_b": ""}])
+    assert -1 <= found["value"] <= 1
+
+
+def test_rows_may_have_different_numbers_of_options(folder):
+    row = {"article": LONG, "question": "What is _ ?"}
+    rows = [{**row, "options": list("abcde"[:count])} for count in (4, 2, 5, 2)]
+    found = answers(folder("multiple_choice"), rows)
+    assert [len(answer["probabilities"]) for answer in found] == [4, 2, 5, 2]
+    assert found[1] == found[3]
+    for answer, asked in zip(found, rows, strict=True):
+        assert answer["answer"] == asked["options"][answer["choice"]]
+        assert answer["choice"] == np.argmax(answer["probabilities"])
+
+
+def test_answers_stand_in_the_context(folder):
+    rows = [{"question": "Which value?", "context": LONG * 3}]
+    (found,) = answers(folder("question_answering"), rows)
+    assert found["answer"] == (LONG * 3)[found["begin"] : found["end"]] != ""
+    (none,) = answers(folder("question_answering"), rows, threshold=-100.0)
+    assert none["answer"] == "" and none["null_odds"] == found["null_odds"]
+
+
+def test_gaps_are_filled(folder):
+    rows = [{"text": "The [MASK] of a [MASK]."}, {"text": "[MASK]"}]
+    found = answers(folder("pretrained"), rows, task="fill_mask", top_k=3)
+    assert [len(row["gaps"]) for row in found] == [2, 1]
+    for gap in found[0]["gaps"]:
+        chances = [piece["probability"] for piece in gap]
+        assert len(chances) == 3 and chances == sorted(chances, reverse=True)
+
+
+def test_a_gap_beyond_the_length_is_marked(folder):
+    rows = [f"[MASK] {LONG * 2} [MASK] [MASK]", "[MASK]"]
+    options = {"task": "fill_mask", "top_k": 2, "max_seq_length": 20}
+    found, whole = answers(folder("pretrained"), rows, **options)
+    assert [len(gap) for gap in found["gaps"]] == [2, 0, 0]
+    assert found["beyond_length"] == 2
+    assert [len(gap) for gap in whole["gaps"]] == [2] and len(whole) == 1
+
+
+def test_a_text_without_a_gap_is_refused(folder, tmp_path):
+    rows = [{"text": "a [MASK]"}, {"text": "the [mask] of a list"}]
+    with pytest.raises(InputError) as mistake:
+        answers(folder("pretrained"), rows, task="fill_mask")
+    assert str(mistake.value) == (
+        'row 2: no [MASK] in "the [mask] of a list"; expected one for each gap'
+    )
+    file = tmp_path / "a.txt"
+    file.write_text("a [MASK]\n\n")
+    config = predict.PredictConfig(
+        model=str(folder("pretrained")), input_file=str(file)
+    )
+    with pytest.raises(InputError) as mistake:
+        predict.run(config, predict.Options(task="fill_mask"))
+    message = f'{file}:2: no [MASK] in ""; expected one for each gap'
+    assert str(mistake.value) == message
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_an_empty_context_has_no_answer(tokenizer, version):
+    task = {**TASKS["question_answering"], "version": version, "head": "linear"}
+    task["null_score_diff_threshold"] = None
+    task = {"kind": "question_answering", "max_seq_length": 40, **task}
+    keras.utils.set_random_seed(3)
+    model = models.AlbertSpanLabeler(CONFIG)
+    answer = predict.of_model(model, tokenizer, task)
+    rows = [{"question": "Which value?", "context": text} for text in ("", " ", LONG)]
+    empty, blank, full = answer(rows)
+    empty.pop("null_odds", None)
+    blank.pop("null_odds", None)
+    none = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
+    assert empty == blank == none
+    assert full["answer"] and 0 < full["probability"] < 1
+
+
+def test_a_text_alone_is_a_row_where_there_is_one_field(folder):
+    texts = [SHORT, LONG, ""]
+    found = answers(folder("classification"), texts)
+    assert found == answers(folder("classification"), [{"text": t} for t in texts])
+
+
+@pytest.mark.parametrize(
+    ("row", "given"),
+    [("It rains.", '"It rains."'), (["a", "b"], '["a", "b"]'), (None, "null"),
+     ("a" * 90, '"' + "a" * 39 + "..."), (b"ab", "\"b'ab'\"")],
+)  # fmt: skip
+def test_what_is_no_row_is_refused(folder, row, given):
+    good = {"text_a": "a", "text_b": "b"}
+    with pytest.raises(InputError) as mistake:
+        answers(folder("regression"), [good, row])
+    assert str(mistake.value) == (
+        f"row 2: {given}; expected an object with text_a, text_b"
+    )
+
+
+def test_a_very_long_text_is_cut_before_it_is_tokenized(folder, monkeypatch):
+    def run_on(text, **options):
+        predictor = predict.load(folder("pretrained"), predict.Options(**options))
+        sizes, batch = [], predictor._batch
+        monkeypatch.setattr(
+            predictor,
+            "_batch",
+            lambda rows: sizes.append(max(map(len, rows[0].values()))) or batch(rows),
+        )
+        return next(predictor([text])), sizes
+
+    long = f"the [MASK] {LONG * 5000} [MASK] and [MASK]"
+    found, [size] = run_on(long, task="fill_mask", top_k=2)
+    expected, _ = run_on(f"the [MASK] {LONG * 9}", task="fill_mask", top_k=2)
+    assert size < 5000 < len(long)
+    assert found == {"gaps": [*expected["gaps"], [], []], "beyond_length": 2}
+
+
+def test_sentence_order_is_a_probability(folder, caplog):
+    row = {"text_a": SHORT, "text_b": LONG}
+    (found,) = answers(folder("pretrained"), [row], task="sentence_order")
+    assert 0 < found["in_order"] < 1
+    assert not caplog.text  # the masked LM's head is left out on purpose
+
+
+def test_embeddings_of_any_layer(folder, tokenizer):
+    path = folder("pretrained")
+    model = models.AlbertEncoder(CONFIG)
+    weights.load(model, path, only="encoder")
+    ids = [tokenizer.cls_id, *tokenizer.encode(SHORT), tokenizer.sep_id]
+    outputs = model({"input_ids": np.array([ids], np.int32)})
+    layers = keras.ops.convert_to_numpy(outputs["encoder_outputs"])[:, 0]  # [L, T, H]
+    for options, expected in (
+        ({}, layers[-1].mean(0)),
+        ({"layer": 1}, layers[0].mean(0)),
+        ({"layer": -3, "pooling": "first"}, layers[0, 0]),
+        ({"pooling": "pooled"}, outputs["pooled_output"][0]),
+    ):
+        (found,) = answers(path, [{"text": SHORT}], task="embedding", **options)
+        np.testing.assert_allclose(found["embedding"], expected, atol=1e-5)
+
+
+def test_a_fine_tuned_model_has_embeddings_too(folder):
+    (found,) = answers(folder("regression"), [{"text": SHORT}], task="embedding")
+    assert len(found["embedding"]) == 12
+
+
+def run(path, arguments=(), **settings):
+    config = predict.PredictConfig(model=str(path), **settings)
+    log = io.StringIO()
+    predict.run(config, predict.Options(), arguments, log)
+    first, _, rest = log.getvalue().partition("\n")
+    assert first == f"Reading {path}/model.ckpt-best"
+    return rest
+
+
+def test_texts_come_from_arguments_files_and_standard_input(
+    folder, tmp_path, capsys, monkeypatch
+):
+    path = folder("regression")
+    run(path, [f"{SHORT}\t{LONG}"])
+    first = json.loads(capsys.readouterr().out)
+    lines, table = tmp_path / "rows.jsonl", tmp_path / "rows.tsv"
+    lines.write_text(json.dumps({"text_b": LONG, "text_a": SHORT, "id": 7}) + "\n")
+    table.write_text(f"{SHORT}\t{LONG}\n")
+    for file in (lines, table):
+        output = tmp_path / "answers.jsonl"
+        run(path, input_file=str(file), output_file=str(output))
+        assert json.loads(output.read_text()) == first
+    typed(monkeypatch, f"\ufeff{SHORT}\t{LONG}\r\n".encode())
+    run(path)
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def typed(monkeypatch, data):
+    """Puts bytes on standard input."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("place", ["file", "standard input"])
+def test_a_row_ends_with_a_line_feed_alone(
+    folder, tmp_path, capsys, monkeypatch, place
+):
+    data, file = b"one\rtwo\n\nthree\r\n\n", tmp_path / "rows.txt"
+    file.write_bytes(data)
+    typed(monkeypatch, data)
+    settings = {"input_file": str(file)} if place == "file" else {}
+    path = folder("classification")
+    assert run(path, **settings) == ""
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found == answers(path, ["one\rtwo", "", "three", ""])
+
+
+def test_blank_lines_between_rows_of_columns_are_skipped_and_counted(
+    folder, tmp_path, capsys
+):
+    table, lines = tmp_path / "rows.tsv", tmp_path / "rows.jsonl"
+    table.write_text(f"\n{SHORT}\t{LONG}\n\n\t\n\n")
+    rows = [{"text_a": SHORT, "text_b": LONG}, {"text_a": "", "text_b": ""}]
+    lines.write_text("\n \n" + "\n".join(map(json.dumps, rows)) + "\n\n")
+    for file in (table, lines):
+        log = run(folder("regression"), input_file=str(file))
+        assert log == f"{file}: 3 blank lines skipped\n"
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert found == answers(folder("regression"), rows)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_named(folder, monkeypatch):
+    full = open("/dev/full", "w")  # noqa: SIM115 (what it holds cannot be written)
+    monkeypatch.setattr("sys.stdout", full)
+    with pytest.raises(InputError) as mistake:
+        run(folder("classification"), ["a"])
+    assert not full.closed  # a notebook writes on
+    with contextlib.suppress(OSError):
+        full.close()
+    assert str(mistake.value) == (
+        "standard output: cannot be written: No space left on device"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.tsv",
+            "one\n",
+            "a.tsv:1: 1 columns; expected 2 (text_a, text_b)",
+        ),
+        (
+            "a.jsonl",
+            '{"text_a": "x"}\n',
+            "a.jsonl:1: text_b is missing; expected a text (a row has text_a, text_b)",
+        ),
+        (
+            "a.json",
+            '\n{"text_a": "x", "text_b": null}\n',
+            "a.json:2: text_b is null; e",
+        ),
+        (
+            "a.csv",
+            '"one, two",three\n',
+            "a.csv: CSV is not read; expected texts with tabs between the columns, or "
+            "JSON lines (.jsonl); with --input_format=text every line is a text",
+        ),
+        ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "1: text_a is 3; expected a"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: [1]; expected an object with text_a, text_b"),
+        ("a.jsonl", "{\n", "a.jsonl:1: not JSON: "),
+        ("a.jsonl", "[" * 9999, "a.jsonl:1: not JSON that can be read: nested too dee"),
+        ("a.jsonl", "\n" + "7" * 5000, "a.jsonl:2: not JSON that can be read: a numbe"),
+        ("a.tsv", b"a\tb\n\xff", "a.tsv:2: not UTF-8 at byte 0 of the line"),
+    ],
+)
+def test_bad_rows_are_named(folder, tmp_path, name, text, message):
+    data = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError) as mistake:
+        run(folder("regression"), input_file=str(tmp_path / name))
+    assert message in str(mistake.value)
+
+
+def test_texts_that_are_read_to_their_end_have_a_most_length(folder):
+    rows = [{"article": "A", "question": "B", "options": ["a", "b" * 1_000_001]}]
+    with pytest.raises(InputError) as mistake:
+        answers(folder("multiple_choice"), rows)
+    assert str(mistake.value) == (
+        "row 1: options has 1,000,001 characters; expected at most 1,000,000"
+    )
+
+
+def test_a_model_that_is_not_there_is_named_before_vocabularies(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one.model", "two.model"):
+        (tmp_path / name).touch()
+    config = predict.PredictConfig(model="none")
+    with pytest.raises(InputError) as mistake:
+        predict.run(config, predict.Options(task="fill_mask"), ["[MASK]"])
+    assert str(mistake.value) == "none: no such file, folder or checkpoint prefix"
+
+
+def test_mistakes_are_named(folder, tmp_path):
+    rows = [{"article": "", "question": "", "options": "abc"}]
+    with pytest.raises(InputError, match=r'options is "abc"; expected a list of texts'):
+        answers(folder("multiple_choice"), rows)
+    with pytest.raises(InputError, match=r"no task.json says what it was fine-tuned"):
+        predict.load(folder("pretrained"))
+    with pytest.raises(InputError, match=r"none: no such file, folder or checkpoint"):
+        predict.load(tmp_path / "none")
+    message = (
+        "--task=regression: expected one of fill_mask, sentence_order, embedding, "
+        "classification"
+    )
+    with pytest.raises(InputError) as mistake:
+        predict.load(folder("classification"), predict.Options(task="regression"))
+    assert str(mistake.value) == message
+    with pytest.raises(InputError, match=r"^--layer=4: expected 1 to 3, or -1 for"):
+        answers(folder("pretrained"), [], task="embedding", layer=4)
+    with pytest.raises(InputError, match=r"^--top_k=0: expected at least 1$"):
+        predict.Options(top_k=0)
+    with pytest.raises(InputError, match=r"^--layer=2: expected --pooling=mean or"):
+        predict.Options(pooling="pooled", layer=2)
+    with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
+        run(tmp_path, ["x"], input_file="y")
+    with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
+        run(folder("regression"), input_file=str(tmp_path / "absent.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("classification", {"top_k": 5}, "--top_k=5: only for fill_mask"),
+        (
+            "regression",
+            {"threshold": 0.0},
+            "--threshold=0.0: only for classification, multi_label, question_answering",
+        ),
+        ("multiple_choice", {"layer": -1}, "--layer=-1: only for embedding"),
+        ("question_answering", {"pooling": "mean"}, "--pooling=mean: only for embeddi"),
+        ("embedding", {"threshold": 0.5}, "--threshold=0.5: only for classification"),
+        ("fill_mask", {"pooling": "first"}, "--pooling=first: only for embedding"),
+        ("sentence_order", {"top_k": 1}, "--top_k=1: only for fill_mask"),
+        ("embedding", {"runtime": "onnx"}, "--runtime=onnx: only for classification"),
+    ],
+)
+def test_an_option_of_another_task_is_refused(folder, kind, options, message):
+    path, task = folder("pretrained"), kind
+    if kind in TASKS:
+        path, task = folder(kind), None
+    with pytest.raises(InputError) as mistake:
+        predict.load(path, predict.Options(task=task, **options))
+    assert str(mistake.value).startswith(message)
+    assert str(mistake.value).endswith(f"; the task is {kind}")
+
+
+ROWS = {
+    "classification": [{"text": LONG}, {"text": SHORT}],
+    "multi_label": [{"text_a": SHORT, "text_b": LONG}],
+    "regression": [{"text_a": SHORT, "text_b": LONG}],
+    "multiple_choice": [
+        {"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}
+    ],
+    "question_answering": [{"question": SHORT, "context": LONG * 9}],
+    "fill_mask": [{"text": "a [MASK] and [MASK]"}, {"text": "[MASK]"}],
+    "sentence_order": [{"text_a": SHORT, "text_b": LONG}],
+}
+
+
+@pytest.mark.parametrize("runtime", ["litert", "onnx"])
+@pytest.mark.parametrize("kind", ROWS)
+def test_other_runtimes_give_the_same_answers(
+    folder, kind, runtime, tmp_path, monkeypatch
+):
+    if runtime == "onnx":
+        pytest.importorskip("onnxruntime")
+    path, task = (folder(kind), None) if kind in TASKS else (folder("pretrained"), kind)
+    expected = answers(path, ROWS[kind], task=task)
+    options = predict.Options(task=task, runtime=runtime)
+    predictor = predict.load(path, options)
+    monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
+    found = list(predictor(ROWS[kind]))
+    assert_alike(found, expected)
+    assert_alike(list(predictor(ROWS[kind][-1:])), expected[-1:])
+    with pytest.raises(InputError, match="another runtime computes the model; exp"):
+        predictor.service.save(tmp_path / "served")
+
+
+def test_what_does_not_fit_is_refused_before_the_model_is_converted(
+    folder, monkeypatch
+):
+    monkeypatch.setattr(runtimes, "computed_by", lambda *_: pytest.fail("converted"))
+    options = predict.Options(runtime="litert", max_seq_length=1000)
+    with pytest.raises(InputError, match="1000"):
+        predict.load(folder("classification"), options)
+
+
+def assert_alike(found, expected):
+    """Compares nested answers; numbers to 2e-5."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_alike(found[key], value)
+    elif isinstance(expected, list):
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=2e-5)
+    else:
+        assert found == expected
+
+
+def test_an_output_is_whole_or_as_before(folder, tmp_path):
+    rows, output = tmp_path / "rows.tsv", tmp_path / "out.jsonl"
+    rows.write_text("\ufeffone\ttwo\nbroken\n", encoding="utf-8")
+    output.write_text("before\n")
+    with pytest.raises(InputError, match=r"rows.tsv:2: 1 columns"):
+        run(folder("regression"), input_file=str(rows), output_file=str(output))
+    assert output.read_text() == "before\n"
+
+
+def test_a_run_answers_with_its_best_checkpoint_unless_another_is_named(
+    folder, tmp_path
+):
+    run = shutil.copytree(folder("classification"), tmp_path / "run")
+    model = models.AlbertClassifier(CONFIG, 3)
+    weights.save(model, run / "model.ckpt-9", "tf1")
+
+    def answer(name, **more):
+        config = predict.PredictConfig(
+            model=str(run / name), output_file=str(tmp_path / "answers"), **more
+        )
+        log = io.StringIO()
+        predict.run(config, predict.Options(), [SHORT], log)
+        return (tmp_path / "answers").read_text(), log.getvalue()
+
+    best, newest = answer(""), answer("", checkpoint="newest")
+    assert best[1] == f"Reading {run}/model.ckpt-best\n"
+    assert newest[1] == f"Reading {run}/model.ckpt-9\n"
+    assert best[0] != newest[0]
+    assert answer("model.ckpt-best", checkpoint="newest") == best
+    assert answer("model.ckpt-9") == newest
+
+
+def test_half_a_surrogate_pair_is_taken(folder):
+    rows = [{"text": "a \ud800 file"}, {"text": "a \ufffd file"}]
+    first, second = answers(folder("classification"), rows)
+    assert first == second
+
+
+def test_the_casing_can_be_said(folder, tmp_path, capsys):
+    path = folder("pretrained")
+    config = predict.PredictConfig(model=str(path), do_lower_case=False)
+    predict.run(config, predict.Options(task="embedding"), ["A File"], io.StringIO())
+    cased = json.loads(capsys.readouterr().out)
+    (lower,) = answers(path, [{"text": "A File"}], task="embedding")
+    assert cased != lower

@@ -1,0 +1,398 @@
+"""Models in LiteRT and in ONNX Runtime against the same models in Keras."""
+
+import importlib.util
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import runtimes
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("LiteRT converts TensorFlow's graphs", allow_module_level=True)
+
+HAVE_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
+NEEDS_ONNX = pytest.mark.skipif(not HAVE_ONNX, reason="onnx is not installed")
+FORMATS = ["litert", pytest.param("onnx", marks=NEEDS_ONNX)]
+
+# Rounding of float32 sums in another order.
+BOUND = 2e-5
+
+MODELS = {
+    "encoder": models.AlbertEncoder,
+    "pretrainer": models.AlbertPretrainer,
+    "masked_lm": lambda c: models.AlbertPretrainer(c, sentence_head=False),
+    "classifier": lambda c: models.AlbertClassifier(c, num_labels=3),
+    "choices": models.AlbertMultipleChoice,
+    "spans": models.AlbertSpanLabeler,
+    "conditional": lambda c: models.AlbertConditionalSpanLabeler(c, 3, 2),
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a model and opens it in its runtime."""
+
+    def write(model, format, **options):
+        path = tmp_path / f"{format}{len(os.listdir(tmp_path))}"
+        path = path.with_suffix(runtimes.SUFFIXES[format])
+        assert runtimes.save(model, path, format, **options) == path
+        return runtimes.load(path, num_threads=1)
+
+    return write
+
+
+def random_weights(model, seed=5):
+    """Sets every weight, those that start as 0 or 1 too."""
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        value = np.asarray(variable) + random.normal(0, 0.2, variable.shape)
+        variable.assign(value)
+    return model
+
+
+def batch(model, rows, length, seed=3):
+    """Makes a batch of all inputs; its second row has padding."""
+    random = np.random.default_rng(seed)
+    config = model.config
+    mask = np.ones((rows, length), "int32")
+    mask[1:, length // 2 :] = 0
+    inputs = {
+        "input_ids": random.integers(0, config.vocab_size, mask.shape, "int32"),
+        "input_mask": mask,
+        "segment_ids": random.integers(0, config.type_vocab_size, mask.shape, "int32"),
+    }
+    if isinstance(model, models.AlbertMultipleChoice):
+        return {
+            name: np.stack([x, np.roll(x, 1, -1), np.roll(x, 3, -1)], 1)
+            for name, x in inputs.items()
+        }
+    if isinstance(model, models.AlbertConditionalSpanLabeler):
+        inputs["p_mask"] = (random.random(mask.shape) < 0.3).astype("int32")
+    if isinstance(model, models.AlbertPretrainer):
+        inputs["masked_lm_positions"] = random.integers(0, length, (rows, 6), "int32")
+    return inputs
+
+
+def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND):
+    for rows, length in sizes:
+        inputs = batch(model, rows, length)
+        expected, outputs = model(inputs), run(inputs)
+        assert outputs.keys() == names
+        for name, output in outputs.items():
+            wanted = keras.ops.convert_to_numpy(expected[name])
+            assert output.shape == wanted.shape
+            assert output.dtype == wanted.dtype
+            np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=bound)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("encoder", {"sequence_output", "pooled_output"}),
+        ("pretrainer", {"mlm_logits", "sop_logits"}),
+        ("masked_lm", {"mlm_logits"}),
+        ("classifier", {"logits"}),
+        ("choices", {"logits"}),
+        ("spans", {"start_logits", "end_logits"}),
+        (
+            "conditional",
+            {
+                *("start_log_probs", "start_top_log_probs", "start_top_index"),
+                *("end_top_log_probs", "end_top_index", "cls_logits"),
+            },
+        ),
+    ],
+)
+def test_a_model_answers_as_in_keras_whatever_the_size_of_the_batch(
+    kind, names, format, tiny, written
+):
+    # LiteRT's converter is slow, and layers are those of the encoder.
+    layers = 2 if kind == "encoder" or format == "onnx" else 1
+    model = random_weights(MODELS[kind](tiny(num_hidden_layers=layers)))
+    assert_equal(model, written(model, format), names)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_released_encoder_gives_its_recorded_outputs(format, data, golden, written):
+    from albert_tf import weights
+
+    config = AlbertConfig.from_json_file(data / "model_small.config.json")
+    model = models.AlbertEncoder(config)
+    weights.load(model, data / "model_small.ckpt")
+    recorded = golden("model_small")
+    inputs = {
+        name: recorded[f"in/{name}"]
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    outputs = written(model, format)(inputs)
+    real = inputs["input_mask"] > 0
+    for name, output in outputs.items():
+        expected = recorded[f"out/{name}"]
+        if name == "sequence_output":
+            output, expected = output[real], expected[real]
+        np.testing.assert_allclose(output, expected, rtol=0, atol=BOUND)
+
+
+@NEEDS_ONNX
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"},
+        {"parameter_sharing": "attention", "hidden_act": "gelu_erf"},
+        {"parameter_sharing": "ffn", "embedding_size": 12, "hidden_act": "tanh"},
+        {"parameter_sharing": "none", "hidden_act": None},
+    ],
+)
+def test_every_sharing_and_activation_is_in_the_graph(changes, tiny, written):
+    model = random_weights(models.AlbertPretrainer(tiny(**changes)))
+    assert_equal(model, written(model, "onnx"), {"mlm_logits", "sop_logits"})
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_model_of_lower_precision_is_written_in_float32(format, tiny, written):
+    policy = {"litert": "mixed_bfloat16", "onnx": "bfloat16"}[format]
+    config = tiny(num_hidden_layers=1, recompute="block")
+    low = random_weights(models.AlbertEncoder(config, dtype=policy))
+    plain = models.AlbertEncoder(tiny(num_hidden_layers=1))
+    plain.set_weights([np.asarray(x, "float32") for x in low.get_weights()])
+    names = {"sequence_output", "pooled_output"}
+    assert_equal(plain, written(low, format), names)
+
+
+def wide(layers):
+    """A model in which the shared block, 442 kB, is nearly all."""
+    return random_weights(
+        models.AlbertEncoder(
+            AlbertConfig(
+                vocab_size=50,
+                embedding_size=8,
+                hidden_size=96,
+                num_hidden_layers=layers,
+                num_attention_heads=4,
+                intermediate_size=384,
+                max_position_embeddings=16,
+            )
+        )
+    )
+
+
+# The bytes of a layer's nodes, not of its weights.
+LAYER = {"litert": 24_000, "onnx": 5_000}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_layers_that_share_weights_store_them_once(format, tmp_path):
+    bytes_of = {}
+    for layers in (2, 12):
+        path = tmp_path / f"{layers}{runtimes.SUFFIXES[format]}"
+        runtimes.save(wide(layers), path, format)
+        bytes_of[layers] = path.stat().st_size
+    weights = 4 * wide(2).count_params()
+    assert weights > 450_000
+    assert weights < bytes_of[2] < weights + 2 * LAYER[format] + 20_000
+    assert bytes_of[12] < bytes_of[2] + 10 * LAYER[format]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("precision", "share", "least", "most"),
+    [("float16", 1 / 2, 1e-5, 1e-2), ("int8", 1 / 4, 1e-3, 0.2)],
+)
+def test_shorter_weights_make_a_smaller_file_and_a_small_difference(
+    precision, share, least, most, format, tmp_path
+):
+    model = wide(3)
+    path = tmp_path / f"a{runtimes.SUFFIXES[format]}"
+    runtimes.save(model, path, format, precision=precision)
+    weights = 4 * model.count_params() * share
+    # Biases and norms of an int8 file stay in float32.
+    assert 0.99 * weights < path.stat().st_size < weights + 3 * LAYER[format] + 30_000
+    found = runtimes.compare(model, runtimes.load(path), [batch(model, 4, 9)])
+    difference = found["sequence_output"]
+    assert least < difference.largest < most
+    assert difference.mean < difference.largest / 3
+
+
+@NEEDS_ONNX
+def test_the_word_table_of_the_masked_lm_is_stored_once_as_int8(tiny, tmp_path):
+    import onnx
+
+    model = models.AlbertPretrainer(tiny())
+    runtimes.save(model, tmp_path / "a.onnx", "onnx", precision="int8")
+    stored = onnx.load(tmp_path / "a.onnx").graph.initializer
+    tables = [x for x in stored if sorted(x.dims) == [8, 23]]
+    assert [x.data_type for x in tables] == [onnx.TensorProto.UINT8]
+    values = onnx.numpy_helper.to_array(tables[0]).astype(int) - 128
+    table = np.asarray(model.encoder.embeddings.word)
+    scales = np.abs(table).max(1, keepdims=True) / 127
+    np.testing.assert_array_equal(values, np.rint(table / scales))
+    assert np.abs(values).max(1).tolist() == [127] * 23
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_outputs_and_sizes_can_be_chosen(format, tiny, written, tmp_path):
+    model = random_weights(models.AlbertPretrainer(tiny(num_hidden_layers=2)))
+    sizes = {"batch": 2, "tokens": 7}
+    run = written(model, format, outputs=("sop_logits", "pooled_output"), sizes=sizes)
+    names = {"sop_logits", "pooled_output"}
+    assert_equal(model, run, names, sizes=[(2, 7)])
+    inputs = batch(model, 2, 7)
+    del inputs["masked_lm_positions"]  # nothing asks for it
+    assert run(inputs).keys() == names
+
+
+@NEEDS_ONNX
+def test_sizes_stand_in_the_file(tiny, tmp_path):
+    import onnx
+
+    model = models.AlbertMultipleChoice(tiny())
+    sizes = {"choices": 4, "tokens": 7}
+    runtimes.save(model, tmp_path / "a.onnx", "onnx", sizes=sizes)
+    graph = onnx.load(tmp_path / "a.onnx").graph
+    onnx.checker.check_model(str(tmp_path / "a.onnx"), full_check=True)
+    shapes = [
+        [size.dim_param or size.dim_value for size in tensor.type.tensor_type.shape.dim]
+        for tensor in (*graph.input, *graph.output)
+    ]
+    assert shapes == [["batch", 4, 7]] * 3 + [["batch", 4]]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_more_tokens_than_positions_are_an_error_and_no_answer(format, tiny, written):
+    model = models.AlbertEncoder(tiny(num_hidden_layers=1))
+    run = written(model, format)
+    with pytest.raises(Exception, match=r"Add|XNNPack"):
+        run(batch(model, 2, 18))
+
+
+def test_differences_are_counted_without_padding():
+    mask = np.array([[1, 1, 0], [1, 0, 0]])
+    ours = {
+        "logits": np.array([[1.0, 2.0], [4.0, 3.0]]),
+        "states": np.zeros((2, 3, 2)),
+    }
+    theirs = {
+        "logits": np.array([[1.5, 2.0], [2.0, 3.0]]),
+        "states": np.where(mask[..., None] > 0, [0.0, 3.0], 100.0),
+    }
+    found = runtimes.compare(
+        lambda _: ours, lambda _: theirs, [{"input_mask": mask}] * 2
+    )
+    assert found["logits"] == runtimes.Difference(2.0, 2.5 / 4, 0.5)
+    assert found["states"] == runtimes.Difference(3.0, 1.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "format", "options", "message"),
+    [
+        ("a.pb", "tf", {}, "format='tf': expected one of litert, onnx"),
+        (
+            "a.onnx",
+            "litert",
+            {},
+            "a.onnx: a file of format 'litert' has to end in .tflite",
+        ),
+        (
+            "a.onnx",
+            "onnx",
+            {"precision": "int4"},
+            "precision='int4': expected one of float32, float16, int8",
+        ),
+        (
+            "a.onnx",
+            "onnx",
+            {"outputs": ("sop",)},
+            "outputs='sop': AlbertClassifier has logits, pooled_output",
+        ),
+        (
+            "a.onnx",
+            "onnx",
+            {"sizes": {"rows": 3}},
+            "sizes={'rows': 3}: expected a number of at least 1 for one of batch, "
+            "choices, tokens, positions",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    path, format, options, message, tiny, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        runtimes.save(models.AlbertClassifier(tiny(), 3), path, format, **options)
+    assert str(caught.value) == message
+    assert not os.listdir(tmp_path)
+
+
+def test_a_model_of_others_is_refused(tmp_path):
+    with pytest.raises(InputError) as caught:
+        runtimes.save(keras.Sequential(), tmp_path / "a.onnx", "onnx")
+    assert str(caught.value) == (
+        "expected one of the models of albert_tf.models, got Sequential"
+    )
+
+
+def test_a_model_too_large_for_the_formats_is_refused(tiny, tmp_path, monkeypatch):
+    model = models.AlbertEncoder(tiny())
+    count = model.count_params()
+    monkeypatch.setattr(runtimes, "MOST_BYTES", 4 * count - 1)
+    with pytest.raises(InputError) as caught:
+        runtimes.save(model, tmp_path / "a.tflite", "litert")
+    assert str(caught.value) == (
+        f"{tmp_path / 'a.tflite'}: {4 * count:,} bytes of weights; the format holds "
+        f"{4 * count - 1:,}"
+    )
+
+
+@NEEDS_ONNX
+def test_a_place_that_cannot_be_written_is_said(tiny, tmp_path):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "a.onnx"
+    with pytest.raises(InputError) as caught:
+        runtimes.save(models.AlbertEncoder(tiny()), path, "onnx")
+    assert str(caught.value) == f"{path}: cannot be written: File exists"
+
+
+def test_the_package_that_onnx_needs_is_named(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError) as caught:
+        runtimes.save(models.AlbertEncoder(tiny()), tmp_path / "a.onnx", "onnx")
+    assert str(caught.value) == (
+        "ONNX needs the package onnx: pip install 'albert_tf[onnx]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pb", b"", "{path}: expected a file that ends in .tflite or .onnx"),
+        ("a.onnx", None, "{path}: no such file"),
+        ("a.tflite", b"nothing", "{path}: no LiteRT model"),
+        pytest.param("a.onnx", b"nothing", "{path}: no ONNX model", marks=NEEDS_ONNX),
+    ],
+)
+def test_what_cannot_be_opened_is_said(name, content, message, tmp_path):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        runtimes.load(path)
+    assert str(caught.value) == message.format(path=path)
+
+
+@NEEDS_ONNX
+def test_an_input_that_is_missing_is_named(tiny, tmp_path):
+    model = models.AlbertEncoder(tiny(num_hidden_layers=1))
+    path = runtimes.save(model, tmp_path / "a.onnx", "onnx")
+    inputs = batch(model, 2, 7)
+    del inputs["segment_ids"]
+    with pytest.raises(InputError) as caught:
+        runtimes.load(path)(inputs)
+    assert str(caught.value) == (
+        f"{path} takes input_ids, input_mask, segment_ids; missing: segment_ids"
+    )

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+
+from albert_tf.tasks import metrics
+
+# Worked by hand. Class 1: 3 true, 4 predicted, 2 both.
+LABELS = np.array([1, 0, 1, 0, 0, 1, 0])
+PREDICTIONS = np.array([1, 1, 0, 0, 1, 1, 0])
+
+
+def test_scores_of_two_classes_are_those_worked_by_hand():
+    assert metrics.accuracy(LABELS, PREDICTIONS) == pytest.approx(4 / 7)
+    assert metrics.f1(LABELS, PREDICTIONS) == pytest.approx(4 / 7)
+    # TP 2, TN 2, FP 2, FN 1: (4 - 2) / sqrt(4 * 3 * 4 * 3)
+    assert metrics.matthews(LABELS, PREDICTIONS) == pytest.approx(2 / 12)
+    matrix = metrics.confusion_matrix(LABELS, PREDICTIONS, 2)
+    assert matrix.tolist() == [[2, 2], [1, 2]]
+    assert metrics.per_label(LABELS, PREDICTIONS, 2) == pytest.approx(
+        np.array([[2 / 3, 1 / 2, 4 / 7, 4], [1 / 2, 2 / 3, 4 / 7, 3]])
+    )
+
+
+def test_scores_of_several_labels_are_those_worked_by_hand():
+    labels = np.array([[1, 0, 1, 0], [0, 0, 1, 0], [1, 0, 0, 0]])
+    predictions = np.array([[1, 0, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]])
+    assert metrics.accuracy(labels, predictions) == pytest.approx(1 / 3)
+    # F1: 1, 0, 2/3; the last label occurs nowhere.
+    assert metrics.macro_f1(labels, predictions) == pytest.approx((1 + 2 / 3) / 3)
+    assert metrics.micro_f1(labels, predictions) == pytest.approx(6 / 8)
+    found = metrics.per_label(labels, predictions, 4)
+    assert found.tolist()[1:] == [[0, 0, 0, 0], [1, 0.5, 2 / 3, 2], [0, 0, 0, 0]]
+
+
+def test_correlations_are_those_worked_by_hand():
+    labels, predictions = np.array([1.0, 2, 3, 4]), np.array([2.0, 1, 4, 4])
+    # Deviations (-1.5, -.5, .5, 1.5) and (-.75, -1.75, 1.25, 1.25).
+    assert metrics.pearson(labels, predictions) == pytest.approx(
+        4.5 / np.sqrt(5 * 6.75)
+    )
+    # Ranks (2, 1, 3.5, 3.5).
+    assert metrics.spearman(labels, predictions) == pytest.approx(
+        3.5 / np.sqrt(5 * 4.5)
+    )
+    assert metrics.mean_squared_error(labels, predictions) == pytest.approx(3 / 4)
+
+
+def test_a_model_that_predicts_one_thing_scores_zero_and_not_nan():
+    ones = np.ones(7, int)
+    assert metrics.matthews(LABELS, ones) == 0.0
+    assert metrics.matthews(ones, ones) == 0.0
+    assert metrics.f1(1 - ones, 1 - ones) == 0.0
+    assert metrics.accuracy(1 - ones, 1 - ones) == 1.0
+    # Whose mean is not 0.1 in float64.
+    constant = np.full(6, 0.1)
+    varied = np.array([0.3, 1, 2, 0, 4, 5])
+    for correlation in (metrics.pearson, metrics.spearman):
+        assert correlation(varied, constant) == correlation(constant, varied) == 0.0
+
+
+def test_correlations_of_tiny_and_of_proportional_numbers_stay_in_bounds():
+    values = np.array([0.1, 0.2, 0.7, 0.3, 0.9])
+    assert metrics.pearson(values * 1e-200, -3 * values) == pytest.approx(-1)
+    assert metrics.pearson(values, values * 7) <= 1.0
+
+
+def test_scores_equal_those_of_scikit_learn():
+    reference = pytest.importorskip("sklearn.metrics")
+    draw = np.random.default_rng(5)
+    for label_count, size in ((2, 31), (3, 57), (7, 11)):
+        labels = draw.integers(0, label_count, size)
+        guesses = draw.integers(0, label_count, size)
+        predictions = np.where(draw.random(size) < 0.4, labels, guesses)
+        both = (labels, predictions)
+        assert metrics.accuracy(*both) == pytest.approx(reference.accuracy_score(*both))
+        assert metrics.matthews(*both) == pytest.approx(
+            reference.matthews_corrcoef(*both)
+        )
+        assert metrics.macro_f1(*both) == pytest.approx(
+            reference.f1_score(*both, average="macro")
+        )
+        names = range(label_count)
+        np.testing.assert_array_equal(
+            metrics.confusion_matrix(*both, label_count),
+            reference.confusion_matrix(*both, labels=names),
+        )
+        expected = reference.precision_recall_fscore_support(
+            *both, labels=names, zero_division=0
+        )
+        np.testing.assert_allclose(
+            metrics.per_label(*both, label_count), np.transpose(expected)
+        )
+        if label_count == 2:
+            assert metrics.f1(*both) == pytest.approx(reference.f1_score(*both))
+
+
+def test_scores_of_several_labels_equal_those_of_scikit_learn():
+    reference = pytest.importorskip("sklearn.metrics")
+    draw = np.random.default_rng(6)
+    labels = (draw.random((41, 5)) < [0.5, 0.1, 0.9, 0.3, 0.0]).astype(int)
+    predictions = (draw.random((41, 5)) < [0.4, 0.2, 0.8, 0.5, 0.0]).astype(int)
+    both = (labels, predictions)
+    assert metrics.accuracy(*both) == pytest.approx(reference.accuracy_score(*both))
+    for average, score in (("macro", metrics.macro_f1), ("micro", metrics.micro_f1)):
+        assert score(*both) == pytest.approx(
+            reference.f1_score(*both, average=average, zero_division=np.nan)
+        )
+    expected = reference.precision_recall_fscore_support(*both, zero_division=0)
+    np.testing.assert_allclose(metrics.per_label(*both, 5), np.transpose(expected))
+
+
+def test_correlations_equal_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    draw = np.random.default_rng(7)
+    labels = draw.integers(0, 6, 43) / 2  # with ties
+    predictions = (labels + draw.normal(size=43)).astype("float32")
+    for ours, theirs in (
+        (metrics.pearson, stats.pearsonr),
+        (metrics.spearman, stats.spearmanr),
+    ):
+        expected = theirs(labels, predictions).statistic
+        assert ours(labels, predictions) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("labels", [[1, 0, 1], []])
+def test_arrays_that_do_not_go_together_are_refused(labels):
+    with pytest.raises(ValueError, match="expected two equal shapes"):
+        metrics.accuracy(np.array(labels), np.array(labels[:-1]))
+
+
+def test_class_numbers_outside_the_labels_are_refused():
+    with pytest.raises(ValueError, match="negative class number"):
+        metrics.confusion_matrix(np.array([0, 1]), np.array([-1, 1]), 2)
+    with pytest.raises(IndexError):
+        metrics.confusion_matrix(np.array([0, 2]), np.array([1, 1]), 2)

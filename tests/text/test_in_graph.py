@@ -1,0 +1,245 @@
+# Letters that look alike are the point of these strings.
+# ruff: noqa: RUF001
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from albert_tf.text import in_graph, tokenization
+
+DATA = Path(__file__).parents[1] / "fixtures"
+SHARED = Path(__file__).parents[2].parent / "shared"
+SMALL_MODEL = str(DATA / "spm_small.model")
+SENTENCEPIECE = json.loads((DATA / "tokenizer_sentencepiece.json").read_text())
+WORDPIECE = json.loads((DATA / "tokenizer_wordpiece.json").read_text())
+HARD = [
+    *("", "  ", "ΑΣ ΑΣΑ Σ 'ΑΣ' ΑΣ'Α ΣΑΣ.", "ΟΔΟΣ", "İIı ΑΣ\u0301 ϹΑϹ", "x" * 200),
+    *(
+        "\u302e\u302f",
+        "é" * 201,
+        "a5, ▁ 5字, 1995,,",
+        "ﷺ½ ㍿ 한국 각",
+        "\u2028a\x1cb\x85",
+        "Йи\u0306 ệe\u0302\u0323 \u0323\u0302 \u0344",
+        "\u0323\u0301",
+    ),
+]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *((kind, lower, False) for kind in ("spm", "words") for lower in (True, False)),
+        ("spm", True, True),
+        ("words", True, True),
+    ],
+    ids=str,
+)
+def pair(request, tmp_path_factory):
+    """A Python tokenizer, the same in a graph, and the recorded rows for both."""
+    kind, lower, accents = request.param
+    if kind == "spm":
+        tokenizer = tokenization.load(SMALL_MODEL, None, lower, accents)
+        rows = SENTENCEPIECE["rows"]
+    else:
+        path = tmp_path_factory.mktemp("words") / "vocab.txt"
+        path.write_text("\n".join(WORDPIECE["vocab"]), encoding="utf-8")
+        tokenizer = tokenization.load(None, str(path), lower, accents)
+        rows = WORDPIECE["rows"]
+    graph = in_graph.GraphTokenizer(tokenizer)
+    rows = [row for row in rows if row[0] == lower]
+    if accents:
+        rows = [[*row[:4], tokenizer.encode(row[1])] for row in rows]
+    return tokenizer, graph, rows
+
+
+def test_recorded_ids(pair):
+    _, graph, rows = pair
+    ids = graph(tf.constant([row[1] for row in rows]))
+    assert ids.dtype == tf.int32
+    assert ids.to_list() == [row[4] for row in rows]
+
+
+def test_hard_strings_have_the_ids_of_python(pair):
+    tokenizer, graph, _ = pair
+    assert graph(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
+
+
+def test_every_character_is_cleaned_as_in_python(pair):
+    tokenizer, graph, _ = pair
+    assigned = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
+    others = range(0x40000, 0x110000, 251)
+    characters = [chr(code) for code in [*assigned, *others]]
+    # By itself, inside a word, and on both sides of a capital sigma.
+    texts = [
+        "".join(f"{c} a{c}b a{c}Σ aΣ{c}b " for c in characters[begin : begin + 61])
+        for begin in range(0, len(characters), 61)
+    ]
+    cleaned = graph.clean(tf.constant(texts)).numpy()
+    for text, result in zip(texts, cleaned, strict=True):
+        assert result.decode() == tokenizer.clean(text)
+
+
+def test_a_letter_of_the_text_before_does_not_end_a_word(pair):
+    tokenizer, graph, _ = pair
+    texts = ["a", "Σ", "aΣ", "b", "", "Σ"]
+    cleaned = [text.decode() for text in graph.clean(tf.constant(texts)).numpy()]
+    assert cleaned == [tokenizer.clean(text) for text in texts]
+
+
+def test_equally_likely_pieces_are_chosen_as_in_python():
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
+    graph = in_graph.GraphTokenizer(tokenizer)
+    texts = [f"{'the ' * n}1110 1081\u20131118). a 1114." for n in range(97)]
+    assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
+
+
+def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair):
+    tokenizer, graph, _ = pair
+    ids = graph(tf.constant([b"the \xff\xfe test"])).to_list()
+    assert ids == [tokenizer.encode("the \ufffd\ufffd test")]
+
+
+def test_a_saved_model_keeps_the_ids(pair, tmp_path):
+    tokenizer, graph, _ = pair
+    tf.saved_model.save(graph, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
+
+
+def test_a_saved_model_may_hold_several_vocabularies(tmp_path, pair):
+    tokenizer, _, _ = pair
+    text = tmp_path / "text.txt"
+    text.write_text("some other words\n" * 9)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "other"),
+        vocab_size=13,
+        minloglevel=2,
+    )
+    other = tokenization.SentencePieceTokenizer(str(tmp_path / "other.model"))
+    both = tf.Module()
+    both.first = in_graph.GraphTokenizer(other)
+    both.second = in_graph.OffsetTokenizer(tokenizer)
+    tf.saved_model.save(both, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    texts = tf.constant(HARD)
+    assert loaded.first(texts).to_list() == other.encode_batch(HARD)
+    assert loaded.second(texts).to_list() == tokenizer.encode_batch(HARD)
+    found = loaded.second.encode_with_offsets(texts)
+    expected = both.second.encode_with_offsets(texts)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.to_list() == theirs.to_list()
+
+
+def test_batches_of_any_size_pass_a_dataset(pair):
+    tokenizer, graph, _ = pair
+    batches = tf.data.Dataset.from_tensor_slices(HARD).batch(4).map(graph)
+    ids = [row for batch in batches for row in batch.to_list()]
+    assert ids == tokenizer.encode_batch(HARD)
+    assert graph(tf.constant([], tf.string)).to_list() == []
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(TypeError, match="no graph form of a str"):
+        in_graph.GraphTokenizer("30k.model")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the official vocabulary is not here")
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_real_text_has_the_ids_of_python(lower):
+    model = SHARED / "data" / "albert_vocab" / "30k-clean.model"
+    tokenizer = tokenization.SentencePieceTokenizer(str(model), lower)
+    graph = in_graph.GraphTokenizer(tokenizer)
+    text = (SHARED / "data" / "wiki_40mb.sent.txt").read_text(encoding="utf-8")
+    texts = json.loads((SHARED / "golden" / "tokenizer.json").read_text())["strings"]
+    texts += text.split("\n", 100_000)[:100_000]
+    for begin in range(0, len(texts), 20_000):
+        batch = texts[begin : begin + 20_000]
+        assert graph(tf.constant(batch)).to_list() == tokenizer.encode_batch(batch)
+
+
+# Deleted, expanded, composed and split characters, in words, alone and at the ends.
+_ODD = [
+    *("a\u200bb", "a\u200b\x01b", "a \u200b b ", "\u200b", "\x01", "ab\x01c \u200b"),
+    *("각\u1100\u1161\u11a8 x", "word \u0301 x", "\u0301 x", "x \u0301", "ß ﷺ ß1997,"),
+]
+
+
+def fuzzed(count, strings):
+    rng = random.Random(5)
+    pool = "".join(strings) + " \u200b\x01\u0301,5Σß" * 200
+    return ["".join(rng.choices(pool, k=rng.randrange(60))) for _ in range(count)]
+
+
+def assert_same_places(tokenizer, texts):
+    graph = in_graph.OffsetTokenizer(tokenizer)
+    ids, begins, ends = graph.encode_with_offsets(tf.constant(texts))
+    assert {x.dtype for x in (ids, begins, ends)} == {tf.int32}
+    places = zip(begins.to_list(), ends.to_list(), strict=True)
+    for text, found, (begin, end) in zip(texts, ids.to_list(), places, strict=True):
+        expected_ids, expected_places = tokenizer.encode_with_offsets(text)
+        assert found == expected_ids, text
+        assert list(zip(begin, end, strict=True)) == expected_places, text
+
+
+def test_pieces_stand_where_python_says(pair):
+    tokenizer, _, rows = pair
+    known = [*HARD, *_ODD, *(row[1] for row in rows)]
+    contexts = json.loads((DATA / "squad_own.json").read_text())["data"]
+    known += [p["context"] for article in contexts for p in article["paragraphs"]]
+    assert_same_places(tokenizer, known + fuzzed(400, known))
+
+
+def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("some words of text, and (more) strasse\n" * 9)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "bytes"),
+        vocab_size=276,
+        byte_fallback=True,
+        normalization_rule_name="nmt_nfkc_cf",
+        user_defined_symbols=["(more)", "—"],
+        minloglevel=2,
+    )
+    tokenizer = tokenization.SentencePieceTokenizer(
+        str(tmp_path / "bytes.model"), False
+    )
+    texts = ["Straße", "aß ß", "字 (more)—(more), ẞx", *HARD, *_ODD]
+    assert_same_places(tokenizer, texts + fuzzed(300, texts))
+
+
+def test_no_texts_have_no_pieces(pair):
+    tokenizer, _, _ = pair
+    graph = in_graph.OffsetTokenizer(tokenizer)
+    for found in graph.encode_with_offsets(tf.constant([], tf.string)):
+        assert found.to_list() == []
+
+
+@pytest.mark.parametrize("text", ["😀👍🏽", "中文字漢", "한국"])
+def test_runs_of_unknown_characters_take_linear_time(text):
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
+    graph = in_graph.OffsetTokenizer(tokenizer)
+    run = text * 25_000
+    texts = [f"the {run} of {text}", text * 20, run[:65], run[:64], run]
+    graph(tf.constant(["a"]))
+    begin = time.process_time()
+    assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
+    assert time.process_time() - begin < 5
+    assert_same_places(tokenizer, texts)
+
+
+def test_of_long_texts_the_beginning_is_tokenized(pair):
+    tokenizer, _, _ = pair
+    graph = in_graph.GraphTokenizer(tokenizer, 7)
+    texts = ["the quick " * 20_000, "x" * 90_000, "the"]
+    expected = [ids[:7] for ids in tokenizer.encode_batch(texts)]
+    found = graph(tf.constant(texts)).to_list()
+    assert [ids[:7] for ids in found] == expected
+    if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
+        assert len(found[0]) < 10_000

@@ -1,0 +1,125 @@
+import re
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.text import inputs
+from albert_tf.text.tokenization import SentencePieceTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return SentencePieceTokenizer(data / "spm_small.model")
+
+
+class Words:
+    """A tokenizer of numbers: "7 9" has the ids 7 and 9."""
+
+    cls_id, sep_id = 101, 102
+
+    def encode_batch(self, texts, num_threads=1):
+        return [[int(word) for word in text.split()] for text in texts]
+
+
+def rows(found):
+    return [x.tolist() for x in np.split(found.ids, found.bounds[1:-1])]
+
+
+def test_pairs_and_single_texts_are_joined_as_released():
+    found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
+    # The last has no second text.
+    assert rows(found) == [
+        [101, 1, 2, 102, 5, 102],
+        [101, 3, 102, 6, 7, 8, 102],
+        [101, 4, 102],
+    ]
+    assert found.first_lengths.tolist() == [4, 3, 3]
+    assert found.lengths.tolist() == [6, 7, 3]
+    assert (len(found), found.truncated, found.truncated_pieces) == (3, 0, 0)
+
+
+def test_what_is_too_long_is_shortened_and_counted():
+    first = ["1 2 3 4 5", "1", "1 2 3 4", "1"]
+    second = ["6", "2 3 4 5 6", "5 6 7 8", "2 3 4"]
+    found = inputs.encode(Words(), first, second, 7)
+    assert rows(found) == [
+        [101, 1, 2, 3, 102, 6, 102],
+        [101, 1, 102, 2, 3, 4, 102],
+        [101, 1, 2, 102, 5, 6, 102],
+        [101, 1, 102, 2, 3, 4, 102],
+    ]
+    assert (found.truncated, found.truncated_pieces) == (3, 2 + 2 + 4)
+    found = inputs.encode(Words(), first, None, 5)
+    assert rows(found)[0] == [101, 1, 2, 3, 102]
+    assert (found.truncated, found.truncated_pieces) == (2, 3)
+
+
+def test_as_many_pieces_stay_as_when_they_are_taken_one_by_one():
+    for first in range(9):
+        for second in range(9):
+            for room in range(19):
+                a, b = first, second
+                while a + b > room:
+                    a, b = (a - 1, b) if a > b else (a, b - 1)
+                assert inputs.kept_lengths(first, second, room) == (a, b)
+
+
+def test_a_batch_is_padded_to_the_length_asked_for():
+    found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
+    batch = inputs.pad(found, [2, 0], 8, pad_id=99)
+    assert {name: value.tolist() for name, value in batch.items()} == {
+        "input_ids": [
+            [101, 4, 102, 99, 99, 99, 99, 99],
+            [101, 1, 2, 102, 5, 102, 99, 99],
+        ],
+        "input_mask": [[1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0, 0]],
+        "segment_ids": [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0]],
+    }
+    assert {value.dtype.name for value in batch.values()} == {"int32"}
+    with pytest.raises(ValueError, match="an input of 7 tokens; expected <= 6"):
+        inputs.pad(found, [1], 6, pad_id=0)
+
+
+def test_neither_chunks_nor_threads_change_the_ids(tokenizer, monkeypatch):
+    texts = ["A cat sat, in 1,995.", "Nobody", "", "the river rose", "x " * 40]
+    seconds = [*reversed(texts)]
+    expected = inputs.encode(tokenizer, texts, seconds, 31)
+    monkeypatch.setattr(inputs, "_CHUNK", 2)
+    found = inputs.encode(tokenizer, texts, seconds, 31, num_threads=3)
+    assert rows(found) == rows(expected)
+    assert len(found) == len(texts)
+
+
+def test_a_length_without_room_for_text_is_refused():
+    message = "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        inputs.encode(Words(), ["1"], None, 3)
+
+
+def test_a_very_long_text_is_cut_behind_all_that_is_wanted(tokenizer):
+    words = "the value of each object in a list of strings is returned "
+    for text in (words * 900, words.replace(" ", "") * 900, " " * 30_000 + words * 900):
+        found = inputs.cut(tokenizer, text, 50)
+        assert text.startswith(found) and len(found) < len(text)
+        assert tokenizer.encode(found)[:60] == tokenizer.encode(text)[:60]
+        assert len(tokenizer.encode(found)) > 50 + 60
+    for text in ("", words * 20, " " * 99_999):
+        assert inputs.cut(tokenizer, text, 50) is text
+
+
+def test_what_is_beyond_the_length_is_not_tokenized(tokenizer, monkeypatch):
+    words = "the value of each object in a list of strings is returned "
+    short = inputs.encode(tokenizer, [words * 9, "a"], ["b", words * 9], 40)
+    seen, encode = [], tokenizer.encode_batch
+
+    def encode_batch(texts, num_threads=1):
+        seen.extend(map(len, texts))
+        return encode(texts, num_threads)
+
+    monkeypatch.setattr(tokenizer, "encode_batch", encode_batch)
+    found = inputs.encode(tokenizer, [words * 9999, "a"], ["b", words * 9999], 40)
+    assert max(seen) < 5000
+    assert found.ids.tolist() == short.ids.tolist()
+    assert found.first_lengths.tolist() == short.first_lengths.tolist()
+    assert found.truncated == 2

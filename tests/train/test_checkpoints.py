@@ -1,0 +1,54 @@
+import shutil
+import types
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.train.checkpoints import Checkpoints
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    for step in (3, 4):
+        for suffix in (".index", ".data-00000-of-00001"):
+            (tmp_path / f"model.ckpt-{step}{suffix}").write_text(f"{step}{suffix}")
+    model = types.SimpleNamespace(non_trainable_variables=[])
+    return Checkpoints(tmp_path, model, None, keep=1)
+
+
+def best(folder):
+    return {
+        path.name: path.read_text()
+        for path in folder.glob("model.ckpt-best*")
+        if path.suffix != ".tmp"
+    }
+
+
+def test_a_full_disk_keeps_the_best_checkpoint(checkpoints, tmp_path, monkeypatch):
+    def full(source, target):
+        if str(source).endswith(".index"):
+            raise OSError(28, "No space left on device")
+        return copyfile(source, target)
+
+    copyfile = shutil.copyfile
+    checkpoints.mark_best(checkpoints.prefix(3), {"step": 3})
+    before = best(tmp_path)
+    assert before["model.ckpt-best.index"] == "3.index" and len(before) == 3
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(InputError) as mistake:
+        checkpoints.mark_best(checkpoints.prefix(4), {"step": 4})
+    assert str(mistake.value) == (
+        f"{tmp_path}/model.ckpt-best: cannot be written: No space left on device"
+    )
+    assert best(tmp_path) == before
+    checkpoints.remove_unfinished()
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_figures_of_a_best_checkpoint_without_its_index_are_not_taken(
+    checkpoints, tmp_path
+):
+    checkpoints.mark_best(checkpoints.prefix(3), {"step": 3})
+    assert checkpoints.best == {"step": 3}
+    (tmp_path / "model.ckpt-best.index").unlink()  # killed while it marked another
+    assert checkpoints.best == {}

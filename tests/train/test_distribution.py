@@ -1,0 +1,74 @@
+import signal
+import types
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.train import distribution
+from albert_tf.train.distribution import DistributionConfig
+
+
+def cluster(task_type, task_id, jobs):
+    resolver = types.SimpleNamespace(
+        task_type=task_type,
+        task_id=task_id,
+        cluster_spec=lambda: types.SimpleNamespace(as_dict=lambda: jobs),
+    )
+    return types.SimpleNamespace(cluster_resolver=resolver)
+
+
+WORKERS = {"worker": ["a:1", "b:1"]}
+WITH_CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "chief"),
+    [
+        (types.SimpleNamespace(cluster_resolver=None), True),
+        (cluster(None, None, {}), True),
+        (cluster("worker", 0, WORKERS), True),
+        (cluster("worker", 1, WORKERS), False),
+        (cluster("worker", 0, WITH_CHIEF), False),
+        (cluster("chief", 0, WITH_CHIEF), True),
+        (cluster("evaluator", 0, WORKERS), False),
+    ],
+)
+def test_one_worker_writes_the_files(strategy, chief):
+    assert distribution.is_chief(strategy) is chief
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"use_tpu": True, "distribution": "mirrored"},
+            "--use_tpu and --distribution=mirrored: give one of them",
+        ),
+        ({"master": "grpc://x"}, "--master=grpc://x: expected --use_tpu with it"),
+        ({"cpu_devices": 0}, "--cpu_devices=0: expected at least 1"),
+        ({"num_tpu_cores": 8}, "--num_tpu_cores=8: expected --use_tpu with it"),
+    ],
+)
+def test_contradictions_are_named(settings, message):
+    with pytest.raises(InputError) as mistake:
+        DistributionConfig(**settings)
+    assert str(mistake.value) == message
+
+
+def test_a_tpu_that_is_not_there_is_named():
+    with pytest.raises(
+        InputError, match=r"^--use_tpu: no TPU 'local' can be reached: "
+    ):
+        distribution.create(DistributionConfig(use_tpu=True))
+
+
+def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
+    set_to = []
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    monkeypatch.setattr(
+        "tensorflow.distribute.MultiWorkerMirroredStrategy", lambda **_: "strategy"
+    )
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
+    assert distribution._multi_worker() == "strategy"
+    assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]

@@ -1,0 +1,738 @@
+"""What all fine-tuning scripts share, tried on a classification of random words."""
+
+import dataclasses
+import functools
+import importlib.util
+import io
+import json
+import re
+import shutil
+import signal
+import time
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import (
+    AlbertClassifier,
+    AlbertConfig,
+    AlbertPretrainer,
+    InputError,
+    weights,
+)
+from albert_tf.data import cores
+from albert_tf.data.batches import ByLength
+from albert_tf.model import optimizers
+from albert_tf.serve import runtimes
+from albert_tf.tasks import classification, metrics
+from albert_tf.tasks.text_task import TextTask
+from albert_tf.text import tokenization
+from albert_tf.train import (
+    finetune,
+    loop,
+    reporting,
+    trainer,
+)
+from albert_tf.weights import model_folder
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=40,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    classifier_dropout_prob=0.0,
+    initializer_range=0.2,
+)
+DECLARED = TextTask(
+    name="numbers",
+    source="made here",
+    files={"train": "train.tsv"},
+    text=("text",),
+    label="label",
+    labels=("0", "1", "2"),
+    metrics={"eval_accuracy": metrics.accuracy},
+    key_metric="eval_accuracy",
+)
+LENGTHS = np.random.default_rng(2).integers(3, 19, 46)
+
+
+class Numbers(classification.Classification):
+    """Random ids, whose first one says what the label is."""
+
+    def __init__(self, tokenizer, labels=None):
+        super().__init__(DECLARED, CONFIG, tokenizer, max_seq_length=18)
+        random = np.random.default_rng(7)
+        ids = random.integers(6, 1500, (46, 18), np.int32)
+        self.labels = ids[:, 1] % 3 if labels is None else labels  # int32 [46]
+
+        def make(rows, length):
+            mask = np.arange(length) < LENGTHS[rows][:, None]
+            return {
+                "input_ids": (np.resize(ids.T, (length, 46)).T[rows] * mask).astype(
+                    "i4"
+                ),
+                "input_mask": mask.astype(np.int32),
+                "segment_ids": np.zeros(mask.shape, np.int32),
+                "labels": self.labels[rows],
+            }
+
+        self.training = self.evaluation = ByLength(LENGTHS, make, 18, 4)
+        examples = [
+            classification.Example(str(n), "", None, str(label))
+            for n, label in enumerate(self.labels)
+        ]
+        self.evaluated = [classification.Split("dev", examples, None)]
+
+
+@pytest.fixture(scope="module")
+def task(data):
+    return Numbers(tokenization.SentencePieceTokenizer(str(data / "spm_small.model")))
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(**settings):
+        defaults = {
+            "output_dir": str(tmp_path / "run"),
+            "do_train": True,
+            "do_eval": True,
+            "train_batch_size": 8,
+            "eval_batch_size": 6,
+            "num_train_steps": 6,
+            "learning_rate": 1e-3,
+            "save_checkpoints_steps": 3,
+            "log_steps": 3,
+        }
+        return finetune.FineTuningConfig(**{**defaults, **settings})
+
+    return make
+
+
+def one_device():
+    return tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def weights_of(outcome):
+    return [keras.ops.convert_to_numpy(w) for w in outcome.trainer.model.weights]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"gradient_accumulation_steps": 2}, {"xla": True}]
+)
+def test_batches_of_any_length_in_pieces_make_the_same_steps(
+    task, config, tmp_path, settings
+):
+    whole = finetune.run(task, config(), one_device(), log=io.StringIO())
+    other = config(output_dir=str(tmp_path / "other"), **settings)
+    parts = finetune.run(task, other, one_device(), log=io.StringIO())
+    for one, two in zip(weights_of(whole), weights_of(parts), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+    assert whole.figures["eval_loss"] == pytest.approx(parts.figures["eval_loss"])
+
+
+def test_a_stopped_run_ends_the_same(task, config, tmp_path):
+    whole = finetune.run(task, config(), one_device(), log=io.StringIO())
+    cut = config(output_dir=str(tmp_path / "cut"), num_train_steps=6)
+    # As a kill after step 3 leaves it: the rate is that of six steps.
+    source, target = tmp_path / "run", tmp_path / "cut"
+    target.mkdir()
+    for path in source.glob("model.ckpt-3*"):
+        (target / path.name).write_bytes(path.read_bytes())
+    log = io.StringIO()
+    again = finetune.run(task, cut, one_device(), log=log)
+    assert "Going on from" in log.getvalue()
+    assert again.best == {**whole.best}
+    for one, two in zip(weights_of(whole), weights_of(again), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_scores_belong_to_their_examples(task, config):
+    outcome = finetune.run(task, config(), one_device(), log=io.StringIO())
+    outputs = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    accuracy = np.mean(outputs.argmax(-1) == task.labels)
+    assert outcome.best["eval_accuracy"] == pytest.approx(accuracy)
+    assert 0 < accuracy < 1
+    batch = task.evaluation.make(np.arange(46), 18)
+    losses = classification.heads.classification_loss(
+        outcome.trainer.model(batch)["logits"], task.labels
+    )
+    assert outcome.best["eval_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
+
+
+def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch):
+    outcome = finetune.run(task, config(), one_device(), log=io.StringIO())
+    first = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+
+    def computed_by(model, runtime):
+        assert runtime == "onnx"
+        return lambda batch, training: {"logits": 0 * model(batch)["logits"]}
+
+    monkeypatch.setattr(runtimes, "computed_by", computed_by)
+    outcome.trainer.predict_in("onnx")
+    found = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    assert np.ptp(first) > 0.01
+    np.testing.assert_allclose(found, 1 / 3)
+
+
+def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
+    # A rate this high makes the last step worse than the first.
+    settings = config(learning_rate=0.05, num_train_steps=9)
+    outcome = finetune.run(task, settings, one_device(), log=io.StringIO())
+    best = task.build_model()
+    weights.load(best, tmp_path / "run" / "model.ckpt-best")
+    for one, two in zip(weights_of(outcome), best.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
+    labels = np.zeros(46, np.int32)  # right from the start on, so never better again
+    task = Numbers(tokenizer_of_task, labels)
+    log, metrics_of, traced = io.StringIO(), task.metrics, []
+    task.metrics = lambda *given: traced.append(given) or metrics_of(*given)
+    settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
+    outcome = finetune.run(task, settings, one_device(), log=log)
+    steps = int(outcome.trainer.optimizer.iterations)
+    assert steps == outcome.best["step"] + 2 < 40
+    assert (
+        f"Stopped at step {steps}: no better eval_accuracy than at step "
+        f"{outcome.best['step']} in 2 evaluations" in log.getvalue()
+    )
+    # One graph for training, and one for all evaluations.
+    assert len(traced) == 2
+    again = io.StringIO()
+    finetune.run(task, settings, one_device(), log=again)
+    assert "Stopped at step" in again.getvalue()
+
+
+@pytest.fixture
+def tokenizer_of_task(task):
+    return task.tokenizer
+
+
+def test_several_runs_differ_and_are_compared(task, config, tmp_path):
+    log = io.StringIO()
+    settings = config(num_runs=2, seed=11)
+    outcome = finetune.run(task, settings, one_device(), log=log)
+    summary = json.loads((tmp_path / "run" / "runs.json").read_text())
+    values = [run["eval_accuracy"] for run in summary["runs"]]
+    assert values[0] != values[1]
+    assert outcome.best["eval_accuracy"] == max(values)
+    assert summary["best"] == values.index(max(values)) + 1
+    assert summary["mean"] == pytest.approx(np.mean(values))
+    assert summary["spread"] == pytest.approx(np.std(values, ddof=1))
+    single = config(output_dir=str(tmp_path / "single"), seed=12)
+    second = finetune.run(task, single, one_device(), log=io.StringIO())
+    assert second.best["eval_accuracy"] == values[1]
+    assert (
+        model_folder.read(tmp_path / "run" / "run-2").task["kind"] == "classification"
+    )
+
+
+def test_failed_runs_are_named_and_counted_apart(task):
+    figures = [
+        {"eval_accuracy": 0.9, "largest_predicted_share": 0.5, "eval_loss": 0.3},
+        {"eval_accuracy": 0.5, "largest_predicted_share": 1.0, "eval_loss": 0.693},
+        {"eval_accuracy": 0.8, "largest_predicted_share": 0.6, "eval_loss": 0.4},
+    ]
+    found = finetune.summarize(task, figures)
+    assert found["failed"] == [2]
+    assert found["best"] == 1
+    assert found["mean"] == pytest.approx(2.2 / 3)
+    assert found["mean_of_sound"] == pytest.approx(0.85)
+    assert found["spread_of_sound"] == pytest.approx(0.1 / 2**0.5)
+    lines = found["text"].splitlines()
+    assert lines[2].startswith("  run 2  0.5000  every example gets the same answer")
+    assert lines[-1] == "  without failed runs: mean 0.8500, spread 0.0707"
+
+
+def test_a_head_is_new_unless_the_file_has_one_that_fits(
+    task, config, tmp_path, caplog
+):
+    first = finetune.run(task, config(), one_device(), log=io.StringIO())
+    path = str(tmp_path / "run" / "model.ckpt-best")
+    model = task.build_model()
+    assert task.load(model, path).endswith("(tf1) and the head")
+    np.testing.assert_array_equal(model.weights[-1], first.trainer.model.weights[-1])
+    other = Numbers(task.tokenizer)
+    other.declared = dataclasses.replace(DECLARED, labels=("0", "1"))
+    two = other.build_model()
+    before = keras.ops.convert_to_numpy(two.head.output_dense.kernel)
+    assert other.load(two, path).endswith("the file's head does not fit: a new one")
+    np.testing.assert_array_equal(two.head.output_dense.kernel, before)
+    with pytest.raises(InputError, match=r"does not fit AlbertClassifier"):
+        other.load(two, path, complete=True)
+    assert not caplog.records
+
+
+def saved(model, folder):
+    """Writes a checkpoint of step 0 as a run does."""
+    optimizer = optimizers.AdamW(1e-3)
+    optimizer.build(model.trainable_variables)
+    weights.save(model, folder / "model.ckpt-3", format="tf1", optimizer=optimizer)
+    return folder
+
+
+NARROW = dataclasses.replace(CONFIG, hidden_size=6)
+
+
+@pytest.mark.parametrize("flags", [{}, {"do_train": False}])
+@pytest.mark.parametrize(
+    ("model", "held"),
+    [
+        (lambda: AlbertPretrainer(CONFIG), r"AlbertPretrainer, not this"),
+        (lambda: AlbertClassifier(CONFIG, 2), r"AlbertClassifier of another size \(.*"),
+        (lambda: AlbertClassifier(NARROW, 3), r"AlbertClassifier of another size \(.*"),
+    ],
+    ids=["pretraining", "labels", "size"],
+)
+def test_a_folder_with_another_model_is_left_as_it_is(
+    task, config, tmp_path, snapshot, model, held, flags
+):
+    folder = saved(model(), tmp_path / "run")
+    (folder / ".writing-7").mkdir()
+    before, unsaved = snapshot(tmp_path), []
+    with pytest.raises(InputError) as refused:
+        finetune.run(
+            task,
+            config(**flags),
+            one_device(),
+            unsaved=[lambda: unsaved.append(1)],
+            log=io.StringIO(),
+        )
+    assert re.fullmatch(
+        rf"--output_dir={folder}: its model.ckpt-3 is an {held}.* AlbertClassifier; "
+        rf"expected another folder",
+        str(refused.value),
+    )
+    assert snapshot(tmp_path) == before and not unsaved
+
+
+def test_weights_that_do_not_fit_leave_nothing_behind(task, config, tmp_path, snapshot):
+    start = saved(AlbertClassifier(NARROW, 3), tmp_path / "start")
+    before, settings = snapshot(tmp_path), config(init_checkpoint=str(start))
+    with pytest.raises(InputError, match=r"start/model.ckpt-3 \(tf1\) does not fit"):
+        finetune.run(task, settings, one_device(), log=io.StringIO())
+    assert snapshot(tmp_path) == before
+
+
+def test_what_a_run_was_given_is_written_before_the_first_step(
+    task, config, tmp_path, monkeypatch
+):
+    written = []
+
+    def note():
+        written.extend(path.name for path in (tmp_path / "run").glob("*"))
+
+    monkeypatch.setattr(loop._Run, "run", lambda run: note() or {})
+    unsaved = [lambda: (tmp_path / "train.npz").touch()]
+    finetune.run(task, config(), one_device(), unsaved=unsaved, log=io.StringIO())
+    assert {"task.json", "spm_small.model"} <= set(written)
+    assert (tmp_path / "train.npz").exists()
+
+
+def test_a_folder_of_several_runs_is_checked_in_each(task, config, tmp_path):
+    one = tmp_path / "run/run-2"
+    model_folder.write(one, task.tokenizer, {**task.description, "labels": ["a", "b"]})
+    with pytest.raises(InputError) as refused:
+        finetune.check_head(config(), task.description, ("kind", "labels"))
+    assert str(refused.value) == (
+        f"{one}: a model with labels ['a', 'b'], but this task has ['0', '1', '2']; "
+        f"expected another --output_dir"
+    )
+
+
+def test_the_heads_of_pretraining_are_one_word_at_the_start(task, tmp_path, caplog):
+    start = saved(AlbertPretrainer(CONFIG), tmp_path / "start")
+    done = task.load(task.build_model(), str(start))
+    assert re.fullmatch(
+        r"\d+ weights of the encoder \(tf1\); a new head \(7 weights of other heads "
+        r"not used\)",
+        done,
+    )
+    assert not caplog.records
+
+
+def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
+    trained = finetune.run(task, config(), one_device(), log=io.StringIO())
+    log = io.StringIO()
+    settings = config(do_train=False)
+    evaluated = finetune.run(task, settings, one_device(), log=log)
+    assert f"Using the best checkpoint of {tmp_path / 'run'}" in log.getvalue()
+    assert evaluated.figures["eval_loss"] == trained.best["eval_loss"]
+
+
+def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_path):
+    # A rate this high makes the last step worse than the first.
+    newest = {"checkpoint": "newest", "save_checkpoints_steps": 1}
+    settings = config(learning_rate=0.05, num_train_steps=9, **newest)
+    trained = finetune.run(task, settings, one_device(), log=io.StringIO())
+    assert trained.best["step"] < 9
+    last = task.build_model()
+    weights.load(last, tmp_path / "run" / "model.ckpt-9")
+    for one, two in zip(weights_of(trained), last.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+    log = io.StringIO()
+    settings = config(do_train=False, **newest)
+    evaluated = finetune.run(task, settings, one_device(), log=log)
+    assert f"Going on from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
+    assert evaluated.figures["eval_loss"] != trained.best["eval_loss"]
+
+
+def test_epochs_and_shares_become_steps(task, config):
+    epochs = {"num_train_steps": None, "num_train_epochs": 2.5}
+    settings = config(**epochs, warmup_proportion=0.3)
+    found = finetune._with_steps(task, settings, None)
+    assert found.num_train_steps == 14  # 46 / 8 x 2.5
+    assert found.num_warmup_steps == 4
+    assert finetune._with_steps(task, settings, 16).num_train_steps == 5
+    released = finetune._with_steps(task, config(num_train_steps=None), None)
+    assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "multiple"),
+    [
+        ({}, 1),
+        ({"xla": True}, 8),
+        ({"xla": True, "pad_to_multiple_of": 3}, 3),
+        ({"pad_to_multiple_of": 0}, 0),
+    ],
+)
+def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
+    cpu = tf.distribute.OneDeviceStrategy("CPU:0")
+    assert finetune.pad_multiple(config(**settings), cpu) == multiple
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"do_train": False, "do_eval": False},
+            "--do_train or --do_eval or --do_predict must be given: got none of them",
+        ),
+        ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
+        ({"runtime": "onnx"}, "--runtime=onnx: expected --do_predict with it"),
+        ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
+        (
+            {"num_train_epochs": 0.0},
+            "--num_train_epochs=0.0: expected a number above 0",
+        ),
+        (
+            {"num_train_steps": 7, "num_train_epochs": 3.0},
+            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
+        ),
+        (
+            {"num_warmup_steps": 0, "warmup_proportion": 0.1},
+            "--num_warmup_steps=0 and --warmup_proportion=0.1: give one of them",
+        ),
+        (
+            {"warmup_proportion": 1.0},
+            "--warmup_proportion=1.0: expected a number in [0, 1)",
+        ),
+        (
+            {"init_checkpoint": "a", "albert_hub_module_handle": "b"},
+            "--albert_hub_module_handle and --init_checkpoint: give one of them",
+        ),
+        ({"early_stopping": -2}, "--early_stopping=-2: expected at least 0"),
+    ],
+)
+def test_mistakes_are_named(config, settings, message):
+    with pytest.raises(InputError) as mistake:
+        config(**settings)
+    assert str(mistake.value) == message
+
+
+def test_another_runtime_is_refused_before_training(config, task, monkeypatch):
+    with pytest.raises(InputError) as mistake:
+        several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        finetune.run(task, config(do_predict=True, runtime="litert"), several)
+    assert str(mistake.value) == "--runtime=litert: expected one device, got 2"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="ONNX needs the package onnx: pip install"):
+        finetune.run(task, config(do_predict=True, runtime="onnx"), one_device())
+
+
+@pytest.mark.parametrize("flag", ["init_checkpoint", "albert_hub_module_handle"])
+@pytest.mark.parametrize("choice", ["best", "newest"])
+def test_a_run_begins_with_the_best_checkpoint_of_another(
+    flag, choice, config, task, tmp_path
+):
+    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
+    for name in names.values():
+        weights.save(task.build_model(), tmp_path / "start" / name, "tf1")
+    log = io.StringIO()
+    given = {flag: str(tmp_path / "start"), "checkpoint": choice}
+    settings = config(**given, do_train=False, do_eval=True)
+    finetune.run(task, settings, one_device(), log=log)
+    assert f"Starting from {tmp_path}/start/{names[choice]}: " in log.getvalue()
+
+
+def test_model_and_vocabulary_come_from_where_the_weights_are(
+    config, tmp_path, data, task
+):
+    start = tmp_path / "start"
+    model_folder.write(start, task.tokenizer, {"kind": "classification"})
+    weights.save(task.build_model(), start, "tf1")
+    settings = config(init_checkpoint=str(start / "model.ckpt-best"))
+    flags = finetune.ModelConfig(albert_dropout_prob=0.3)
+    found, tokenizer = finetune.prepare(settings, flags)
+    assert found == dataclasses.replace(
+        CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
+    )
+    assert tokenizer.path == str(start / "spm_small.model")
+    hub = config(albert_hub_module_handle=str(start))
+    flags = finetune.ModelConfig(spm_model_file="from_tf_hub", do_lower_case=False)
+    assert finetune.prepare(hub, flags)[1].do_lower_case is False
+    named = finetune.ModelConfig(albert_config_file="albert_base_v2")
+    assert finetune.model_config(named, hub).hidden_size == 768
+    with pytest.raises(InputError) as mistake:
+        finetune.prepare(hub, named)
+    assert str(mistake.value) == (
+        f"{start}/spm_small.model: 1500 pieces, but the model's vocab_size is 30000; "
+        f"expected the vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
+    )
+
+
+def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
+    vocabulary = str(data / "spm_small.model")
+    cased = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
+    model_folder.write(tmp_path / "start", cased, {"kind": "classification"})
+    settings = config(init_checkpoint=str(tmp_path / "start"))
+    for flags, kept in (
+        (finetune.ModelConfig(), True),
+        (finetune.ModelConfig(spm_model_file=vocabulary), True),
+        (finetune.ModelConfig(spm_model_file="from_tf_hub"), True),
+        (finetune.ModelConfig(spm_model_file=vocabulary, do_lower_case=True), False),
+    ):
+        tokenizer = finetune.load_tokenizer(flags, settings)
+        assert tokenizer.do_lower_case is not kept
+        assert len(tokenizer.tokenize("THE")) != len(tokenizer.tokenize("the")) or (
+            not kept
+        )
+
+
+def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(dataclasses.replace(CONFIG, vocab_size=1499).to_json_string())
+    vocabulary = str(data / "spm_small.model")
+    flags = finetune.ModelConfig(
+        albert_config_file=str(path), spm_model_file=vocabulary
+    )
+    with pytest.raises(InputError) as mistake:
+        finetune.prepare(config(), flags)
+    assert str(mistake.value) == (
+        f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
+    )
+    with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
+        finetune.load_tokenizer(finetune.ModelConfig(), config())
+    with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
+        finetune.model_config(finetune.ModelConfig(), config())
+
+
+def test_nothing_to_train_on_is_said(task, config):
+    empty = Numbers(task.tokenizer)
+    empty.training = None
+    with pytest.raises(InputError, match=r"^--do_train: the task has no examples"):
+        finetune.run(empty, config(), one_device(), log=io.StringIO())
+
+
+def test_early_stopping_needs_something_to_evaluate_on(task, config):
+    blind = Numbers(task.tokenizer)
+    blind.evaluation = None
+    with pytest.raises(InputError, match=r"^--early_stopping=2: nothing to evaluate"):
+        finetune.run(blind, config(early_stopping=2), one_device(), log=io.StringIO())
+
+
+def test_several_runs_do_not_overwrite_a_single_one(task, config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.ckpt-3.index").write_text("")
+    with pytest.raises(InputError, match=r"holds a single run; expected another"):
+        finetune.run(task, config(num_runs=2), one_device(), log=io.StringIO())
+
+
+def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
+    check = functools.partial(finetune.check_export, strategy=one_device())
+    check(None, "run")
+    check("", "run")
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").touch()
+    run = tmp_path / "runs/one"
+    own = (
+        f"the run writes its own files there (--output_dir={run}); expected a folder "
+        f"of its own"
+    )
+    for folder, message in (
+        (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
+        (tmp_path / "full", "exists and is no SavedModel; expected a new folder"),
+        (tmp_path / "file/in/it", "cannot be written: Not a directory"),
+        (run, own),
+        (run.parent, own),
+        (run / "run-12", own),
+        (run / "summaries/export", own),
+    ):
+        with pytest.raises(InputError) as refused:
+            check(str(folder), str(run))
+        assert str(refused.value) == f"--export_dir={folder}: {message}"
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/saved_model.pb").touch()
+    for folder in ("served", "new", "runs/one/export", "runs/run-1"):
+        check(str(tmp_path / folder), str(run))
+    assert not list(tmp_path.rglob(".writing*")) and not (tmp_path / "new").exists()
+
+
+def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
+    """The weights are saved, and the evaluation is made when the run is resumed."""
+    told, batches = trainer.Trainer._told, []
+
+    def passed_on(self, *arguments):
+        for batch in told(self, *arguments):
+            batches.append(batch)
+            if len(batches) == 3:
+                signal.raise_signal(signal.SIGINT)
+                end = time.monotonic() + 10
+                while self._watch.number is None and time.monotonic() < end:
+                    time.sleep(0.001)
+            yield batch
+
+    settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
+    log = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_told", passed_on)
+        with pytest.raises(SystemExit) as stopped:
+            finetune.run(task, settings, one_device(), log=log)
+    assert (stopped.value.code, len(batches)) == (130, 3)
+    assert log.getvalue().endswith(
+        "SIGINT: stopping after this step; another signal ends the run at once\n"
+        "Stopped by SIGINT at step 2: saved; run the same command again to resume\n"
+    )
+    log = io.StringIO()
+    finetune.run(task, settings, one_device(), log=log)
+    assert re.findall(r"(eval at step \d|\nstep \d)", log.getvalue()) == [
+        *("eval at step 2", "\nstep 3", "\nstep 4", "eval at step 4")
+    ]
+
+
+@pytest.fixture
+def eagerly():
+    """Spares the building of graphs, which costs more than a few steps."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Even though the `tf.config")
+        tf.config.run_functions_eagerly(True)
+        yield
+        tf.config.run_functions_eagerly(False)
+
+
+class Notices(io.StringIO):
+    """Calls a function when a text is logged."""
+
+    def __init__(self, text, call):
+        super().__init__()
+        self.text, self.call = text, call
+
+    def write(self, line):
+        super().write(line)
+        if self.text in line:
+            self.call()
+
+
+def fail_with(error):
+    def fail(*arguments, **keywords):
+        raise error
+
+    return fail
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_removed_folder_ends_the_run(task, config, tmp_path):
+    log = Notices("step 3/6", lambda: shutil.rmtree(tmp_path / "run"))
+    settings = config(log_steps=1, save_checkpoints_steps=6)
+    with pytest.raises(InputError) as mistake:
+        finetune.run(task, settings, one_device(), log=log)
+    assert str(mistake.value) == (
+        f"{tmp_path}/run/metrics.jsonl: cannot be written: No such file or directory"
+    )
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_full_disk_keeps_the_checkpoint_before(task, config, tmp_path, monkeypatch):
+    path = f"{tmp_path}/run/model.ckpt"
+    error = tf.errors.ResourceExhaustedError(None, None, "No space left [Op:SaveV2]")
+    # A line of progress comes before its checkpoint.
+    log = Notices(
+        "step 2/", lambda: monkeypatch.setattr(tf.raw_ops, "SaveV2", fail_with(error))
+    )
+    settings = config(
+        do_eval=False, num_train_steps=2, log_steps=1, save_checkpoints_steps=1
+    )
+    with pytest.raises(InputError) as mistake:
+        finetune.run(task, settings, one_device(), log=log)
+    assert str(mistake.value) == f"{path}-2: cannot be written: No space left"
+    assert not list((tmp_path / "run").glob(".writing-*"))
+    monkeypatch.undo()
+    log = io.StringIO()
+    finetune.run(task, settings, one_device(), log=log)
+    assert f"{path}-1: " in log.getvalue()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_an_operation_that_fails_in_a_step_ends_the_run(task, config, monkeypatch):
+    def fail_at(number, error):
+        steps = []
+
+        def step(graph, batch):
+            steps.append(batch)
+            if len(steps) == number:
+                raise error
+            return graph(batch)
+
+        return lambda self, name, *_: functools.partial(step, graphs(self, name, *_))
+
+    graphs = trainer.Trainer._graph
+    text = "OOM when allocating tensor with shape[7] [Op:__inference__step_7]"
+    error = tf.errors.ResourceExhaustedError(None, None, text)
+    monkeypatch.setattr(trainer.Trainer, "_graph", fail_at(4, error))
+    with pytest.raises(InputError) as mistake:
+        finetune.run(task, config(do_eval=False), one_device(), log=io.StringIO())
+    assert str(mistake.value) == (
+        "after step 3: OOM when allocating tensor with shape[7]; expected more memory, "
+        "smaller batches, or for training more --gradient_accumulation_steps or "
+        "--recompute=block"
+    )
+
+
+def test_a_step_that_does_not_fit_into_the_memory_is_refused(
+    task, config, tmp_path, monkeypatch
+):
+    def check(**settings):
+        reporting.check_memory(model, task, config(**settings), one_device())
+
+    model = task.build_model()
+    needed = reporting.memory_of_step(model, task, config(), 1)
+    monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))
+    check()
+    monkeypatch.setattr(reporting, "_GIB", 1024)  # the model is small
+    monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.3))
+    with pytest.raises(InputError) as mistake:
+        finetune.run(task, config(), one_device(), log=io.StringIO())
+    assert str(mistake.value) == (
+        f"--train_batch_size=8: a step needs about {needed / 1024:.1f} GiB of memory, "
+        f"and this process can have {needed / 1.3 / 1024:.1f} GiB; expected a smaller "
+        f"batch, more --gradient_accumulation_steps or --recompute=block, or "
+        f"--nocheck_memory to try"
+    )
+    assert not (tmp_path / "run").exists()
+    check(check_memory=False)
+    check(do_train=False)
+    check(gradient_accumulation_steps=8)

@@ -1,0 +1,658 @@
+"""Runs of run_pretraining.py: stopped, divided, resumed, misled."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import weights
+from albert_tf.data import locks, records
+
+SCRIPT = Path(__file__).parents[1].parent / "run_pretraining.py"
+ROWS, T, P = 64, 14, 3
+PATIENCE = 300  # seconds
+SIZES = {
+    "vocab_size": 23,
+    "embedding_size": 8,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 17,
+    "type_vocab_size": 2,
+    "initializer_range": 0.2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+# Runs in a process that has imported everything already, so a start takes no seconds.
+START = """
+import os, runpy, sys
+os.environ.update({environ!r})
+log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.dup2(log, 1), os.dup2(log, 2)
+sys.argv = {argv!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Run:
+    """A run of the script in the background."""
+
+    def __init__(self, processes, log, argv, environ):
+        self._log = log
+        code = START.format(environ=environ, log=str(log), argv=[str(SCRIPT), *argv])
+        self._process = processes.Process(target=exec, args=(code,))
+        self._process.start()
+
+    def wait_for(self, text):
+        end = time.monotonic() + PATIENCE
+        while text not in self.text and self._process.is_alive():
+            assert time.monotonic() < end, self.text
+            time.sleep(0.005)
+
+    def kill(self, number=signal.SIGKILL):
+        if self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    def signal_at(self, step, number):
+        self.wait_for(f"\nstep {step}/")
+        self.kill(number)
+        return self
+
+    def kill_at(self, step):
+        self.signal_at(step, signal.SIGKILL)
+        self._process.join()
+        return self
+
+    def wait(self, code=0):
+        self._process.join(PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+        assert self._process.exitcode == code, self.text
+        return self
+
+    @property
+    def text(self):
+        return self._log.read_text() if self._log.exists() else ""
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """Writes a model's configuration and records, and says where they are."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "config.json").write_text(json.dumps(SIZES))
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
+    (folder / "dropout.json").write_text(json.dumps({**SIZES, **dropout}))
+    random = np.random.default_rng(5)
+    spec = {
+        **dict.fromkeys(
+            ("input_ids", "input_mask", "segment_ids"), records.Feature("int", T)
+        ),
+        **dict.fromkeys(
+            ("masked_lm_positions", "masked_lm_ids"), records.Feature("int", P)
+        ),
+        "masked_lm_weights": records.Feature("float", P),
+        "next_sentence_labels": records.Feature("int", 1),
+    }
+    lengths = random.integers(6, T + 1, (ROWS, 1))
+    batch = {
+        "input_ids": random.integers(0, 23, (ROWS, T)),
+        "input_mask": np.arange(T) < lengths,
+        "segment_ids": np.arange(T) > lengths // 2,
+        "masked_lm_positions": random.integers(0, 6, (ROWS, P)),
+        "masked_lm_ids": random.integers(0, 23, (ROWS, P)),
+        # Pieces of a batch have unequal numbers of predictions.
+        "masked_lm_weights": np.arange(P) < random.integers(1, P + 1, (ROWS, 1)),
+        "next_sentence_labels": random.integers(0, 2, (ROWS, 1)),
+    }
+    with records.create(str(folder / "train.tfrecord")) as writer:
+        writer.write(records.encode(spec, batch))
+    return folder
+
+
+@pytest.fixture
+def start(processes, files, tmp_path):
+    """Starts the script: `start("folder", "--flag=value")`."""
+
+    def call(folder, *flags, environ=None, config="config.json"):
+        argv = [
+            f"--albert_config_file={files / config}",
+            f"--input_file={files / 'train.tfrecord'}",
+            f"--output_dir={tmp_path / folder}",
+            "--train_batch_size=8",
+            "--num_train_steps=10",
+            "--num_warmup_steps=2",
+            "--learning_rate=0.02",
+            "--log_steps=1",
+            *flags,
+        ]
+        names = {"TF_CPP_MIN_LOG_LEVEL": "3", **(environ or {})}
+        log = tmp_path / f"{folder}-{len(os.listdir(tmp_path))}.log"
+        return Run(processes, log, argv, names)
+
+    return call
+
+
+def tensors(folder, step):
+    """Reads every tensor of a checkpoint, the run's own too."""
+    source = weights.open_source(folder / f"model.ckpt-{step}")
+    return {name: source.read(name) for name in (*source.shapes, *source.ignored)}
+
+
+def workers_of_a_cluster():
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    return [
+        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+        for task in ({"type": "worker", "index": 0}, {"type": "worker", "index": 1})
+    ]
+
+
+def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_path):
+    start("one").wait()
+    start("pieces", "--gradient_accumulation_steps=2").wait()
+    start("mirrored", "--distribution=mirrored", "--cpu_devices=2").wait()
+    environs = workers_of_a_cluster()
+    workers = [start("workers", environ=environ) for environ in environs]
+    for worker in workers:
+        worker.wait()
+    wanted = tensors(tmp_path / "one", 10)
+    for folder in ("pieces", "mirrored", "workers"):
+        found = tensors(tmp_path / folder, 10)
+        assert found.keys() == wanted.keys()
+        for name, value in wanted.items():
+            # Slots are small: their own size is the measure. That of key/bias has none:
+            # the softmax drops what it adds, so that its gradient is 0, and what there
+            # is is the rounding of this processor.
+            noise = 1e-9 if "key/bias" in name else 1e-10
+            relative = max(1e-4 * np.abs(value).max(), noise)
+            bound = relative if "adam" in name else 1e-5
+            difference = np.abs(found[name] - value).max()
+            if name.endswith("key/bias"):
+                # Steps of noise, from 0: small beside those that a gradient makes.
+                difference = np.abs(found[name]).max()
+                beside = found[name.replace("key/bias", "query/bias")]
+                bound = np.abs(beside).max() / 1000
+            assert difference <= bound, f"{folder} {name}"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--gradient_accumulation_steps=2",),
+        ("--distribution=mirrored", "--cpu_devices=2", "--precision=float16"),
+        ("--optimizer=adamw", "--xla"),
+    ],
+    ids=["pieces", "mirrored float16", "xla"],
+)
+def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, tmp_path):
+    start("run", "--objective=none", "--save_checkpoints_steps=1", *flags).wait()
+    first, last = (tensors(tmp_path / "run", step) for step in (6, 10))
+    pooler = "bert/pooler/dense/kernel"
+    assert np.abs(first[pooler]).min() > 0
+    np.testing.assert_array_equal(first[pooler], last[pooler])
+    trained = [
+        name for name in first if "adam" not in name and "LayerNorm/beta" in name
+    ]
+    assert len(trained) > 2
+    assert all(np.abs(first[name] - last[name]).max() > 1e-3 for name in trained)
+
+
+def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
+    flags = ["--num_train_steps=60", "--save_checkpoints_steps=7", "--deterministic"]
+    options = {"config": "dropout.json"}
+    start("whole", *flags, **options).wait()
+    steps = sorted(np.random.default_rng().choice(np.arange(8, 60), 5, replace=False))
+    for step in steps:
+        start("killed", *flags, **options).kill_at(step)
+    saved = (tmp_path / "killed").glob("model.ckpt-*.index")
+    last = max(int(path.stem.partition("-")[2]) for path in saved)
+    text = start("killed", *flags, **options).wait().text
+    assert f"Going on from {tmp_path / 'killed'}/model.ckpt-{last}" in text
+    assert not list((tmp_path / "killed").glob(".writing-*"))
+    wanted, found = tensors(tmp_path / "whole", 60), tensors(tmp_path / "killed", 60)
+    assert found.keys() == wanted.keys()
+    assert any("adam_m" in name for name in found)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=f"{name} {steps}")
+
+
+def test_damaged_checkpoints_are_passed_over(start, tmp_path):
+    flags = ["--num_train_steps=9", "--save_checkpoints_steps=3", "--deterministic"]
+    start("run", *flags).wait()
+    wanted = tensors(tmp_path / "run", 9)
+    cut = tmp_path / "run/model.ckpt-9.data-00000-of-00001"
+    cut.write_bytes(cut.read_bytes()[:-900])
+    changed = tmp_path / "run/model.ckpt-6.data-00000-of-00001"
+    content = bytearray(changed.read_bytes())
+    content[700] ^= 1
+    changed.write_bytes(content)
+    text = start("run", *flags).wait().text
+    for step in (9, 6):
+        assert re.search(
+            rf"run/model\.ckpt-{step} is damaged \(.+\): passed over, for the one "
+            rf"before it\n",
+            text,
+        )
+    assert f"Going on from {tmp_path}/run/model.ckpt-3: weights, optimizer, 24" in text
+    found = tensors(tmp_path / "run", 9)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_evaluation_marks_the_best_and_writes_the_released_file(start, files, tmp_path):
+    flags = [
+        f"--eval_input_file={files / 'train.tfrecord'}",
+        "--eval_every_steps=4",
+        "--eval_batch_size=24",
+        "--keep_checkpoint_max=1",
+    ]
+    text = start("run", *flags).wait().text
+    written = (tmp_path / "run/metrics.jsonl").read_text()
+    lines = [json.loads(line) for line in written.splitlines()]
+    evaluations = [line for line in lines if line["kind"] == "eval"]
+    assert [line["step"] for line in evaluations] == [4, 8, 10]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [
+        *range(1, 11)
+    ]
+    best = max(evaluations, key=lambda line: line["masked_lm_accuracy"])
+    noted = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
+    assert noted["step"] == best["step"]
+    assert noted["perplexity"] == pytest.approx(np.exp(best["masked_lm_loss"]))
+    copied = weights.open_source(tmp_path / "run/model.ckpt-best")
+    assert copied.read("global_step") == best["step"]
+    assert f"eval at step {best['step']}" in text
+    blocks = (tmp_path / "run/eval_results.txt").read_text().split("=" * 50 + "\n")
+    assert blocks.pop() == ""
+    for block, line in zip(blocks, evaluations, strict=True):
+        found = dict(row.split(" = ") for row in block.splitlines())
+        assert list(found) == [
+            *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
+            *("perplexity", "sentence_order_accuracy", "sentence_order_loss"),
+        ]
+        assert float(found["loss"]) == line["loss"]
+    assert (tmp_path / "run/training_curves.png").stat().st_size > 10_000
+    alone = start("run", *flags[:1], "--nodo_train", "--do_eval").wait().text
+    assert f"loss {best['loss']:.4f}" in alone
+
+
+def test_warm_start_takes_weights_and_nothing_of_the_optimizer(start, tmp_path):
+    start("first", "--save_checkpoints_steps=5").wait()
+    for suffix in ("index", "data-00000-of-00001"):  # a run takes the best of another
+        path = tmp_path / f"first/model.ckpt-5.{suffix}"
+        shutil.copyfile(path, tmp_path / f"first/model.ckpt-best.{suffix}")
+    text = (
+        start("second", f"--init_checkpoint={tmp_path}/first", "--num_train_steps=1")
+        .wait()
+        .text
+    )
+    source = f"{tmp_path}/first/model.ckpt-best"
+    assert f"Starting from {source}: 32 weights (tf1); optimizer and step" in text
+    begun, ended = tensors(tmp_path / "first", 5), tensors(tmp_path / "second", 1)
+    name = "bert/pooler/dense/kernel"
+    # The first rate of a warm-up is 0, so the weights are still those of the start.
+    np.testing.assert_array_equal(ended[name], begun[name])
+    assert np.abs(ended[f"{name}/adam_m"] - begun[f"{name}/adam_m"]).max() > 1e-6
+    assert ended["global_step"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "7", '{"step": "3"}', '{"step": 3, "loss": []}', "[" * 10**5, "\xff"],
+)
+def test_notes_of_the_best_that_are_none(text, tmp_path):
+    from albert_tf.train import checkpoints
+
+    opened = checkpoints.Checkpoints.__new__(checkpoints.Checkpoints)
+    opened._folder = tmp_path
+    (tmp_path / "model.ckpt-best.index").touch()
+    (tmp_path / "model.ckpt-best.json").write_text(text, encoding="latin-1")
+    assert opened.best == {}
+    (tmp_path / "model.ckpt-best.json").write_text('{"step": 3, "loss": 0.5}')
+    assert opened.best == {"step": 3, "loss": 0.5}
+
+
+def test_other_records_than_a_run_began_with_are_noticed(start, files, tmp_path):
+    other = tmp_path / "other.tfrecord"
+    other.write_bytes(2 * (files / "train.tfrecord").read_bytes())
+    notices = (
+        "model.ckpt-1 was trained on other examples than those given",
+        "of step 1, was judged on other examples; the best is sought anew",
+    )
+
+    def noticed(steps, path):
+        flags = [f"--{name}={path}" for name in ("input_file", "eval_input_file")]
+        text = start("run", f"--num_train_steps={steps}", *flags).wait().text
+        assert text.count("other examples") == sum(notice in text for notice in notices)
+        return [notice in text for notice in notices]
+
+    assert noticed(1, files / "train.tfrecord") == [False, False]
+    assert noticed(2, other) == [True, True]
+    assert noticed(3, other) == [False, False]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(start, tmp_path):
+    flags = ["--learning_rate=1e25", "--optimizer=adamw", "--save_checkpoints_steps=2"]
+    text = start("run", *flags, "--num_warmup_steps=3").wait(2).text
+    assert re.search(
+        r"error: step \d+: the loss is \S+, the norm of the gradient (nan|inf), at a "
+        r"learning rate of \d.+ "
+        r"\(norms of encoder/embeddings: weights .+, gradient .+; "
+        r".*albert_pretrainer/masked_lm: ",
+        text,
+    )
+    assert "Traceback" not in text
+    kept = tensors(tmp_path / "run", 2)
+    assert all(np.isfinite(value).all() for value in kept.values())
+
+
+def test_a_flat_loss_is_worth_a_warning(start):
+    flags = ["--num_train_steps=110", "--log_steps=110", "--learning_rate=1e-9"]
+    text = start("run", *flags).wait().text
+    assert "Warning: after the warm-up masked_lm_loss is 3." in text
+    assert "3.14 would be guessing" in text
+    assert "Hint: --learning_rate=1e-09 is 1.3e-05 times 7.8e-05" in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        (
+            "--max_seq_length=128",
+            "--max_seq_length=128: the records of {train} have 14 tokens",
+        ),
+        (
+            "--max_predictions_per_seq=20",
+            "--max_predictions_per_seq=20: the records of {train} have 3",
+        ),
+        ("--input_file=none*.x", "--input_file=none*.x: no such file"),
+        (
+            "--dynamic_masking",
+            "{train}: no description of it in {train}.json; --dynamic_masking needs "
+            "the one that create_pretraining_data.py writes",
+        ),
+        (
+            "--train_batch_size=9 --gradient_accumulation_steps=2",
+            "--train_batch_size=9: expected a multiple of 2 (1 devices x 2 pieces)",
+        ),
+        (
+            "--masked_lm_budget=0.3",
+            "--masked_lm_budget=0.3: the released code reads it nowhere; use "
+            "--dynamic_masking and --masked_lm_prob",
+        ),
+        ("--log_steps=0", "--log_steps=0: expected at least 1"),
+        ("--learning_rate=nan", "--learning_rate=nan: expected a number above 0"),
+        (
+            "--nodo_train",
+            "--do_train or --do_eval must be given: got none of them",
+        ),
+        (
+            "--nodo_train --do_eval",
+            "--output_dir={run}: no checkpoint to evaluate, and no --init_checkpoint",
+        ),
+        (
+            "--tpu_name=x",
+            "--tpu_name=x: expected --use_tpu with it",
+        ),
+        (
+            "--output_dir=gs://bucket/run",
+            "--output_dir=gs://bucket/run: expected a folder of this machine's file "
+            "systems; mount a bucket to write there",
+        ),
+        (
+            "--ngram=2",
+            "--ngram=2: expected --dynamic_masking with it; the records are masked "
+            "already",
+        ),
+        (
+            "--cpu_devices=2",
+            "--cpu_devices=2: expected --distribution=mirrored with it",
+        ),
+        (
+            "--distribution=multi_worker",
+            "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
+            "start by Slurm's srun; found neither",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
+    text = start("run", *flag.split()).wait(2).text
+    names = {"train": files / "train.tfrecord", "run": tmp_path / "run"}
+    assert f"error: {message.format(**names)}\n" in text
+    assert "Traceback" not in text
+
+
+def test_no_worker_waits_for_one_that_is_refused(start, tmp_path):
+    with locks.held(tmp_path / "run"):
+        chief, other = [start("run", environ=e) for e in workers_of_a_cluster()]
+        text = chief.wait(2).text + other.wait(2).text
+    assert f"error: {tmp_path}/run: another run is at work here (process" in text
+    assert (
+        f"error: --output_dir={tmp_path}/run: refused by another worker, whose log "
+        f"has the reason\n"
+    ) in text
+
+
+def test_workers_with_different_checkpoints_are_refused(start, tmp_path):
+    start("first", "--num_train_steps=4", "--save_checkpoints_steps=4").wait()
+    folders = ("first", "second")  # a folder that is not shared
+    workers = [
+        start(folder, environ=environ)
+        for folder, environ in zip(folders, workers_of_a_cluster(), strict=True)
+    ]
+    for worker, folder in zip(workers, folders, strict=True):
+        assert (
+            f"error: --output_dir={tmp_path / folder}: the workers found different "
+            f"checkpoints there; expected a folder that all of them share"
+        ) in worker.wait(2).text
+
+
+OVERFLOW_ON_ONE_REPLICA = """
+import types
+import keras
+import numpy as np
+import tensorflow as tf
+from albert_tf import checkpoints, distribution, training
+
+config = training.TrainingConfig(
+    output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=2
+)
+devices = distribution.DistributionConfig(distribution="mirrored", cpu_devices=2)
+strategy = distribution.create(devices)
+with strategy.scope():
+    model = keras.layers.Dense(3)
+    model.build((None, 2))
+    optimizer = training._optimizer(config)
+    optimizer.build(model.trainable_variables)
+task = types.SimpleNamespace(weights=lambda batch: dict(loss=tf.constant(1.0)))
+trainer = training.Trainer(task, config, strategy, model, optimizer)
+value = float("inf")
+
+def gradients(batch, weights):
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    each = tf.where(replica == 1, value, 2.0**15)
+    return tf.zeros([1]), [tf.fill(v.shape, each) for v in model.trainable_variables]
+
+trainer._gradients, trainer._learning = gradients, model.trainable_variables
+before = model.get_weights()
+trainer._step(tf.zeros([1]))
+for a, b in zip(before, model.get_weights(), strict=True):
+    np.testing.assert_array_equal(a, b)
+inner = optimizer.inner_optimizer
+assert checkpoints.steps_made(inner) == 0
+assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**14
+value = 2.0**15
+trainer._step(tf.zeros([2]))  # traced anew
+assert checkpoints.steps_made(inner) == 1
+assert all(np.isfinite(w).all() for w in model.get_weights())
+assert (model.get_weights()[0] != before[0]).all()
+"""
+
+
+def test_overflow_on_one_replica_passes_over_the_step_on_all(processes):
+    process = processes.Process(target=exec, args=(OVERFLOW_ON_ONE_REPLICA, {}))
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+DROPOUT_OF_REPLICAS = """
+import tensorflow as tf
+from albert_tf import AlbertConfig, AlbertEncoder, distribution, training
+
+config = distribution.DistributionConfig(distribution="mirrored", cpu_devices=2)
+strategy = distribution.create(config)
+with strategy.scope():
+    encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
+
+@tf.function
+def encode():
+    def on_replica():
+        return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
+    return strategy.run(lambda: on_replica()["pooled_output"])
+
+training._spread_seeds(strategy, encoder)
+seen = []
+for _ in range(3):
+    seen += [part.numpy() for part in strategy.experimental_local_results(encode())]
+different = {{values.tobytes() for values in seen}}
+assert len(different) == 6, seen
+"""
+
+
+def test_replicas_drop_different_values(processes, files):
+    code = DROPOUT_OF_REPLICAS.format(config=str(files / "dropout.json"))
+    process = processes.Process(target=exec, args=(code, {}))
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+def test_an_evaluation_that_a_kill_prevented_comes_first(start, files, tmp_path):
+    flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=5"]
+    start("run", *flags, "--num_train_steps=10").wait()
+    metrics = tmp_path / "run/metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"eval"' not in line]
+    metrics.write_text("".join(kept)[:-9])  # and half a line
+    start("run", *flags, "--num_train_steps=15").wait()
+    found = [json.loads(line) for line in metrics.read_text().splitlines()[10:]]
+    steps = [entry["step"] for entry in found if entry["kind"] == "eval"]
+    assert steps == [10, 15]
+
+
+def test_generated_records_are_masked_while_training(start, files, data, tmp_path):
+    from albert_tf import corpus
+
+    text = tmp_path / "text.txt"
+    text.write_bytes((data / "docs200.txt").read_bytes()[:20_000])
+    corpus.generate(
+        corpus.CorpusConfig(
+            input_file=(str(text),),
+            output_file=(str(tmp_path / "made.tfrecord@2"),),
+            spm_model_file=str(data / "spm_small.model"),
+            max_seq_length=16,
+            masked_lm_prob=0.0,
+            dupe_factor=1,
+            num_workers=1,
+        )
+    )
+    sizes = {**SIZES, "vocab_size": 1500}
+    (files / "generated.json").write_text(json.dumps(sizes))
+    # The pattern takes in the description, too.
+    flags = [f"--input_file={tmp_path}/made.tfrecord*", "--deterministic"]
+    flags += ["--dynamic_masking", "--num_train_steps=4", "--output_bias_from_data"]
+    for folder in ("one", "two"):
+        text = start(folder, *flags, config="generated.json").wait().text
+    assert "the output bias from " in text
+    wanted, found = (tensors(tmp_path / folder, 4) for folder in ("one", "two"))
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+STOPPED = (
+    "{name}: stopping after this step; another signal ends the run at once\n",
+    "Stopped by {name} at step {step}: saved; run the same command again to resume\n",
+)
+
+
+def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, tmp_path):
+    flags = ["--num_train_steps=80", "--deterministic", "--log_steps=40"]
+    options = {"config": "dropout.json"}
+    start("whole", *flags, **options).wait()
+    steps = [0]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        run = start("run", *flags, **options).signal_at(steps[-1] + 1, number)
+        text = run.wait(128 + number).text
+        name = signal.Signals(number).name
+        [step] = re.findall(rf"Stopped by {name} at step (\d+)", text)
+        assert text.endswith("".join(STOPPED).format(name=name, step=step))
+        steps.append(int(step))
+    assert 1 <= steps[1] < steps[2] < 80
+    assert steps[1] < 40  # and not at the next line of progress
+    text = start("run", *flags, **options).wait().text
+    assert f"Going on from {tmp_path / 'run'}/model.ckpt-{steps[2]}: " in text
+    assert sorted(path.name for path in (tmp_path / "run").glob("*.index")) == sorted(
+        f"model.ckpt-{step}.index" for step in (*steps[1:], 80)
+    )
+    assert_equal(tmp_path / "run", tmp_path / "whole", 80)
+
+
+def assert_equal(folder, other, step):
+    found, wanted = tensors(folder, step), tensors(other, step)
+    assert found.keys() == wanted.keys()
+    assert any("adam_m" in name for name in found)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_workers_stop_at_the_same_step_when_one_gets_a_signal(start, tmp_path):
+    flags = ["--num_train_steps=60", "--deterministic", "--log_steps=30"]
+    options = {"config": "dropout.json"}
+
+    def workers(folder):
+        environs = workers_of_a_cluster()
+        return [start(folder, *flags, environ=e, **options) for e in environs]
+
+    for worker in workers("whole"):
+        worker.wait()
+    chief, other = workers("run")
+    chief.wait_for("\nstep 1/")
+    other.kill(signal.SIGTERM)
+    for worker in (chief, other):
+        worker.wait(143)
+    [step] = re.findall(r"Stopped by SIGTERM at step (\d+): saved", chief.text)
+    assert 1 <= int(step) < 60
+    for worker in workers("run"):
+        worker.wait()
+    assert_equal(tmp_path / "run", tmp_path / "whole", 60)
+
+
+def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
+    first = start("run", "--num_train_steps=100000", "--log_steps=1000")
+    first.wait_for("\nstep 1/")
+    unfinished = tmp_path / "run/.writing-now"
+    unfinished.mkdir()
+    text = start("run").wait(2).text
+    pattern = (
+        rf"error: {tmp_path}/run: another run is at work here \(process \d+ on \S+, "
+        r"since [-0-9]{10} [:0-9]{8}\); expected a folder of its own\n"
+    )
+    assert re.search(pattern, text) and "Traceback" not in text
+    assert unfinished.exists()
+    first.kill(signal.SIGTERM)
+    first.wait(143)
+    start("run", "--num_train_steps=1").wait()
+    assert not unfinished.exists()
+    assert not (tmp_path / "run/.lock").exists()

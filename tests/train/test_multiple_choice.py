@@ -1,0 +1,253 @@
+"""What run_race.py does, on a few questions."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.train import multiple_choice
+from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.finetune import ModelConfig
+from albert_tf.train.multiple_choice import ChoiceConfig
+
+SIZES = {
+    "vocab_size": 1500,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 40,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.0,
+}
+TRAIN = {
+    "max_qa_length": 9,
+    "train_batch_size": 4,
+    "num_train_steps": 2,
+    "num_warmup_steps": 0,
+    "log_steps": 1,
+}
+ALONE = {"do_train": False, "do_eval": False}
+
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def eagerly():
+    """Spares the building of graphs, which costs more than the few steps here."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def run(data, tmp_path):
+    """Does what the flags say; returns the log."""
+    (tmp_path / "config.json").write_text(json.dumps(SIZES))
+
+    def call(folder="run", *, new=True, model=None, **flags):
+        given = {
+            "albert_config_file": str(tmp_path / "config.json"),
+            "spm_model_file": str(data / "spm_small.model"),
+        }
+        log = io.StringIO()
+        multiple_choice.run(
+            ChoiceConfig(output_dir=str(tmp_path / folder), **flags),
+            ModelConfig(**(given if new else {}), **(model or {})),
+            DistributionConfig(),
+            log,
+        )
+        return log.getvalue()
+
+    return call
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Writes questions about which word is a file's name."""
+
+    def write(name, count, **more):
+        lines = [
+            {
+                "article": f"file {'object ' * n}",
+                "question": "a _ is",
+                "options": ["list", "string", "object"][: more.get("choices", 3)],
+                **{key: value for key, value in more.items() if key != "choices"},
+            }
+            for n in range(count)
+        ]
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return str(path)
+
+    return write
+
+
+def test_several_seeds_then_predictions_without_answers_and_a_served_model(
+    run, own, tmp_path
+):
+    file = own("train", 7, answer="string")
+    log = run(
+        train_file=file,
+        eval_file=file,
+        task_name="own",
+        num_runs=2,
+        gradient_accumulation_steps=2,
+        choices_at_once=1,
+        **TRAIN,
+    )
+    assert "train: 7 questions with 3 choices about 7 articles\n" in log
+    assert "eval_accuracy of 2 runs:" in log
+    folder = tmp_path / "run"
+    described = json.loads((folder / "task.json").read_text())
+    assert (described["max_seq_length"], described["max_qa_length"]) == (40, 9)
+    # Alone, with another number of choices; lengths are those of training.
+    tf.config.run_functions_eagerly(False)  # a graph is what is served
+    log = run(
+        new=False,
+        predict_file=own("test", 5, choices=2, id=3),
+        do_predict=True,
+        export_dir=str(tmp_path / "served"),
+        **ALONE,
+    )
+    assert "test: 5 questions with 2 choices about 5 articles\n" in log
+    found = [
+        json.loads(line)
+        for line in (folder / "predictions.jsonl").read_text().splitlines()
+    ]
+    assert [sorted(line) for line in found] == [
+        ["choice", "id", "letter", "probabilities"]
+    ] * 5
+    assert (folder / "predict_results.txt").read_text() == "questions = 5\n"
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    answers = served.signatures["serving_default"](
+        article=tf.constant([f"file {'object ' * n}" for n in range(5)]),
+        question=tf.constant(["a _ is"] * 5),
+        options=tf.constant([["list", "string"]] * 5),
+    )
+    np.testing.assert_allclose(
+        answers["probabilities"], [line["probabilities"] for line in found], atol=2e-6
+    )
+
+
+def test_another_runtime_chooses_the_same(run, own, tmp_path, opened):
+    run(train_file=own("train", 4, answer=1), do_eval=False, **TRAIN)
+    flags = {"predict_file": own("test", 5), "do_predict": True, **ALONE}
+
+    def probabilities(**more):
+        run(new=False, **flags, **more)
+        lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+        return [json.loads(line)["probabilities"] for line in lines]
+
+    wanted = probabilities()
+    np.testing.assert_allclose(probabilities(runtime="litert"), wanted, atol=2e-5)
+    assert opened == [".tflite"]
+
+
+def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path):
+    run(train_file=own("train", 4, answer=1), do_eval=False, **TRAIN)
+    lines = (tmp_path / "train.jsonl").read_text().splitlines()
+    unknown = json.dumps({**json.loads(lines[0]), "answer": None})
+    (tmp_path / "train.jsonl").write_text("\n".join([*lines, unknown]))
+    flags = {"predict_file": str(tmp_path / "train.jsonl"), "do_predict": True}
+    log = run(new=False, **flags, **ALONE)
+    written = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in written]
+    assert [line.get("answer") for line in found] == [1, 1, 1, 1, None]
+    right = np.mean([line["choice"] == 1 for line in found[:4]])
+    loss = np.mean([-np.log(line["probabilities"][1]) for line in found[:4]])
+    results = (tmp_path / "run/predict_results.txt").read_text()
+    scores = dict(line.split(" = ") for line in results.splitlines())
+    assert float(scores.pop("eval_loss")) == pytest.approx(loss, rel=1e-5)
+    assert scores == {"answered": "4", "eval_accuracy": str(right), "questions": "5"}
+    assert log.endswith(results)
+
+
+def test_version_2_with_the_settings_of_version_1_is_a_warning(run, own, tmp_path):
+    file = own("train", 4, answer=1)
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (tmp_path / "v2.json").write_text(json.dumps({**SIZES, **rates}))
+    run("first", train_file=file, do_eval=False, **TRAIN)
+
+    def warned(rate, config):
+        log = run(
+            f"{config}-{rate}",
+            train_file=file,
+            do_eval=False,
+            learning_rate=rate,
+            init_checkpoint=str(tmp_path / "first"),
+            model={
+                "albert_config_file": str(tmp_path / config),
+                "albert_dropout_prob": 0.1,
+            },
+            new=False,
+            **TRAIN,
+        )
+        return "Hint: the model's file has no dropout" in log
+
+    assert warned(2e-5, "v2.json")
+    assert not warned(1e-5, "v2.json")
+    assert not warned(2e-5, "config.json")
+
+
+def test_a_model_of_another_kind_is_not_asked(run, own, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/task.json").write_text('{"kind": "regression"}')
+    message = (
+        f"{tmp_path}/run: a model with kind 'regression', but this task has "
+        f"'multiple_choice'; expected another --output_dir"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run(train_file=own("train", 4, answer=1))
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (
+            {"data_dir": "x", "high_only": True, "middle_only": True},
+            "--high_only and --middle_only: give one of them",
+        ),
+        (
+            {"train_file": "x", "middle_only": True},
+            "--middle_only: expected --data_dir with it",
+        ),
+        ({"choices_at_once": 0}, "--choices_at_once=0: expected at least 1"),
+        (
+            {"train_file": "absent", "export_dir": __file__},
+            f"--export_dir={__file__}: exists and is no SavedModel; expected a new "
+            f"folder",
+        ),
+        (
+            {"do_train": False},
+            "--do_eval: expected --data_dir or --eval_file with it, or --nodo_eval",
+        ),
+        (
+            ALONE,
+            "--do_train or --do_eval or --do_predict or --export_dir must be given: "
+            "got none of them",
+        ),
+    ],
+)
+def test_mistakes_in_flags(run, flags, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run(**flags)
+
+
+def test_a_length_that_the_model_cannot_take(run, own):
+    message = "--max_seq_length=41: the model's max_position_embeddings is 40"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run(train_file=own("train", 4, answer=1), max_seq_length=41, do_eval=False)
+
+
+def test_a_folder_in_use_is_refused(run, tmp_path, in_use):
+    message = in_use(tmp_path / "run")
+    with pytest.raises(InputError) as mistake:
+        run(train_file="none.jsonl", do_eval=False)
+    assert str(mistake.value) == message
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

@@ -1,0 +1,566 @@
+"""What run_squad.py does, with a model that is small enough to learn in seconds."""
+
+import io
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.tasks import squad
+from albert_tf.tasks.squad import reading
+from albert_tf.train import (
+    distribution,
+    finetune,
+    loop,
+    question_answering,
+)
+
+ROOT = Path(__file__).parents[1].parent
+THINGS = ["ball", "box", "car", "cup", "dog", "hat", "jar", "key", "pen", "pig"]
+COLOURS = ["red", "blue", "green", "black", "white", "brown", "pink", "grey", "teal"]
+ORDINALS = ["first", "second", "third", "fourth", "fifth"]
+CONFIG = {
+    "vocab_size": 33,
+    "embedding_size": 24,
+    "hidden_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "intermediate_size": 100,
+    "max_position_embeddings": 40,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout_prob": 0.0,
+    "initializer_range": 0.1,
+}
+
+
+def questions(path, version, seed, answers=True):
+    """Asks for the first colour, the second, ...; in 2.0 for one too many."""
+    random = np.random.default_rng(seed)
+    paragraphs = []
+    for number in range(6):
+        things = random.choice(THINGS, 4, replace=False)
+        colours = random.choice(COLOURS, 4, replace=False)
+        context = " ".join(
+            f"the {thing} is {colour} ."
+            for thing, colour in zip(things, colours, strict=True)
+        )
+        asked = []
+        for place, word in enumerate(ORDINALS[: 4 if version == "1.1" else 5]):
+            one = {"id": f"{seed}-{number}-{place}", "question": f"the {word} ?"}
+            known = [
+                {"text": str(colour), "answer_start": context.find(colour)}
+                for colour in colours[place : place + 1]
+            ]
+            if answers:
+                one |= {"answers": known, "is_impossible": not known}
+            asked.append(one)
+        paragraphs.append({"context": context, "qas": asked})
+    contents = {"version": version, "data": [{"paragraphs": paragraphs}]}
+    path.write_text(json.dumps(contents))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "is", ".", "?"]
+    (folder / "vocab.txt").write_text("\n".join([*words, *THINGS, *COLOURS, *ORDINALS]))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    for version in ("1.1", "2.0"):
+        questions(folder / f"train-{version}.json", version, 1)
+        questions(folder / f"other-{version}.json", version, 2)
+        questions(folder / f"test-{version}.json", "1.1", 3, answers=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(files, tmp_path_factory):
+    """Runs in a folder; returns it and what was said."""
+    root = tmp_path_factory.mktemp("runs")
+
+    def call(folder, **changes):
+        folder = root / folder
+        log = io.StringIO()
+        fields = {"output_dir": str(folder), "max_seq_length": 29, **changes}
+        fields.setdefault("max_query_length", 4)
+        fields.setdefault("doc_stride", 8)
+        fields.setdefault("pad_to_multiple_of", 0)  # one shape is one graph
+        config = question_answering.SquadConfig(num_workers=1, **fields)
+        model = finetune.ModelConfig(
+            albert_config_file=str(files / "config.json"),
+            vocab_file=str(files / "vocab.txt"),
+        )
+        devices = distribution.DistributionConfig()
+        question_answering.run(config, model, devices, log)
+        return folder, log.getvalue()
+
+    call.root = root
+    return call
+
+
+def train(run, files, version, folder, **changes):
+    fields = {
+        "do_train": True,
+        "do_predict": True,
+        "train_file": str(files / f"train-{version}.json"),
+        "predict_file": str(files / f"train-{version}.json"),
+        "train_batch_size": 24,
+        "learning_rate": 0.001,
+        "num_train_steps": 250,
+        "num_warmup_steps": 50,
+        "save_checkpoints_steps": 125,
+        "log_steps": 125,
+    }
+    return run(folder, **{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def one(run, files):
+    return train(run, files, "1.1", "one")
+
+
+@pytest.fixture(scope="module")
+def two(run, files):
+    return train(run, files, "2.0", "two")
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def blocks(folder):
+    found = (folder / "eval_results.txt").read_text().split(f"{'=' * 50}\n")
+    return [dict(line.split(" = ") for line in b.splitlines()) for b in found[:-1]]
+
+
+def test_version_1_is_learned_and_predicted_again(one, run, files):
+    folder, text = one
+    data = files / "train-1.1.json"
+    assert (
+        "SQuAD 1.1 (no question is impossible and the file's version is '1.1')" in text
+    )
+    assert "to come    250 steps" in text
+    figures = squad.evaluate_files(data, folder / "predictions.json")
+    assert figures["f1"] > 95
+    *_, last = blocks(folder)
+    assert set(last) == {"exact_match", "f1", "global_step"}
+    assert float(last["f1"]) == figures["f1"]
+    assert not (folder / "null_odds.json").exists()
+    described = read(folder / "task.json")
+    assert (described["kind"], described["version"], described["head"]) == (
+        "question_answering",
+        "1.1",
+        "linear",
+    )
+    before = (folder / "predictions.json").read_bytes()
+    (folder / "predictions.json").unlink()
+    # Neither training files nor answers, lengths or version are needed.
+    run("one", do_predict=True, predict_file=str(data), max_seq_length=None)
+    assert (folder / "predictions.json").read_bytes() == before
+
+
+def test_version_2_is_learned_and_the_threshold_is_stored(two, run, files):
+    folder, text = two
+    data = files / "train-2.0.json"
+    assert "SQuAD 2.0 (question '1-0-4' is impossible)" in text
+    *_, last = blocks(folder)
+    assert float(last["best_f1"]) > 95
+    # Not the best one for the questions that are judged.
+    assert float(last["null_score_diff_threshold"]) == 0.0
+    odds, texts = read(folder / "null_odds.json"), read(folder / "predictions.json")
+    assert {id for id, text in texts.items() if not text} == {
+        id for id, value in odds.items() if value > 0
+    }
+    assert squad.evaluate_files(data, folder / "predictions.json")["f1"] == float(
+        last["f1"]
+    )
+    stored = read(folder / "task.json")
+    best = read(folder / "model.ckpt-best.json")
+    assert stored["null_score_diff_threshold"] == best["best_f1_thresh"]
+
+
+def threshold_of(text):
+    (line,) = [line for line in text.splitlines() if "null_score_diff_thr" in line]
+    return float(line.rpartition(" ")[2])
+
+
+def test_thresholds_come_from_where_they_should(two, run, files):
+    folder, _ = two
+    seen, new = files / "train-2.0.json", files / "other-2.0.json"
+    kept = (folder / "task.json").read_bytes()
+    stored = read(folder / "task.json")["null_score_diff_threshold"]
+    predict = {"do_predict": True, "predict_file": str(new)}
+    # Found on other questions.
+    _, text = run("two", **predict)
+    assert threshold_of(text) == pytest.approx(stored, abs=1e-4)
+    assert (folder / "task.json").read_bytes() == kept
+    # As released, on these very questions.
+    _, text = run("two", **predict, fit_threshold=True)
+    figures = blocks(folder)[-1]
+    fitted = float(figures["null_score_diff_threshold"])
+    assert fitted == float(figures["best_f1_thresh"]) != stored
+    assert figures["f1"] == figures["best_f1"]
+    assert read(folder / "task.json")["null_score_diff_threshold"] == fitted
+    # What is stored now was found on what is judged.
+    assert threshold_of(run("two", **predict)[1]) == 0.0
+    _, text = run("two", **predict, threshold_file=str(seen))
+    assert threshold_of(text) == pytest.approx(stored, abs=1e-4)
+    assert (folder / "task.json").read_bytes() == kept
+    _, text = run("two", **predict, null_score_diff_threshold=1e9)
+    assert "" not in read(folder / "predictions.json").values()
+    assert read(folder / "task.json")["null_score_diff_threshold"] == 1e9
+
+
+@pytest.mark.parametrize("head", ["conditional", "linear"])
+def test_the_export_answers_as_the_run_does(head, request, run, files, tmp_path):
+    import tensorflow as tf
+
+    folder, _ = request.getfixturevalue({"conditional": "two"}.get(head, head))
+    export = tmp_path / "export"
+    path = files / "other-2.0.json"
+    run(
+        folder.name,
+        do_predict=True,
+        predict_file=str(path),
+        export_dir=str(export),
+        null_score_diff_threshold=0.0,
+    )
+    served = tf.saved_model.load(str(export)).signatures["serving_default"]
+    data = reading.read(path)
+    asked = [
+        (question.text, paragraph.context)
+        for paragraph in data.paragraphs
+        for question in paragraph.questions
+    ]
+    found = served(
+        question=tf.constant([question for question, _ in asked]),
+        context=tf.constant([context for _, context in asked]),
+    )
+    texts = [text.decode() for text in found["answer"].numpy()]
+    threshold = read(folder / "task.json")["null_score_diff_threshold"]
+    odds = read(folder / "null_odds.json")
+    listed = read(folder / "nbest_predictions.json")
+    expected = {
+        id: "" if odds[id] > threshold else listed[id][0]["text"] for id in odds
+    }
+    assert dict(zip(expected, texts, strict=True)) == expected
+    assert "" in texts and len(set(texts)) > 2
+    assert (export / "albert_model.tflite").stat().st_size > 1000
+
+
+def test_questions_without_answers_are_answered(two, run, files):
+    folder, _ = two
+    test = files / "test-2.0.json"
+    before = (folder / "eval_results.txt").read_bytes()
+    _, text = run("two", do_predict=True, predict_file=str(test))
+    # The file alone looks like SQuAD 1.1.
+    assert f"{test}: SQuAD 2.0" in text
+    assert f"{test}: not scored, question '3-0-0' has no answer to compare" in text
+    assert len(read(folder / "null_odds.json")) == len(
+        read(folder / "nbest_predictions.json")
+    )
+    assert (folder / "eval_results.txt").read_bytes() == before
+    with pytest.raises(InputError, match=r"'3-0-0' has no answer; expected one for --"):
+        run("two", do_eval=True, predict_file=str(test))
+
+
+@pytest.mark.parametrize("version", ["one", "two"])
+def test_another_runtime_answers_the_same(version, run, files, request, opened):
+    folder, _ = request.getfixturevalue(version)
+    number = {"one": "1.1", "two": "2.0"}[version]
+    found = []
+    for runtime in (None, "litert"):
+        again, _ = run(
+            f"{version}-{runtime}",
+            do_predict=True,
+            predict_file=str(files / f"train-{number}.json"),
+            init_checkpoint=str(folder),
+            runtime=runtime,
+        )
+        found.append(read(again / "predictions.json"))
+    assert opened == [".tflite"]
+    assert found[0] == found[1] and len(set(found[0].values())) > 3
+
+
+def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files):
+    contents = read(files / "other-1.1.json")
+    contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []
+    partly = files / "partly-1.1.json"
+    partly.write_text(json.dumps(contents))
+    folder, _ = one
+    before = (folder / "eval_results.txt").read_bytes()
+    _, text = run("one", do_predict=True, predict_file=str(partly))
+    assert f"{partly}: not scored, question '2-1-2' has no answer to compare" in text
+    assert len(read(folder / "predictions.json")) == 24
+    assert (folder / "eval_results.txt").read_bytes() == before
+    with pytest.raises(InputError, match=r"question '2-1-2' has no answer; expected o"):
+        run(
+            "new",
+            do_train=True,
+            do_eval=True,
+            train_file=str(files / "train-1.1.json"),
+            predict_file=str(partly),
+        )
+
+
+def test_the_best_is_compared_on_the_same_questions_alone(run, files):
+    def go_on(steps, predict):
+        fields = {"num_train_steps": steps, "num_warmup_steps": 0, "do_predict": False}
+        fields |= {"save_checkpoints_steps": steps, "do_eval": True}
+        return train(run, files, "2.0", "judged", predict_file=str(predict), **fields)
+
+    folder, _ = go_on(1, files / "other-2.0.json")
+    best = folder / "model.ckpt-best.json"
+    before = read(best)
+    # Better than anything that can be reached, on these questions.
+    best.write_text(json.dumps({**before, "best_f1": 1000.0}))
+    _, text = go_on(2, files / "other-2.0.json")
+    assert "other examples" not in text
+    assert read(best)["step"] == 1
+    _, text = go_on(3, files / "train-2.0.json")
+    assert "of step 1, was judged on other examples; the best is sought anew" in text
+    after = read(best)
+    assert after["step"] == 3
+    assert after["evaluation_fingerprint"] != before["evaluation_fingerprint"]
+
+
+@pytest.fixture(scope="module")
+def linear(run, files):
+    return train(run, files, "2.0", "linear", head="linear")
+
+
+def test_the_linear_head_answers_version_2(linear, run, files):
+    folder, _ = linear
+    assert read(folder / "model.ckpt-best.json")["best_f1"] > 95
+    assert set(read(folder / "null_odds.json")) == set(
+        read(folder / "predictions.json")
+    )
+    predict = {"do_predict": True, "predict_file": str(files / "train-2.0.json")}
+    with pytest.raises(InputError, match="head 'linear', but this task has 'c"):
+        run("linear", **predict, head="conditional")
+    with pytest.raises(InputError, match=r"version '2\.0', but this task has '1\.1'"):
+        run("linear", **predict, version_2_with_negative=False)
+
+
+def test_a_place_to_export_to_is_checked_at_the_start(run, files):
+    message = f"--export_dir={__file__}: exists and is no SavedModel; expected a new"
+    with pytest.raises(InputError, match=f"^{re.escape(message)} folder$"):
+        predict = str(files / "other-2.0.json")
+        run("new", do_predict=True, predict_file=predict, export_dir=__file__)
+
+
+def test_seeds_steps_and_windows(run, files):
+    folder, text = run(
+        "seeds",
+        do_train=True,
+        do_eval=True,
+        train_file=str(files / "train-2.0.json"),
+        predict_file=str(files / "other-2.0.json"),
+        train_batch_size=5,
+        num_train_epochs=2.0,
+        num_runs=2,
+        max_seq_length=15,
+        max_eval_steps=2,
+    )
+    # 30 questions, twice; their windows are more.
+    assert "30 questions, 90 windows" in text
+    assert text.count("to come    12 steps") == 2
+    assert "best_f1 of 2 runs:" in text
+    assert read(folder / "runs.json")["best"] in (1, 2)
+    assert (folder / "model.ckpt-best.index").exists()
+    assert not (folder / "predictions.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"do_train": True}, "--do_train: expected --train_file with it"),
+        ({"do_predict": True}, "--do_predict: expected --predict_file with it"),
+        (
+            {
+                **{"do_predict": True, "predict_file": "x"},
+                **{"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
+            },
+            "--train_feature_file and --predict_feature_file=a.npz: expected two files",
+        ),
+        (
+            {"do_predict": True, "predict_file": "x", "num_workers": -1},
+            "--num_workers=-1: expected at least 0",
+        ),
+        (
+            {
+                "do_predict": True,
+                "predict_file": "x",
+                "fit_threshold": True,
+                "null_score_diff_threshold": 0.0,
+            },
+            "--null_score_diff_threshold and --fit_threshold: give one of them",
+        ),
+        (
+            {"export_dir": "x", "fit_threshold": True},
+            "--fit_threshold: expected --do_eval or --do_predict",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(InputError) as error:
+        question_answering.SquadConfig(output_dir="run", **changes)
+    assert str(error.value) == message
+
+
+def test_files_that_do_not_fit_are_refused(run, files, two):
+    predict = {"do_predict": True, "predict_file": str(files / "other-2.0.json")}
+    contents = read(files / "train-2.0.json")
+    asked = contents["data"][0]["paragraphs"][3]["qas"]
+    asked[1]["id"] = "2-5-1"
+    (files / "alike.json").write_text(json.dumps(contents))
+    with pytest.raises(
+        InputError, match=r"alike\.json: question '2-5-1' is in --predict_file too"
+    ):
+        run("two", **predict, threshold_file=str(files / "alike.json"))
+    with pytest.raises(
+        InputError, match=r"--null_score_diff_threshold=1\.0: in SQuAD 1\.1"
+    ):
+        run(
+            "empty",
+            do_predict=True,
+            predict_file=str(files / "other-1.1.json"),
+            null_score_diff_threshold=1.0,
+        )
+
+
+def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
+    one, run, files, tmp_path, snapshot
+):
+    folder, _ = one
+    before = snapshot(folder)
+    with pytest.raises(InputError) as refused:
+        train(run, files, "2.0", "one")
+    assert str(refused.value) == (
+        f"{folder}: a model with version '1.1', but this task has '2.0'; expected "
+        f"another --output_dir"
+    )
+    assert snapshot(folder) == before
+    (tmp_path / "task.json").write_text('{"kind": "regression"}')
+    with pytest.raises(InputError) as refused:
+        train(run, files, "1.1", tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path}: a model with kind 'regression', but this task has "
+        f"'question_answering'; expected another --output_dir"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
+
+
+def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkeypatch):
+    """Killed after its last step, and again after the first one of a longer run."""
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    steps = {"num_warmup_steps": 0, "save_checkpoints_steps": 1, "log_steps": 1}
+    monkeypatch.setattr(question_answering, "_finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, files, "2.0", "killed", num_train_steps=2, **steps)
+    folder = run.root / "killed"
+    best, noted = (read(folder / f"{n}.json") for n in ("model.ckpt-best", "task"))
+    assert noted["null_score_diff_threshold"] == best["best_f1_thresh"] != 0
+    assert len(noted["threshold_fitted_on"]) == 64
+    monkeypatch.setattr(loop._Run, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, files, "2.0", "killed", num_train_steps=4, **steps)
+    assert read(folder / "task.json") == noted
+    given = {"null_score_diff_threshold": 1.5}
+    with pytest.raises(KeyboardInterrupt):
+        train(run, files, "2.0", "killed", num_train_steps=4, **steps, **given)
+    assert read(folder / "task.json")["null_score_diff_threshold"] == 1.5
+
+
+def test_three_devices_are_checked_before_anything_is_read(run, files, monkeypatch):
+    several = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(3)])
+    monkeypatch.setattr(loop, "prepare", lambda *given: several)
+    monkeypatch.setattr(question_answering, "_windows", None)
+    threshold = str(files / "other-2.0.json")
+    with pytest.raises(InputError) as refused:
+        changes = {"do_predict": False, "train_batch_size": 24}
+        train(run, files, "2.0", "three", **changes, threshold_file=threshold)
+    assert str(refused.value) == (
+        "--eval_batch_size=8: expected a multiple of 3, the number of devices"
+    )
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatch):
+    path = files / f"missing-{version}.json"
+    flags = {
+        "train_file": path,
+        "predict_file": path,
+        "train_feature_file": "t",
+        "predict_feature_file": "p",
+        "predict_feature_left_file": "l",
+        "albert_config_file": "c",
+        "vocab_file": "v",
+        "spm_model_file": "s",
+        "output_dir": files / "run",
+        "init_checkpoint": "i",
+        "max_seq_length": 384,
+        "doc_stride": 128,
+        "max_query_length": 64,
+        "train_batch_size": 32,
+        "predict_batch_size": 8,
+        "learning_rate": 5e-5,
+        "num_train_epochs": 3.0,
+        "warmup_proportion": 0.1,
+        "save_checkpoints_steps": 1000,
+        "iterations_per_loop": 1000,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+    }
+    if version == "1.1":
+        flags |= {"use_einsum": "true", "export_dir": files / "export"}
+    else:
+        flags |= {"start_n_top": 5, "end_n_top": 5, "dropout_prob": 0.1}
+    more = ["--do_train", "--do_predict", "--nodo_lower_case"]
+    argv = ["run_squad.py", *(f"--{k}={v}" for k, v in flags.items()), *more]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / "run_squad.py"), run_name="__main__")
+    assert end.value.code == 2
+    assert (
+        capsys.readouterr().err
+        == f"error: {path}: cannot be read: No such file or directory\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("null_score_diff_threshold", 0.5),
+        ("threshold_file", "dev.json"),
+        ("fit_threshold", True),
+    ],
+)
+def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
+    config = question_answering.SquadConfig(
+        output_dir="run", do_predict=True, predict_file="dev.json", **{name: value}
+    )
+    with pytest.raises(InputError) as mistake:
+        question_answering._threshold(config, {}, {}, "1.1")
+    assert str(mistake.value) == (
+        f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
+        f"threshold"
+    )
+
+
+def test_a_folder_in_use_is_refused(run, files, tmp_path, in_use):
+    message = in_use(tmp_path / "run")
+    with pytest.raises(InputError) as mistake:
+        train(run, files, "2.0", tmp_path / "run")
+    assert str(mistake.value) == message
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

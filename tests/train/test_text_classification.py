@@ -1,0 +1,518 @@
+"""What run_classifier.py does, on tables of a few rows."""
+
+import io
+import json
+import re
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertConfig, AlbertPretrainer, weights
+from albert_tf.errors import InputError
+from albert_tf.model import optimizers
+from albert_tf.serve import runtimes
+from albert_tf.tasks import catalogue
+from albert_tf.tasks.custom import CustomConfig
+from albert_tf.train import text_classification, trainer
+from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.finetune import ModelConfig
+from albert_tf.train.text_classification import ClassifierConfig
+
+SIZES = {
+    "vocab_size": 1500,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+TASKS = ("cola", "sst-2", "mrpc", "qqp", "sts-b", "mnli", "mismnli", "ax", "qnli")
+TASKS += ("rte", "wnli")
+TRAIN = {
+    "do_train": True,
+    "num_train_steps": 3,
+    "train_batch_size": 4,
+    "save_checkpoints_steps": 2,
+    "log_steps": 2,
+}
+TEN_ROWS = 10
+
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def eagerly():
+    """Spares the building of graphs, which costs more than the few steps here."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def run(data, tmp_path):
+    """Does what the flags say; returns the log."""
+    (tmp_path / "config.json").write_text(json.dumps(SIZES))
+
+    def call(folder="run", *, new=True, table=None, log=None, **flags):
+        model = {
+            "albert_config_file": str(tmp_path / "config.json"),
+            "spm_model_file": str(data / "spm_small.model"),
+        }
+        log = log or io.StringIO()
+        text_classification.run(
+            ClassifierConfig(output_dir=str(tmp_path / folder), **flags),
+            ModelConfig(**(model if new else {})),
+            CustomConfig(**(table or {})),
+            DistributionConfig(),
+            log,
+        )
+        return log.getvalue()
+
+    return call
+
+
+@pytest.fixture
+def glue(data):
+    return str(data / "glue_own")
+
+
+@pytest.fixture
+def own_table(tmp_path):
+    """Writes a table whose label is whether the text has the word "file"."""
+
+    def write(name, count, label=lambda words: "yes" if "file" in words else "no"):
+        random = np.random.default_rng(len(name))
+        lines = ["text\tlabel"]
+        for _ in range(count):
+            words = random.choice(["file", "list", "string"], random.integers(1, 5))
+            lines.append(f"{' '.join(words)}\t{label(set(words))}")
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("\n".join(lines) + "\n")
+        return str(path)
+
+    return write
+
+
+def files_of(folder):
+    """Returns the predictions in a folder, by name."""
+    return {path.name: path.read_text() for path in folder.glob("*.tsv")}
+
+
+def check_predictions(task, test, folder, ending=""):
+    """Compares the files of a test table with each other; returns the site's words."""
+    declared = catalogue.find(task)
+    results = (folder / f"test_results{ending}.tsv").read_text().splitlines()
+    outputs = np.array([line.split("\t") for line in results], float)
+    assert outputs.shape == (TEN_ROWS, declared.outputs)
+    lines = (folder / f"submit_results{ending}.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    words = [line.split("\t")[1] for line in lines[1:]]
+    site = (folder / declared.submission[test]).read_text().splitlines()
+    if declared.labels is None:
+        np.testing.assert_allclose(np.clip(outputs[:, 0], 0, 5), np.float32(words))
+        assert site[1:] == [
+            f"{line.split(chr(9))[0]}\t{float(word):.3f}"
+            for line, word in zip(lines[1:], words, strict=True)
+        ]
+    else:
+        np.testing.assert_allclose(outputs.sum(axis=1), 1, rtol=1e-5)
+        assert words == [declared.labels[k] for k in outputs.argmax(axis=1)]
+        assert site == lines
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_of_glue_trains_evaluates_and_predicts(run, glue, tmp_path, task):
+    log = run(
+        task_name=task,
+        data_dir=glue,
+        do_eval=True,
+        do_predict=True,
+        skip_bad_rows=True,
+        **TRAIN,
+    )
+    declared, folder = catalogue.find(task), tmp_path / "run"
+    assert f"{declared.path('train', glue)}: 10 examples of " in log
+    assert re.search(r"\n  [1-5] of them shortened to --max_seq_length=40, by \d+", log)
+    skipped = f"{declared.path('train', glue)}: 1 of 11 rows are broken and skipped:"
+    assert (skipped in log) == (task == "qqp")
+    *blocks, _ = (folder / "eval_results.txt").read_text().split("=" * 50 + "\n")
+    last = dict(line.split(" = ") for line in blocks[-1].splitlines())
+    assert last["global_step"] == "3" and len(blocks) == 2
+    assert last.keys() >= {"best", "eval_loss", "loss", *declared.metrics}
+    assert ("dev_mismatched/eval_accuracy" in last) == (task == "mnli")
+    best = json.loads((folder / "model.ckpt-best.json").read_text())
+    assert float(last["best"]) == best[declared.key_metric]
+    check_predictions(task, "test", folder)
+    assert (folder / "label_scores.txt").exists() == (task != "sts-b")
+    if task == "mnli":
+        check_predictions(task, "test_mismatched", folder, "_mismatched")
+        scores = (folder / "label_scores.txt").read_text()
+        assert [len(part.split("\n\n")) for part in scores.split("dev_mismatched")] == [
+            3,
+            2,
+        ]
+
+
+def test_predictions_need_no_more_than_a_finished_folder(run, glue, tmp_path):
+    todo = {"task_name": "mnli", "data_dir": glue, "do_predict": True}
+    run("mnli", max_seq_length=37, do_eval=True, **todo, **TRAIN)
+    wanted = files_of(tmp_path / "mnli")
+    described = (tmp_path / "mnli/task.json").read_text()
+    for path in (tmp_path / "mnli").glob("*.tsv"):
+        path.unlink()
+    log = run("mnli", new=False, **todo)
+    assert files_of(tmp_path / "mnli") == wanted
+    assert "--max_seq_length=37" in log
+    start = str(tmp_path / "mnli")
+    run("other", new=False, init_checkpoint=start, **todo)
+    assert files_of(tmp_path / "other") == wanted
+    todo["task_name"] = "ax"
+    run("ax", new=False, init_checkpoint=start, **todo)
+    check_predictions("ax", "test", tmp_path / "ax")
+    assert (tmp_path / "mnli/task.json").read_text() == described
+    best = json.loads((tmp_path / "mnli/model.ckpt-best.json").read_text())
+    log = run("mnli", new=False, task_name="mnli", data_dir=glue, do_eval=True)
+    assert f"eval at step {best['step']} " in log
+    assert f"eval_acc {best['eval_accuracy']:.4f}" in log
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "litert"])
+def test_other_runtimes_predict_the_same(runtime, run, glue, tmp_path, opened):
+    if runtime == "onnx":
+        pytest.importorskip("onnxruntime")
+    todo = {"task_name": "mnli", "data_dir": glue, "do_predict": True}
+    run(do_eval=True, **todo, **TRAIN)
+    tables = ("test_results.tsv", "test_results_mismatched.tsv")
+
+    def found():
+        return np.stack([np.loadtxt(tmp_path / "run" / name) for name in tables])
+
+    wanted = found()
+    assert not opened
+    run(new=False, runtime=runtime, **todo)
+    assert opened == [runtimes.SUFFIXES[runtime]]
+    np.testing.assert_allclose(found(), wanted, atol=2e-5)
+    assert np.ptp(wanted, axis=1).max() > 1e-3
+
+
+class Stopping(io.StringIO):
+    """A log that ends the run when a text is written."""
+
+    def __init__(self, text):
+        super().__init__()
+        self._text = text
+
+    def write(self, text):
+        if text.startswith(self._text):
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def test_a_stopped_run_goes_on_to_the_same_predictions(run, glue, tmp_path):
+    todo = {"task_name": "sts-b", "data_dir": glue, "do_eval": True, "do_predict": True}
+    todo |= TRAIN | {"num_train_steps": 6, "learning_rate": 0.01}
+    run("whole", **todo)
+    with pytest.raises(KeyboardInterrupt):
+        run("cut", log=Stopping("step 6/"), **todo)
+    assert not files_of(tmp_path / "cut")
+    assert "Going on from" in run("cut", **todo)
+    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
+
+
+def test_other_examples_than_a_run_began_with_are_noticed(run, own_table):
+    def text(examples, steps):
+        table = {"train_file": own_table("train", examples)}
+        flags = TRAIN | {"num_train_steps": steps}
+        return run(task_name="custom", table=table, **flags)
+
+    assert "other examples" not in text(12, 2) + text(12, 4)
+    assert "model.ckpt-4 was trained on other examples than those given" in text(13, 6)
+    assert "other examples" not in text(13, 6)
+
+
+def test_the_predictions_of_all_tasks_become_one_zip(run, glue, tmp_path):
+    names = {
+        name for task in catalogue.every().values() for name in task.submission.values()
+    }
+    assert len(names) == 11
+    for name in names - {"RTE.tsv", "AX.tsv"}:
+        folder = tmp_path / "runs" / name.lower()
+        folder.mkdir(parents=True)
+        (folder / name).write_text(f"index\tprediction\n0\t{name}\n")
+    target = tmp_path / "submission.zip"
+    log = run("runs", glue_submission=str(target))
+    assert f"Warning: {target} lacks AX.tsv, RTE.tsv; the site takes" in log
+    with zipfile.ZipFile(target) as archive:
+        assert set(archive.namelist()) == names - {"RTE.tsv", "AX.tsv"}
+        assert archive.read("CoLA.tsv") == b"index\tprediction\n0\tCoLA.tsv\n"
+    (tmp_path / "more").mkdir()
+    for name in ("RTE.tsv", "AX.tsv"):
+        (tmp_path / "more" / name).write_text("index\tprediction\n")
+    both = (str(tmp_path / "runs"), str(tmp_path / "more"))
+    log = run("runs", glue_submission=str(target), submission_dirs=both)
+    assert "Warning" not in log
+    with zipfile.ZipFile(target) as archive:
+        assert set(archive.namelist()) == names
+
+
+def test_a_table_of_ones_own_needs_no_labels_to_be_predicted(run, own_table, tmp_path):
+    test = tmp_path / "test.jsonl"
+    test.write_text('{"text": "list file string"}\n{"text": "list string"}\n')
+    tables = {
+        "train_file": own_table("train", 26),
+        "dev_file": own_table("dev", 31),
+        "test_file": str(test),
+    }
+    flags = {"task_name": "custom", "do_predict": True}
+    log = run(table=tables, do_eval=True, **flags, **TRAIN)
+    scores = (tmp_path / "run/label_scores.txt").read_text()
+    assert scores in log
+    title, header, *rows = scores.splitlines()
+    assert (title, header.split()[0]) == ("dev", "label")
+    assert [row.split()[0] for row in rows[:2]] == ["no", "yes"]
+    wanted = files_of(tmp_path / "run")
+    assert len(wanted) == 2
+    (tmp_path / "run/submit_results.tsv").unlink()
+    run(new=False, table={"test_file": str(test)}, **flags)
+    assert files_of(tmp_path / "run") == wanted
+
+
+def test_several_labels_and_numbers_are_predicted_with_the_folders_kind(
+    run, own_table, tmp_path
+):
+    test = tmp_path / "test.jsonl"
+    test.write_text('{"text": "list file string"}\n{"text": "list string"}\n')
+    for kind, label in (
+        ("multi_label", lambda words: "+".join(sorted(words))),
+        ("regression", lambda words: len(words) / 4),
+    ):
+        table = {"train_file": own_table("train", 22, label), "label_separator": "+"}
+        run(kind, task_name="custom", table={**table, "kind": kind}, **TRAIN)
+        table = {"test_file": str(test)}
+        run(kind, new=False, task_name="custom", table=table, do_predict=True)
+        results = (tmp_path / kind / "submit_results.tsv").read_text().splitlines()[1:]
+        for line in results:
+            word = line.split("\t")[1]
+            if kind == "regression":
+                float(word)
+            else:
+                assert set(filter(None, word.split("+"))) <= {"file", "list", "string"}
+
+
+@pytest.mark.parametrize("task", ["rte", "sts-b"])
+def test_the_exported_model_takes_raw_text(run, glue, tmp_path, task):
+    flags = {"task_name": task, "data_dir": glue}
+    run(do_eval=True, do_predict=True, **flags, **TRAIN)
+    tf.config.run_functions_eagerly(False)  # a graph is what is written
+    threshold = {"threshold_to_export": 0.0} if task == "rte" else {}
+    run(new=False, export_dir=str(tmp_path / "served"), **flags, **threshold)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    test = catalogue.find(task).read("test", glue).rows
+    found = served.signatures["serving_default"](
+        text_a=tf.constant([example.text_a for example in test]),
+        text_b=tf.constant([example.text_b for example in test]),
+    )
+    lines = (tmp_path / "run/test_results.tsv").read_text().splitlines()
+    outputs = np.array([line.split("\t") for line in lines], "float32")
+    if task == "rte":
+        np.testing.assert_allclose(found["probabilities"], outputs, atol=2e-6)
+        assert set(found["label"].numpy()) == {b"not_entailment"}
+    else:
+        wanted = np.clip(outputs[:, 0], 0, 5)
+        np.testing.assert_allclose(found["value"], wanted, atol=2e-6)
+
+
+def test_broken_rows_are_errors_or_listed(run, own_table):
+    path = own_table("train", 20)
+    with open(path, "a") as file:
+        file.writelines(f"no label {n}\n" for n in range(7))
+        file.write("\n\n")
+    table = {"train_file": path}
+    with pytest.raises(InputError, match=re.escape(f"{path}:22: 1 cells; expected 2")):
+        run(task_name="custom", table=table, **TRAIN)
+    log = run(task_name="custom", table=table, skip_bad_rows=True, **TRAIN)
+    assert f"{path}: 7 of 27 rows are broken and skipped:\n  {path}:22: 1 cells" in log
+    assert "\n  and 2 more\n" in log
+    assert f"{path}: 2 blank lines skipped\n" in log
+    assert f"{path}: 20 examples of" in log
+
+
+def test_runs_that_collapsed_are_named(run, own_table, tmp_path):
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\n" + "list,no\n" * 7 + "list,yes\n" * 4)
+    table = {"train_file": own_table("train", 24), "dev_file": str(dev)}
+    flags = {"task_name": "custom", "do_eval": True}
+    log = run(table=table, num_runs=2, **flags, **TRAIN)
+    runs = json.loads((tmp_path / "run/runs.json").read_text())
+    assert (runs["failed"], runs["mean_of_sound"]) == ([1, 2], None)
+    for number in (1, 2):
+        assert f"Run {number} of 2: {tmp_path}/run/run-{number}\n" in log
+        assert re.search(rf"\n  run {number}  0.\d+  every example gets the same", log)
+    best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
+    assert best == runs["runs"][runs["best"] - 1]
+    # The folder serves without its runs.
+    log = run(new=False, table={"dev_file": str(dev)}, **flags)
+    assert f"eval at step {best['step']}  loss {best['loss']:.4f}  " in log
+
+
+MISTAKES = {
+    "nothing to do": (
+        {"do_eval": False},
+        "--do_train or --do_eval or --do_predict or --export_dir or --glue_submission "
+        "must be given: got none of them",
+    ),
+    "no task": (
+        {"task_name": None},
+        "--task_name: expected one of cola, sst-2, mrpc, qqp, sts-b, mnli, mismnli, "
+        "ax, qnli, rte, wnli or custom",
+    ),
+    "no folder": (
+        {"data_dir": None},
+        "--data_dir: expected the folder with CoLA/train.tsv, CoLA/dev.tsv, "
+        "CoLA/test.tsv",
+    ),
+    "another task's flag": (
+        {"table": {"dev_file": "x.tsv"}},
+        "--dev_file: expected --task_name=custom with it, not cola",
+    ),
+    "too long": (
+        {"max_seq_length": 41},
+        "--max_seq_length=41: the model's max_position_embeddings is 40",
+    ),
+    "too short": (
+        {"max_seq_length": 3},
+        "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
+    ),
+    "no weights": (
+        {},
+        "--output_dir={folder}/run: no checkpoint to evaluate, and no "
+        "--init_checkpoint",
+    ),
+    "runs without evaluation": (
+        {"num_runs": 3},
+        "--num_runs=3: expected --do_train and --do_eval with it, to compare the runs",
+    ),
+    "a threshold without export": (
+        {"threshold_to_export": 0.3},
+        "--threshold_to_export=0.3: expected a probability, with --export_dir",
+    ),
+    "a threshold among three": (
+        {"task_name": "mnli", "threshold_to_export": 0.3, "export_dir": "x"},
+        "--threshold_to_export=0.3: task mnli has 3 labels; expected two, or several "
+        "per example",
+    ),
+    "a threshold of a number": (
+        {"task_name": "sts-b", "threshold_to_export": 0.3, "export_dir": "x"},
+        "--threshold_to_export=0.3: task sts-b has no labels; expected two, or several "
+        "per example",
+    ),
+    "no place to export to": (
+        {"data_dir": "absent", "export_dir": __file__},
+        f"--export_dir={__file__}: exists and is no SavedModel; expected a new folder",
+    ),
+    "no predictions": (
+        {"do_eval": False, "glue_submission": "x.zip"},
+        "{folder}/run: no predictions to submit; expected files such as AX.tsv, which "
+        "--do_predict writes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line(run, glue, tmp_path, flags, message):
+    whole = re.escape(message.format(folder=tmp_path))
+    with pytest.raises(InputError, match=f"^{whole}$"):
+        run(**{"task_name": "cola", "data_dir": glue, "do_eval": True, **flags})
+
+
+def test_a_table_that_a_task_does_not_have(run, own_table):
+    table = {"train_file": own_table("train", 20)}
+    message = "--do_predict: task custom has no test table; it has train"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        run(task_name="custom", table=table, do_predict=True, **TRAIN)
+
+
+def test_a_pretraining_run_is_refused_and_left_as_it_is(
+    run, own_table, tmp_path, snapshot
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = AlbertConfig.from_json_file(tmp_path / "config.json")
+    model, optimizer = AlbertPretrainer(config), optimizers.Lamb(1e-3)
+    optimizer.build(model.trainable_variables)
+    weights.save(model, folder / "model.ckpt-7", "tf1", optimizer=optimizer)
+    table = {"train_file": own_table("train", 20), "dev_file": own_table("dev", 6)}
+    before = snapshot(tmp_path)
+    message = (
+        f"--output_dir={folder}: its model.ckpt-7 is an AlbertPretrainer, not this "
+        f"AlbertClassifier; expected another folder"
+    )
+    for flags in (TRAIN, {"do_eval": True}):
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            run(task_name="custom", table=table, **flags)
+        assert snapshot(tmp_path) == before
+
+
+def test_a_folder_of_another_model_is_refused(run, glue, tmp_path, snapshot):
+    folder = tmp_path / "run"
+    run(task_name="rte", data_dir=glue, do_eval=True, **TRAIN)
+    before = snapshot(folder)
+    message = (
+        f"{folder}: a model with task 'rte', but this task has 'qnli'; expected "
+        f"another --output_dir"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run(task_name="qnli", data_dir=glue, **TRAIN)
+    assert snapshot(folder) == before
+    message = (
+        f"{folder}: a model with labels ['entailment', 'not_entailment'], but this "
+        f"task has ['contradiction', 'entailment', 'neutral']; they must agree"
+    )
+    flags = {"init_checkpoint": f"{folder}/model.ckpt-3", "do_predict": True}
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run("new", task_name="ax", data_dir=glue, **flags)
+    (folder / "runs.json").write_text("{}")
+    message = (
+        f"--output_dir={folder}: holds several runs; expected --num_runs, or another "
+        f"folder"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run(task_name="rte", data_dir=glue, **TRAIN)
+
+
+@pytest.mark.parametrize("work", ["do_train", "do_eval", "do_predict"])
+def test_a_folder_in_use_is_refused(run, glue, tmp_path, in_use, work):
+    message = in_use(tmp_path / "run")
+    with pytest.raises(InputError) as mistake:
+        run(task_name="rte", data_dir=glue, **{work: True})
+    assert str(mistake.value) == message
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+
+
+def test_a_stopped_run_predicts_nothing_until_it_is_resumed(
+    run, glue, tmp_path, monkeypatch
+):
+    def asked(self, sums):
+        return self.examples_seen == 2 * TRAIN["train_batch_size"]
+
+    todo = {"task_name": "rte", "data_dir": glue, "do_eval": True, "do_predict": True}
+    todo |= {**TRAIN, "log_steps": 1, "save_checkpoints_steps": 9}
+    log = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_is_asked", asked)
+        with pytest.raises(SystemExit) as stopped:
+            run(log=log, **todo)
+    assert stopped.value.code == 143
+    assert log.getvalue().endswith(
+        "Stopped by SIGTERM at step 2: saved; run the same command again to resume\n"
+    )
+    assert (tmp_path / "run/model.ckpt-2.index").exists()
+    assert not files_of(tmp_path / "run")
+    assert "/model.ckpt-2: weights, optimizer, 8 examples seen\n" in run(**todo)
+    assert "test_results.tsv" in files_of(tmp_path / "run")

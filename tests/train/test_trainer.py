@@ -1,0 +1,112 @@
+import types
+
+import keras
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.train import loop, trainer
+
+
+def told(monkeypatch, seconds):
+    """What a run over 10 examples in batches of 4 says, of so many seconds each."""
+    clock, lines = iter([0.0, *seconds]), []
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: next(clock))
+    made = trainer.Trainer(None, Config, None, None, None, say=lines.append)
+    assert list(made._told("abc", "evaluated", 4, 10)) == ["a", "b", "c"]
+    return lines
+
+
+class Config:
+    xla = False
+
+
+def test_a_long_evaluation_says_how_far_it_is_and_a_short_one_nothing(monkeypatch):
+    assert told(monkeypatch, [0.2, 0.5, 0.9]) == []
+    assert told(monkeypatch, [5, 16, 20]) == [
+        "evaluated 8 of 10 examples, 0.5 a second",
+        "evaluated 10 of 10 examples, 0.5 a second",
+    ]
+
+
+class Strategy:
+    """Gives back what one worker reads."""
+
+    def __init__(self, num_replicas_in_sync):
+        self.num_replicas_in_sync = num_replicas_in_sync
+
+    def distribute_datasets_from_function(self, read):
+        return read("a worker's")
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, "a worker's")])
+def test_one_device_reads_for_itself(replicas, pipelines):
+    def read(context):
+        seen.append(getattr(context, "num_input_pipelines", context))
+        return "batches"
+
+    seen = []
+    made = trainer.Trainer(None, Config, Strategy(replicas), None, None)
+    assert made._read(read) == "batches"
+    assert seen == [pipelines]
+
+
+@pytest.fixture
+def scaled():
+    """Makes a trainer in float16 whose gradients, all alike, are told to it."""
+
+    def make(gradient):
+        config = TrainingConfig(
+            output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=1
+        )
+        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+        with strategy.scope():
+            model = keras.layers.Dense(3, use_bias=False)
+            model.build((None, 2))
+            optimizer = loop._optimizer(config)
+            optimizer.build(model.trainable_variables)
+        task = types.SimpleNamespace(
+            training=None,
+            weights=lambda batch: {"loss": tf.constant(1.0)},
+            figures=lambda means: means,
+        )
+        made = trainer.Trainer(task, config, strategy, model, optimizer)
+        made._gradients = lambda *_: (
+            tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_packed`: loss, tokens, one pair
+            [tf.fill((2, 3), gradient)],
+        )
+        made._learning, made._names = model.trainable_variables, {"train": ["loss"]}
+        made._iterator = Endless()
+        return made, optimizer
+
+    return make
+
+
+class Endless:
+    element_spec = tf.TensorSpec([], tf.float32)
+
+    def __next__(self):
+        return tf.constant(0.0)
+
+
+def test_gradients_that_stay_infinite_end_the_run(scaled):
+    made, optimizer = scaled(float("inf"))
+    for step in range(15):
+        made.train(1)
+        scale = keras.ops.convert_to_numpy(optimizer.dynamic_scale)
+        assert scale == 2.0 ** (14 - step)
+    with pytest.raises(InputError) as mistake:
+        made.train(3)
+    assert str(mistake.value).startswith(
+        "step 1: the loss is 0.25, the norm of the gradient inf, at a learning rate of "
+        "0.00176 and a loss scale of 1 (norms of dense"
+    )
+
+
+def test_the_norm_of_a_gradient_is_right_where_the_loss_scale_grows(scaled):
+    made, optimizer = scaled(2.0**15)
+    optimizer.step_counter.assign(optimizer.dynamic_growth_steps - 1)
+    figures = made.train(1)
+    assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**16
+    assert figures["gradient_norm"] == pytest.approx(6**0.5)

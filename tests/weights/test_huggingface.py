@@ -1,0 +1,318 @@
+"""What is written for transformers beside the weights; tests/huggingface runs it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import weights
+from albert_tf.corpus import vocabulary
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serve import convert
+from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.text import tokenization
+from albert_tf.weights import huggingface, model_folder
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=64,
+)
+TEXTS = [
+    *("", " ", "  two  spaces ", "größe Größe Straße ﬁn", "ΩΣ ΣΩΣ Σ", "İstanbul"),
+    *(
+        "각 한국어",
+        "用python写 中文 (hello)",
+        "😀😀 emoji 👩‍👧 ok",
+        "€5 \u2013 “q” \u2018x\u2019",
+    ),
+    *("``quoted'' text", "tab\there\nnew\x0bvt\x1cfs\x85nel\u2028ls\u3000id", "й ї ё"),
+    *("हिन्दी में", "মো কো", "ẍ̂ q̣̇ q̣̇", "zero\u200bwidth soft\u00adhyphen", "が パ"),
+    *("In 1,000 or in 2,000, the list of 1997, as of (1998).", "¨ \u00b4 ˚", "x" * 300),
+]
+RUN = {"kind": "classification", "texts": 1, "max_seq_length": 40}
+
+
+@pytest.fixture(scope="module")
+def small(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture
+def wordpiece(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "मि", "of", "é", "e"]
+    pieces += ["##" + piece for piece in (*pieces[5:], "ि", "ω", "ς", "n")]
+    pieces += [*"($).中ςω", "म", "हिन्दी", "x" * 200, "x", "in"]
+    (tmp_path / "own.txt").write_text("\n".join(pieces) + "\n")
+    return str(tmp_path / "own.txt")
+
+
+def theirs(tokenizer, folder):
+    """The tokenizer that transformers makes of the files."""
+    tokenizers = pytest.importorskip("tokenizers")
+    for name, contents in huggingface.tokenizer_files(tokenizer, 40).items():
+        (folder / name).write_bytes(contents)
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def assert_same_ids(tokenizer, folder, texts=TEXTS):
+    found = theirs(tokenizer, folder)
+    for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+        assert found.encode(text, add_special_tokens=False).ids == ids, text
+    return found
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("accents", [True, False])
+def test_sentencepiece_ids_are_the_same(lower, accents, data, tmp_path):
+    model = str(data / "spm_small.model")
+    tokenizer = tokenization.SentencePieceTokenizer(model, lower, accents)
+    found = assert_same_ids(tokenizer, tmp_path)
+    a, b = tokenizer.encode("the list"), tokenizer.encode("of a file")
+    pair = found.encode("the list", "of a file")
+    assert pair.ids == [2, *a, 3, *b, 3]
+    assert pair.type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    assert (tmp_path / "spiece.model").read_bytes() == tokenizer.model
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"] is lower
+    assert settings["keep_accents"] is accents
+    assert settings["model_max_length"] == 40
+    special = json.loads((tmp_path / "special_tokens_map.json").read_text())
+    assert special == {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+        "bos_token": "[CLS]",
+        "eos_token": "[SEP]",
+    }
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("accents", [True, False])
+def test_wordpiece_ids_are_the_same(lower, accents, wordpiece, tmp_path):
+    tokenizer = tokenization.WordPieceTokenizer(wordpiece, lower, accents)
+    more = ["मि é É e\u0301 OF of", "x" * 200, "x" * 201, "in\x07of \ue000 of\u0378of"]
+    assert_same_ids(tokenizer, tmp_path, [*TEXTS, *more])
+    assert (tmp_path / "vocab.txt").read_text() == Path(wordpiece).read_text()
+
+
+def test_bytes_and_symbols_of_ones_own_are_the_same(tmp_path):
+    (tmp_path / "text").write_text("some words of a <name> and others\n" * 30)
+    vocabulary.train_files(
+        vocabulary.VocabularySettings(
+            input_file=(str(tmp_path / "text"),),
+            model_prefix=str(tmp_path / "own"),
+            vocab_size=277,
+            byte_fallback=True,
+            user_defined_symbols=("<name>",),
+        )
+    )
+    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
+    texts = ["words of<name>and", "ø 中 words", "<name> <NAME>"]
+    assert_same_ids(tokenizer, tmp_path, texts)
+    assert tokenizer.unk_id not in tokenizer.encode(texts[1])
+
+
+def test_text_after_a_gap_begins_a_word_but_punctuation_does_not(small, tmp_path):
+    found = theirs(small, tmp_path)
+    text = "The [MASK] of a [MASK].[MASK]list"
+    assert found.encode(text, add_special_tokens=False).ids == [
+        *(*small.encode("The"), small.mask_id, *small.encode("of a"), small.mask_id),
+        *(small.piece_to_id("."), small.mask_id, *small.encode("list")),
+    ]
+
+
+def test_a_model_of_another_type_is_refused(small, tmp_path):
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(small.model)
+    proto.trainer_spec.model_type = proto.trainer_spec.BPE
+    path = tmp_path / "bpe.model"
+    path.write_bytes(proto.SerializeToString())
+    tokenizer = tokenization.SentencePieceTokenizer(str(path))
+    with pytest.raises(InputError) as refused:
+        huggingface.tokenizer_files(tokenizer, 40)
+    assert str(refused.value) == (
+        f"{path}: a SentencePiece model of type bpe; expected unigram, which alone can "
+        f"be written for transformers"
+    )
+
+
+# --- whole folders ---
+
+
+def converted(folder, output, **more):
+    convert.convert(
+        ConversionSettings(
+            input=str(folder), output=str(output), output_format="hf", **more
+        )
+    )
+    return json.loads((output / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "problem"),
+    [
+        ("classification", ["größe", "no", "yes"], "single_label_classification"),
+        ("multi_label", ["a", "b"], "multi_label_classification"),
+        ("regression", None, "regression"),
+    ],
+)
+def test_a_run_is_written_with_its_labels_and_vocabulary(
+    kind, labels, problem, small, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    model_folder.write(run, small, {**RUN, "kind": kind, "labels": labels})
+    weights.save(models.AlbertClassifier(CONFIG, len(labels or "1")), run, "tf1")
+    config = converted(run, tmp_path / "hf")
+    names = labels or ["LABEL_0"]
+    assert config["id2label"] == {str(i): name for i, name in enumerate(names)}
+    assert config["label2id"] == {name: i for i, name in enumerate(names)}
+    assert config["problem_type"] == problem
+    assert {path.name for path in (tmp_path / "hf").iterdir()} == {
+        *("config.json", "model.safetensors", "spiece.model", "tokenizer.json"),
+        *("tokenizer_config.json", "special_tokens_map.json"),
+    }
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == 40
+    assert "\nskipped" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "architecture"),
+    [
+        ("multiple_choice", models.AlbertMultipleChoice, "AlbertForMultipleChoice"),
+        ("question_answering", models.AlbertSpanLabeler, "AlbertForQuestionAnswering"),
+    ],
+)
+def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_path):
+    run = tmp_path / "run"
+    model_folder.write(run, small, {"kind": kind, "max_seq_length": 90})
+    weights.save(model(CONFIG), run, "tf1")
+    config = converted(run, tmp_path / "hf")
+    assert config["architectures"] == [architecture]
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == 64  # the positions that there are
+
+
+def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, capsys):
+    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 40})
+    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
+    converted(tmp_path / "from", tmp_path / "bare")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"skipped  the tokenizer's files: no vocabulary in {tmp_path / 'from'}; "
+        f"expected --spm_model_file or --vocab_file"
+    )
+    cased = {"vocab_file": wordpiece, "do_lower_case": False, "keep_accents": True}
+    values = converted(tmp_path / "from", tmp_path / "given", **cased)
+    # Those of the vocabulary, not the released ones.
+    special = [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
+    assert special == [0, 2, 3]
+    folder = tmp_path / "given"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert not settings["do_lower_case"] and settings["keep_accents"]
+    (tmp_path / "from" / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+    converted(tmp_path / "from", tmp_path / "found")
+    assert "\nskipped" not in capsys.readouterr().out
+    settings = json.loads((tmp_path / "found" / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"] is True
+    assert settings["model_max_length"] == 64
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
+    small, tmp_path
+):
+    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 1499})
+    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
+    with pytest.raises(InputError) as refused:
+        converted(tmp_path / "from", tmp_path / "hf", spm_model_file=small.path)
+    assert str(refused.value) == (
+        f"{small.path}: 1500 pieces, but the model's vocab_size is 1499; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
+    )
+    assert not (tmp_path / "hf").exists()
+
+
+def test_labels_have_to_fit(tmp_path):
+    with pytest.raises(InputError) as refused:
+        weights.save(
+            models.AlbertClassifier(CONFIG, 3),
+            tmp_path / "hf",
+            "hf",
+            task={"kind": "classification", "labels": ["a", "b"]},
+        )
+    assert str(refused.value) == (
+        "task: labels a, b: expected 3, one for each output of the model"
+    )
+    assert not (tmp_path / "hf").exists()
+
+
+@pytest.mark.parametrize("argument", ["tokenizer", "task"])
+def test_other_formats_have_neither(argument, small, tmp_path):
+    given = {"tokenizer": small, "task": {}}[argument]
+    with pytest.raises(InputError) as refused:
+        weights.save(
+            models.AlbertEncoder(CONFIG), tmp_path / "x", "tf1", **{argument: given}
+        )
+    assert str(refused.value) == f"{argument}= with format='tf1': expected 'hf'"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"spm_model_file": "x"}, {"vocab_file": "x"}),
+        *({"do_lower_case": False}, {"keep_accents": False}),
+    ],
+)
+def test_a_vocabulary_is_for_hugging_face_alone(given):
+    with pytest.raises(InputError) as refused:
+        ConversionSettings(input="a", output="b", output_format="keras", **given)
+    assert str(refused.value) == (
+        f"--{next(iter(given))} with output_format='keras': expected 'hf', which alone "
+        f"is written with a vocabulary"
+    )
+
+
+def test_weights_are_as_they_were(small, tmp_path):
+    model = models.AlbertEncoder(CONFIG)
+    weights.save(model, tmp_path, "hf", tokenizer=small)
+    copy = models.AlbertEncoder(CONFIG)
+    weights.load(copy, tmp_path)
+    for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_named_vocabulary_is_cleaned_for_as_the_weights_note(small, tmp_path, data):
+    run = tmp_path / "run"
+    cased = tokenization.load(small.path, do_lower_case=False)
+    model_folder.write(run, cased, {"kind": "regression"})
+    weights.save(models.AlbertClassifier(CONFIG, 1), run, "tf1")
+    converted(run, tmp_path / "hf", spm_model_file=small.path)
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"] is False
+    other = tmp_path / "other.model"
+    contents = Path(small.path).read_bytes()
+    other.write_bytes(tokenization.with_cleaning(contents, True, True))
+    with pytest.raises(InputError, match=r"other.model: 1500 pieces, and not the voc"):
+        converted(run, tmp_path / "again", spm_model_file=str(other))
+
+
+def test_a_vocabulary_that_is_too_small_gives_a_warning(small, tmp_path, caplog):
+    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 3000})
+    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
+    converted(tmp_path / "from", tmp_path / "hf", spm_model_file=small.path)
+    assert caplog.messages == [
+        f"{small.path}: 1500 pieces, but the model's vocab_size is 3000; expected the "
+        f"vocabulary that the model was made for, or for a new model an "
+        f"albert_config.json with vocab_size=1500"
+    ]

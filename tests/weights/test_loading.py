@@ -1,0 +1,1085 @@
+"""Weights move between formats, and nothing is lost without a word."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from albert_tf import weights
+from albert_tf.errors import InputError
+from albert_tf.model import models, optimizers
+from albert_tf.model.config import AlbertConfig
+from albert_tf.weights import names
+from albert_tf.weights.names import expand
+
+tf = pytest.importorskip("tensorflow")
+
+DATA = Path(__file__).parents[1] / "fixtures"
+SHARED = Path(__file__).parents[3] / "shared"
+
+# Sizes that differ from one another: a wrong axis or transposition must fail.
+SIZES = {
+    "vocab_size": 23,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+}
+CONFIG = AlbertConfig(**SIZES, num_hidden_groups=2, inner_group_num=2)
+SHARED_CONFIG = AlbertConfig(**SIZES)
+
+TOKENS = {
+    "input_ids": np.array([[3, 22, 7, 7, 0, 14, 2], [5, 1, 9, 20, 11, 0, 0]], "int32"),
+    "input_mask": np.array([[1] * 7, [1] * 5 + [0] * 2], "int32"),
+    "segment_ids": np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0, 0]], "int32"),
+}
+REAL = TOKENS["input_mask"] > 0
+
+MODELS = {
+    "encoder": lambda config: models.AlbertEncoder(config),
+    "pretrainer": lambda config: models.AlbertPretrainer(config),
+    "masked_lm": lambda config: models.AlbertPretrainer(config, sentence_head=False),
+    "classifier": lambda config: models.AlbertClassifier(config, 5),
+    "choice": lambda config: models.AlbertMultipleChoice(config),
+    "span": lambda config: models.AlbertSpanLabeler(config),
+    "conditional": lambda config: models.AlbertConditionalSpanLabeler(config),
+}
+
+
+def randomised(model, seed=0):
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        center = 1.0 if variable.name == "gamma" else 0.0
+        variable.assign(center + 0.3 * rng.standard_normal(variable.shape))
+    return model
+
+
+def values(model):
+    return [np.asarray(variable) for variable in model.trainable_variables]
+
+
+def assert_same(model, other):
+    assert len(values(model)) == len(values(other))
+    for a, b in zip(values(model), values(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def write_tf1(prefix, tensors):
+    Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+def tf1_tensors(path):
+    reader = tf.train.load_checkpoint(str(path))
+    return {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+    }
+
+
+def max_difference(a, b):
+    return np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max()
+
+
+# --- round trips ---
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_tf1_round_trip_is_exact_and_finds_the_model(kind, tmp_path):
+    model = randomised(MODELS[kind](CONFIG))
+    written = weights.save(model, tmp_path / "model.ckpt", "tf1")
+    copy = MODELS[kind](CONFIG)
+    weights.load(copy, written)
+    assert_same(model, copy)
+    source = weights.open_source(written)
+    assert source.config() == CONFIG
+    found = weights.model_for(source, CONFIG)
+    if kind != "choice":  # one output unit looks like regression
+        assert type(found) is type(model)
+    assert len(found.trainable_variables) == len(model.trainable_variables)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "conditional"])
+def test_hugging_face_round_trip_is_exact(kind, tmp_path):
+    model = randomised(MODELS[kind](CONFIG))
+    written = weights.save(model, tmp_path / "hf", "hf")
+    copy = MODELS[kind](CONFIG)
+    weights.load(copy, written)
+    assert_same(model, copy)
+    assert weights.open_source(written).config() == CONFIG
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_keras_round_trip_is_exact(kind, tmp_path):
+    model = randomised(MODELS[kind](CONFIG))
+    written = weights.save(model, tmp_path / "model.keras", "keras")
+    source = weights.open_source(written)
+    copy = weights.model_for(source, source.config())
+    assert type(copy) is type(model)
+    assert copy.get_config() == model.get_config()
+    weights.load(copy, written)
+    assert_same(model, copy)
+
+
+def test_tf1_names_and_layouts_are_the_released_ones(tmp_path):
+    config = AlbertConfig(**{**SIZES, "num_hidden_layers": 2}, num_hidden_groups=2)
+    model = randomised(models.AlbertPretrainer(config))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
+    block = "bert/encoder/transformer/group_{}/inner_group_0/"
+    dense = {
+        "attention_1/self/query": (12, 12),
+        "attention_1/self/key": (12, 12),
+        "attention_1/self/value": (12, 12),
+        "attention_1/output/dense": (12, 12),
+        "ffn_1/intermediate/dense": (12, 20),
+        "ffn_1/intermediate/output/dense": (20, 12),
+    }
+    expected = {
+        "bert/embeddings/word_embeddings": (23, 6),
+        "bert/embeddings/token_type_embeddings": (2, 6),
+        "bert/embeddings/position_embeddings": (9, 6),
+        "bert/embeddings/LayerNorm/gamma": (6,),
+        "bert/embeddings/LayerNorm/beta": (6,),
+        "bert/encoder/embedding_hidden_mapping_in/kernel": (6, 12),
+        "bert/encoder/embedding_hidden_mapping_in/bias": (12,),
+        "bert/pooler/dense/kernel": (12, 12),
+        "bert/pooler/dense/bias": (12,),
+        "cls/predictions/transform/dense/kernel": (12, 6),
+        "cls/predictions/transform/dense/bias": (6,),
+        "cls/predictions/transform/LayerNorm/gamma": (6,),
+        "cls/predictions/transform/LayerNorm/beta": (6,),
+        "cls/predictions/output_bias": (23,),
+        "cls/seq_relationship/output_weights": (2, 12),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    for group in (0, 1):
+        for name, shape in dense.items():
+            expected[block.format(group) + name + "/kernel"] = shape
+            expected[block.format(group) + name + "/bias"] = shape[1:]
+        for norm in ("LayerNorm", "LayerNorm_1"):
+            expected[block.format(group) + norm + "/gamma"] = (12,)
+            expected[block.format(group) + norm + "/beta"] = (12,)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
+    np.testing.assert_array_equal(
+        tensors["cls/seq_relationship/output_weights"],
+        np.asarray(model.sentence.output_dense.kernel).T,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("classifier", {"output_weights": (5, 12), "output_bias": (5,)}),
+        ("choice", {"output_weights": (1, 12), "output_bias": (1,)}),
+        (
+            "span",
+            {"cls/squad/output_weights": (2, 12), "cls/squad/output_bias": (2,)},
+        ),
+        (
+            "conditional",
+            {
+                "start_logits/dense/kernel": (12, 1),
+                "start_logits/dense/bias": (1,),
+                "end_logits/dense_0/kernel": (24, 12),
+                "end_logits/dense_0/bias": (12,),
+                "end_logits/LayerNorm/gamma": (12,),
+                "end_logits/LayerNorm/beta": (12,),
+                "end_logits/dense_1/kernel": (12, 1),
+                "end_logits/dense_1/bias": (1,),
+                "answer_class/dense_0/kernel": (24, 12),
+                "answer_class/dense_0/bias": (12,),
+                "answer_class/dense_1/kernel": (12, 1),
+            },
+        ),
+    ],
+)
+def test_fine_tuned_heads_have_the_released_names(kind, expected):
+    targets = expand(MODELS[kind](CONFIG), "tf1")
+    heads = {t.name: t.shape for t in targets if not t.name.startswith("bert/")}
+    assert heads == expected
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the index of a real checkpoint")
+def test_a_real_checkpoint_has_exactly_our_names_and_shapes():
+    text = (SHARED / "data/checkpoint_index/model.ckpt-best.variables.txt").read_text()
+    rows = re.findall(r"^(\S+) (\[[\d, ]*\]) dtype", text, re.MULTILINE)
+    real = {name: tuple(json.loads(shape)) for name, shape in rows}
+    assert real.pop("global_step") == ()
+    model = models.AlbertPretrainer(AlbertConfig.named("albert_base_zh"))
+    assert {t.name: t.shape for t in expand(model, "tf1")} == real
+
+
+# --- what a path may be ---
+
+
+def test_every_way_to_name_a_checkpoint_is_the_same(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    weights.save(model, f"{tmp_path}/run/", "tf1")
+    folder = tmp_path / "run"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "albert_config.json",
+        "checkpoint",
+        "model.ckpt-best.data-00000-of-00001",
+        "model.ckpt-best.index",
+    ]
+    for path in (
+        folder,
+        folder / "model.ckpt-best",
+        folder / "model.ckpt-best.index",
+        folder / "model.ckpt-best.data-00000-of-00001",
+    ):
+        copy = models.AlbertEncoder(SHARED_CONFIG)
+        assert weights.load(copy, path).format == "tf1"
+        assert_same(model, copy)
+
+
+def test_a_checkpoint_file_written_on_another_machine_still_points_home(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    weights.save(model, tmp_path / "model.ckpt-7", "tf1")
+    weights.save(randomised(model, 1), tmp_path / "model.ckpt-9", "tf1")
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/gone/away/model.ckpt-7"\n'
+        'all_model_checkpoint_paths: "/gone/away/model.ckpt-9"\n'
+    )
+    assert weights.open_source(tmp_path).path == str(tmp_path / "model.ckpt-7")
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """Makes a folder of a run: checkpoints 7 and 9, of which the best is 7."""
+    folder = tmp_path / "run"
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    weights.save(randomised(model, 7), folder / "model.ckpt-7", "tf1")
+    for suffix in ("index", "data-00000-of-00001"):
+        best = (folder / f"model.ckpt-7.{suffix}").read_bytes()
+        (folder / f"model.ckpt-best.{suffix}").write_bytes(best)
+    weights.save(randomised(model, 9), folder / "model.ckpt-9", "tf1")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "seed", "logged"),
+    [
+        ("", {}, 7, "best checkpoint, model.ckpt-best"),
+        ("", {"checkpoint": "best"}, 7, "best checkpoint, model.ckpt-best"),
+        ("", {"checkpoint": "newest"}, 9, "newest checkpoint, model.ckpt-9"),
+        ("model.ckpt-9", {}, 9, None),
+        ("model.ckpt-best", {"checkpoint": "newest"}, 7, None),
+    ],
+)
+def test_the_best_checkpoint_of_a_run_unless_another_is_named(
+    name, options, seed, logged, run_folder, caplog
+):
+    caplog.set_level("INFO", "albert_tf.weights.reading")
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    weights.load(copy, run_folder / name, **options)
+    assert_same(copy, randomised(models.AlbertEncoder(SHARED_CONFIG), seed))
+    lines = [f"{run_folder}: reading its {logged}"] if logged else []
+    assert [record.getMessage() for record in caplog.records] == lines
+    source = weights.open_source(run_folder / name, **options)
+    opened = models.AlbertEncoder(SHARED_CONFIG)
+    assert weights.load(opened, source).format == "tf1"
+    assert_same(copy, opened)
+
+
+def test_the_newest_is_taken_where_no_checkpoint_is_the_best(run_folder):
+    for path in run_folder.glob("model.ckpt-best.*"):
+        path.unlink()
+    assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-9")
+
+
+def test_a_checkpoint_file_that_names_nothing_there(run_folder):
+    named = 'model_checkpoint_path: "/gone/model.ckpt-11"\n'
+    (run_folder / "checkpoint").write_text(named)
+    assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-best")
+    with pytest.raises(InputError) as refused:
+        weights.open_source(run_folder, "newest")
+    assert str(refused.value) == (
+        f"{run_folder}/checkpoint: names 'model.ckpt-11'; expected one of "
+        f"model.ckpt-7, model.ckpt-9, model.ckpt-best"
+    )
+
+
+def test_an_unknown_choice_of_checkpoint(run_folder):
+    with pytest.raises(InputError) as refused:
+        weights.load(models.AlbertEncoder(CONFIG), run_folder, checkpoint="last")
+    assert str(refused.value) == "checkpoint='last': expected one of best, newest"
+
+
+def test_a_folder_with_several_checkpoints_is_refused_by_name(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    weights.save(model, tmp_path / "model.ckpt-7", "tf1")
+    weights.save(model, tmp_path / "model.ckpt-9", "tf1")
+    (tmp_path / "checkpoint").unlink()
+    with pytest.raises(InputError) as refused:
+        weights.open_source(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path}: expected one set of weights (TF checkpoint, SavedModel, "
+        f".safetensors, model.weights.h5); found model.ckpt-7, model.ckpt-9"
+    )
+
+
+def test_a_tf1_hub_folder_is_read(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
+    hub = tmp_path / "hub"
+    write_tf1(
+        hub / "variables" / "variables",
+        {f"module/{name}": tensor for name, tensor in tensors.items()},
+    )
+    (hub / "saved_model.pb").write_bytes(b"")
+    (hub / "assets").mkdir()
+    (hub / "assets/albert_config.json").write_text(SHARED_CONFIG.to_json_string())
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    weights.load(copy, hub)
+    assert_same(model, copy)
+    assert weights.open_source(hub).config() == SHARED_CONFIG
+
+
+def test_optimizer_slots_and_the_step_are_known_and_skipped(tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
+    slots = {f"{name}/adam_m": tensor for name, tensor in tensors.items()}
+    slots |= {f"{name}/adam_v": tensor for name, tensor in tensors.items()}
+    slots["global_step"] = np.int64(5)
+    write_tf1(tmp_path / "other.ckpt", {**tensors, **slots})
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    report = weights.load(copy, tmp_path / "other.ckpt")
+    assert sorted(report.ignored) == sorted(slots)
+    assert report.unused == {} and report.missing == {}
+    assert_same(model, copy)
+
+
+def test_half_precision_safetensors_are_read(tmp_path):
+    import ml_dtypes
+    import safetensors.numpy
+
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    folder = weights.save(model, tmp_path, "hf")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        half = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
+        safetensors.numpy.save_file(half, folder / "model.safetensors")
+        copy = models.AlbertEncoder(SHARED_CONFIG)
+        weights.load(copy, folder)
+        for a, b in zip(values(model), values(copy), strict=True):
+            np.testing.assert_array_equal(a.astype(dtype).astype(np.float32), b)
+
+
+# --- strict both ways ---
+
+
+def test_a_missing_weight_is_named_with_its_shape(tmp_path):
+    model = models.AlbertPretrainer(SHARED_CONFIG)
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
+    del tensors["bert/pooler/dense/bias"]
+    write_tf1(tmp_path / "other.ckpt", tensors)
+    before = values(model)
+    with pytest.raises(InputError) as refused:
+        weights.load(model, tmp_path / "other.ckpt")
+    assert str(refused.value) == (
+        f"{tmp_path}/other.ckpt (tf1) does not fit AlbertPretrainer:\n"
+        f"  not in the file: encoder.pooler.bias [12]"
+    )
+    for a, b in zip(before, values(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    report = weights.load(
+        model, tmp_path / "other.ckpt", allow_missing=["encoder.pooler"]
+    )
+    assert report.missing == {"encoder.pooler.bias": (12,)}
+
+
+def test_a_left_over_tensor_is_named_with_its_shape(tmp_path):
+    pretrainer = models.AlbertPretrainer(SHARED_CONFIG)
+    written = weights.save(pretrainer, tmp_path / "ckpt", "tf1")
+    with pytest.raises(InputError) as refused:
+        weights.load(
+            models.AlbertPretrainer(SHARED_CONFIG, sentence_head=False), written
+        )
+    assert str(refused.value) == (
+        f"{written} (tf1) does not fit AlbertPretrainer:\n"
+        f"  no place in the model: cls/seq_relationship/output_bias [2], "
+        f"cls/seq_relationship/output_weights [2, 12]"
+    )
+
+
+def test_shapes_that_differ_from_the_configuration_are_listed(tmp_path):
+    written = weights.save(
+        models.AlbertEncoder(SHARED_CONFIG), tmp_path / "ckpt", "tf1"
+    )
+    other = AlbertConfig(**{**SIZES, "vocab_size": 29, "max_position_embeddings": 8})
+    with pytest.raises(InputError) as refused:
+        weights.load(models.AlbertEncoder(other), written)
+    assert str(refused.value) == (
+        f"{written} (tf1) does not fit AlbertEncoder:\n"
+        f"  bert/embeddings/word_embeddings: shape [23, 6] in the file, [29, 6] by the "
+        f"configuration\n"
+        f"  bert/embeddings/position_embeddings: shape [9, 6] in the file, [8, 6] by "
+        f"the configuration"
+    )
+
+
+def test_only_the_encoder_is_loaded_when_asked(tmp_path, caplog):
+    pretrainer = randomised(models.AlbertPretrainer(SHARED_CONFIG))
+    written = weights.save(pretrainer, tmp_path / "ckpt", "tf1")
+    classifier = models.AlbertClassifier(SHARED_CONFIG, 5)
+    head = np.asarray(classifier.head.output_dense.kernel)
+    report = weights.load(classifier, written, only="encoder")
+    assert_same(pretrainer.encoder, classifier.encoder)
+    np.testing.assert_array_equal(head, np.asarray(classifier.head.output_dense.kernel))
+    assert set(report.unused) == {
+        name for name in weights.open_source(written).shapes if name.startswith("cls/")
+    }
+    assert "cls/predictions/output_bias [23]" in caplog.text
+
+
+def test_an_unknown_part_is_refused(tmp_path):
+    written = weights.save(
+        models.AlbertPretrainer(SHARED_CONFIG), tmp_path / "ckpt", "tf1"
+    )
+    with pytest.raises(InputError) as refused:
+        weights.load(models.AlbertPretrainer(SHARED_CONFIG), written, only="decoder")
+    assert str(refused.value) == (
+        "only='decoder': expected one of encoder, masked_lm, sentence, the parts of "
+        "AlbertPretrainer"
+    )
+
+
+def test_an_unshared_model_starts_from_a_shared_checkpoint_when_asked(tmp_path):
+    shared = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    written = weights.save(shared, tmp_path / "ckpt", "tf1")
+    unshared = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="none"))
+    with pytest.raises(InputError, match=r"not in the file: encoder\.blocks\.1\."):
+        weights.load(unshared, written)
+    weights.load(unshared, written, init_from_group0=True)
+    assert len(unshared.blocks) == 4
+    outputs = unshared(TOKENS)["sequence_output"]
+    assert max_difference(outputs, shared(TOKENS)["sequence_output"]) == 0
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn"])
+@pytest.mark.parametrize("format", ["tf1", "hf"])
+def test_half_shared_models_are_written_layer_by_layer(sharing, format, tmp_path):
+    config = AlbertConfig(**SIZES, parameter_sharing=sharing)
+    model = randomised(models.AlbertEncoder(config))
+    written = weights.save(model, tmp_path / "written", format)
+    untied = weights.open_source(written).config()
+    assert (untied.num_hidden_groups, untied.parameter_sharing) == (4, "all")
+    plain = models.AlbertEncoder(untied)
+    weights.load(plain, written)
+    assert (
+        max_difference(
+            plain(TOKENS)["sequence_output"], model(TOKENS)["sequence_output"]
+        )
+        == 0
+    )
+    copy = models.AlbertEncoder(config)
+    weights.load(copy, written)
+    assert_same(model, copy)
+
+
+def test_layers_that_differ_cannot_be_loaded_as_shared(tmp_path):
+    unshared = randomised(
+        models.AlbertEncoder(AlbertConfig(**SIZES, num_hidden_groups=4))
+    )
+    written = weights.save(unshared, tmp_path / "ckpt", "tf1")
+    half = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="attention"))
+    before = values(half)
+    with pytest.raises(InputError, match="same values as in the layers it is shared"):
+        weights.load(half, written)
+    for a, b in zip(before, values(half), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_no_projection_becomes_the_identity_for_hugging_face(tmp_path):
+    config = AlbertConfig(**{**SIZES, "embedding_size": 12})
+    model = randomised(models.AlbertEncoder(config))
+    folder = weights.save(model, tmp_path, "hf")
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    projection = tensors["encoder.embedding_hidden_mapping_in.weight"]
+    np.testing.assert_array_equal(projection, np.eye(12, dtype=np.float32))
+    weights.load(models.AlbertEncoder(config), folder)
+    projection[3, 4] = 0.5
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(InputError, match="expected the identity, because embedding_"):
+        weights.load(models.AlbertEncoder(config), folder)
+
+
+def test_only_the_encoder_is_still_strict_about_the_encoder(tmp_path):
+    config = AlbertConfig(**SIZES, num_hidden_groups=4)
+    written = weights.save(models.AlbertPretrainer(config), tmp_path / "ckpt", "tf1")
+    with pytest.raises(InputError, match="group_3") as refused:
+        weights.load(models.AlbertEncoder(SHARED_CONFIG), written, only="encoder")
+    assert "cls/" not in str(refused.value)
+
+
+def test_what_may_be_missing_can_be_one_string_but_not_a_typo(tmp_path):
+    written = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "tf1")
+    model = models.AlbertPretrainer(SHARED_CONFIG)
+    with pytest.raises(InputError, match=r"not in the file: masked_lm\.norm\.gamma"):
+        weights.load(model, written, allow_missing="masked_lm.transform")
+    with pytest.raises(InputError) as refused:
+        weights.load(model, written, allow_missing="maskedlm")
+    assert str(refused.value) == "allow_missing='maskedlm': no weight begins so"
+    weights.load(model, written, allow_missing=["masked_lm", "sentence"])
+
+
+@pytest.mark.parametrize("path", ["folder", "hf", "model.keras"])
+def test_every_format_can_start_own_layers_from_shared_ones(path, tmp_path):
+    format = {"folder": "tf1", "hf": "hf", "model.keras": "keras"}[path]
+    config = AlbertConfig(**SIZES, inner_group_num=2)
+    shared = randomised(models.AlbertEncoder(config))
+    written = weights.save(shared, tmp_path / path, format)
+    own = AlbertConfig(**SIZES, inner_group_num=2, num_hidden_groups=4)
+    model = models.AlbertEncoder(own)
+    weights.load(model, written, init_from_group0=True)
+    for place, block in enumerate(model.blocks):
+        np.testing.assert_array_equal(
+            np.asarray(block.attention.key.kernel),
+            np.asarray(shared.blocks[place % 2].attention.key.kernel),
+        )
+
+
+def test_a_model_of_another_package_is_refused(tmp_path):
+    written = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "tf1")
+    with pytest.raises(InputError, match="Sequential is not a model of this package"):
+        weights.load(keras.Sequential([keras.layers.Dense(3)]), written)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05: expected 1e-12"),
+        (
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type='relative_key': expected 'absolute'",
+        ),
+        ({"hidden_size": "12"}, "hidden_size='12': expected an integer of at least 1"),
+        (
+            {"hidden_act": ["gelu"]},
+            "model_type='albert' with hidden_act=\"['gelu']\": expected 'albert' with "
+            "one of gelu_new, gelu_pytorch_tanh, gelu, relu, tanh, linear",
+        ),
+    ],
+)
+def test_hugging_face_settings_that_no_model_here_has(changes, message, tmp_path):
+    folder = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "hf")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, **changes}))
+    with pytest.raises(InputError) as refused:
+        weights.open_source(folder).config()
+    assert str(refused.value) == f"{folder}/config.json: {message}"
+
+
+def test_an_incomplete_kerashub_configuration(tmp_path):
+    from albert_tf.weights import reading
+
+    path = tmp_path / "config.json"
+    for config in (None, {"vocabulary_size": 23}):
+        path.write_text(json.dumps({"class_name": "AlbertBackbone", "config": config}))
+        with pytest.raises(InputError, match="incomplete configuration"):
+            reading._kerashub_config(path)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+def test_files_with_changed_bytes_are_refused_in_one_line(name, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    whole = (tmp_path / name).read_bytes()
+    for share in (0.3, 0.5, 0.7):
+        at = int(len(whole) * share)
+        (tmp_path / name).write_bytes(
+            whole[:at]
+            + bytes(b ^ 0xFF for b in whole[at : at + 400])
+            + whole[at + 400 :]
+        )
+        with pytest.raises(InputError):
+            weights.open_source(tmp_path / name)
+
+
+# --- bad paths and damaged files ---
+
+
+def test_a_path_where_nothing_is(tmp_path):
+    for name in ("gone", "gone.safetensors", "gone.keras", "gone/model.ckpt"):
+        with pytest.raises(InputError) as refused:
+            weights.open_source(tmp_path / name)
+        assert str(refused.value) == (
+            f"{tmp_path / name}: no such file, folder or checkpoint prefix"
+        )
+
+
+def test_a_file_of_another_kind(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(InputError, match=r"notes\.txt: not a file of weights"):
+        weights.open_source(tmp_path / "notes.txt")
+
+
+def test_a_pickle_is_never_read(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02.")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin is a pickle"):
+        weights.open_source(tmp_path)
+
+
+def test_a_truncated_checkpoint_is_named(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    before = values(model)
+    written = weights.save(model, tmp_path / "ckpt", "tf1")
+    data = tmp_path / "ckpt.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(
+        InputError, match="; expected a whole checkpoint, undamaged"
+    ) as refused:
+        weights.load(model, written)
+    assert "\n" not in str(refused.value)
+    for a, b in zip(before, values(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    index = tmp_path / "ckpt.index"
+    index.write_bytes(index.read_bytes()[:-30])
+    with pytest.raises(InputError, match="; expected a readable checkpoint"):
+        weights.load(model, written)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.safetensors", "a readable safetensors file"),
+        ("model.keras", "a readable .keras file"),
+        ("model.weights.h5", "a readable HDF5 file"),
+    ],
+)
+def test_truncated_files_are_named(name, message, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    path = tmp_path / name
+    if name.endswith("safetensors"):
+        weights.save(model, tmp_path, "hf")
+    elif name.endswith("keras"):
+        weights.save(model, path, "keras")
+    else:
+        model.save_weights(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(
+        InputError, match=f"^{path}: .*; expected {message}$"
+    ) as refused:
+        weights.load(model, path)
+    assert "\n" not in str(refused.value)
+
+
+def test_hdf5_weights_of_something_else(tmp_path):
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save_weights(
+        tmp_path / "other.weights.h5"
+    )
+    with pytest.raises(InputError, match="not the weights of a KerasHub ALBERT"):
+        weights.open_source(tmp_path / "other.weights.h5")
+
+
+def test_formats_without_a_place_for_a_head_say_so(tmp_path):
+    with pytest.raises(InputError) as refused:
+        weights.save(models.AlbertConditionalSpanLabeler(SHARED_CONFIG), tmp_path, "hf")
+    assert str(refused.value).startswith(
+        "format='hf' has no place for these weights of AlbertConditionalSpanLabeler: "
+        "head.start.kernel [12, 1], head.start.bias [1], "
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(InputError) as refused:
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "onnx")
+    assert str(refused.value) == "format='onnx': expected one of tf1, hf, keras"
+
+
+def test_a_keras_file_has_to_be_called_so(tmp_path):
+    with pytest.raises(InputError, match=r"has to end in \.keras"):
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "ckpt", "keras")
+
+
+@pytest.mark.parametrize(
+    ("format", "writer", "error"),
+    [
+        ("tf1", (tf.raw_ops, "SaveV2"), tf.errors.ResourceExhaustedError),
+        ("hf", (safetensors.numpy, "save_file"), safetensors.SafetensorError),
+    ],
+)
+def test_a_full_disk_is_one_line(format, writer, error, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        message = "No space left on device"
+        raise error(None, None, message) if format == "tf1" else error(message)
+
+    monkeypatch.setattr(*writer, fail)
+    with pytest.raises(InputError) as refused:
+        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "out", format)
+    assert str(refused.value) == (
+        f"{tmp_path}/out: cannot be written: No space left on device"
+    )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# --- the other programs ---
+
+
+def test_recorded_outputs_of_hugging_face_are_reproduced():
+    folder = DATA / "huggingface"
+    source = weights.open_source(folder)
+    model = weights.model_for(source, source.config())
+    weights.load(model, folder)
+    recorded = np.load(folder / "outputs.npz")
+    outputs = model({key: recorded[key] for key in TOKENS})
+    for key in ("sequence_output", "mlm_logits", "sop_logits"):
+        assert max_difference(outputs[key], recorded[key]) < 2e-5, key
+
+
+def kerashub_backbone(**more):
+    keras_hub = pytest.importorskip("keras_hub")
+    return keras_hub.models.AlbertBackbone(
+        vocabulary_size=23,
+        num_layers=4,
+        num_heads=3,
+        embedding_dim=6,
+        hidden_dim=12,
+        intermediate_dim=20,
+        dropout=0.0,
+        max_sequence_length=9,
+        **more,
+    )
+
+
+def test_kerashub_presets_load_with_equal_outputs(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = kerashub_backbone(num_groups=2, num_inner_repetitions=2)
+    classifier = randomised(
+        keras_hub.models.AlbertTextClassifier(
+            backbone, num_classes=5, preprocessor=None
+        )
+    )
+    classifier.save_to_preset(str(tmp_path / "preset"))
+    classifier.save_weights(tmp_path / "whole.weights.h5")
+    theirs = {
+        "token_ids": TOKENS["input_ids"],
+        "padding_mask": TOKENS["input_mask"],
+        "segment_ids": TOKENS["segment_ids"],
+    }
+    assert weights.open_source(tmp_path / "preset").config() == CONFIG
+    for path in ("preset", "whole.weights.h5"):
+        model = models.AlbertClassifier(CONFIG, 5)
+        weights.load(model, tmp_path / path)
+        assert max_difference(model(TOKENS)["logits"], classifier(theirs)) < 2e-5
+        ours = np.asarray(model.encoder(TOKENS)["sequence_output"])
+        sequence = np.asarray(backbone(theirs)["sequence_output"])
+        assert max_difference(ours[REAL], sequence[REAL]) < 2e-5
+
+
+def test_kerashub_masked_lm_head_loads_with_equal_outputs(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = kerashub_backbone()
+    task = randomised(keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None))
+    # KerasHub's head normalises with 1e-5, not with the released 1e-12.
+    task.get_layer("mlm_head")._intermediate_layer_norm.epsilon = 1e-12
+    task.save_to_preset(str(tmp_path))
+    model = models.AlbertPretrainer(SHARED_CONFIG, sentence_head=False)
+    weights.load(model, tmp_path)
+    positions = np.array([[1, 6], [0, 4]], "int32")
+    theirs = task(
+        {
+            "token_ids": TOKENS["input_ids"],
+            "padding_mask": TOKENS["input_mask"],
+            "segment_ids": TOKENS["segment_ids"],
+            "mask_positions": positions,
+        }
+    )
+    ours = model({**TOKENS, "masked_lm_positions": positions})
+    assert max_difference(ours["mlm_logits"], theirs) < 2e-5
+
+
+def test_model_garden_checkpoints_load_with_equal_outputs(tmp_path):
+    networks = pytest.importorskip("official.nlp.modeling.networks")
+    theirs = networks.AlbertEncoder(
+        vocab_size=23,
+        embedding_width=6,
+        hidden_size=12,
+        num_layers=4,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_sequence_length=9,
+        type_vocab_size=2,
+        dict_outputs=True,
+    )
+    rng = np.random.default_rng(0)
+    for variable in theirs.variables:
+        center = 1.0 if "gamma" in variable.name else 0.0
+        variable.assign(center + 0.3 * rng.standard_normal(variable.shape))
+    prefix = tf.train.Checkpoint(encoder=theirs).save(str(tmp_path / "ckpt"))
+    tf.saved_model.save(theirs, str(tmp_path / "hub"))
+    expected = theirs(
+        {
+            "input_word_ids": TOKENS["input_ids"],
+            "input_mask": TOKENS["input_mask"],
+            "input_type_ids": TOKENS["segment_ids"],
+        }
+    )
+    for path in (prefix, tmp_path / "hub"):
+        model = models.AlbertEncoder(SHARED_CONFIG)
+        assert weights.load(model, path).format == "model_garden"
+        ours = model(TOKENS)
+        assert max_difference(ours["pooled_output"], expected["pooled_output"]) < 2e-5
+        assert (
+            max_difference(
+                np.asarray(ours["sequence_output"])[REAL],
+                np.asarray(expected["sequence_output"])[REAL],
+            )
+            < 2e-5
+        )
+
+
+def test_heads_that_split_differently_do_not_load_silently(tmp_path):
+    backbone = kerashub_backbone()
+    backbone.save_to_preset(str(tmp_path))
+    other = models.AlbertEncoder(AlbertConfig(**{**SIZES, "num_attention_heads": 4}))
+    with pytest.raises(
+        InputError, match=r"shape \[12, 3, 4\] in the file, \[12, 4, 3\]"
+    ):
+        weights.load(other, tmp_path)
+
+
+# --- the state of an optimizer ---
+
+
+def trained(model, seed=0):
+    """Returns an optimizer with random slots after 7 updates."""
+    optimizer = optimizers.Lamb(0.1)
+    optimizer.build(model.trainable_variables)
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        for slot in optimizer.slots(variable).values():
+            slot.assign(rng.random(slot.shape))
+    optimizer.iterations.assign(7)
+    return optimizer
+
+
+def slots(model, optimizer):
+    return [
+        np.asarray(slot)
+        for variable in model.trainable_variables
+        for slot in optimizer.slots(variable).values()
+    ]
+
+
+def assert_same_state(model, optimizer, copy, other):
+    assert_same(model, copy)
+    assert int(optimizer.iterations) == int(other.iterations) == 7
+    pairs = zip(slots(model, optimizer), slots(copy, other), strict=True)
+    assert all((a == b).all() for a, b in pairs)
+
+
+def test_a_checkpoint_with_slots_looks_like_a_released_one(tmp_path):
+    recorded = str(DATA / "pretrain_small_lamb5.ckpt")
+    config = AlbertConfig.from_json_file(DATA / "model_small.config.json")
+    model, optimizer = models.AlbertPretrainer(config), optimizers.Lamb(0.1)
+    weights.load(model, recorded, optimizer=optimizer)
+    assert int(optimizer.iterations) == 5
+    written = weights.save(model, tmp_path / "ckpt", "tf1", optimizer=optimizer)
+    theirs, ours = (tf.train.load_checkpoint(str(p)) for p in (recorded, written))
+    assert ours.get_variable_to_shape_map() == theirs.get_variable_to_shape_map()
+    assert ours.get_variable_to_dtype_map() == theirs.get_variable_to_dtype_map()
+    for name in ours.get_variable_to_shape_map():
+        np.testing.assert_array_equal(ours.get_tensor(name), theirs.get_tensor(name))
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+def test_slots_round_trip_into_an_optimizer_not_built_yet(sharing, tmp_path):
+    config = AlbertConfig(**SIZES, parameter_sharing=sharing)
+    model = randomised(models.AlbertClassifier(config, 5))
+    optimizer = trained(model)
+    written = weights.save(model, tmp_path, "tf1", optimizer=optimizer)
+    groups = {"all": 1, "attention": 4, "none": 4}[sharing]
+    names = weights.open_source(written).ignored
+    key = "attention_1/self/key/kernel/adam_v"
+    assert sum(name.endswith(key) for name in names) == groups
+    copy, other = models.AlbertClassifier(config, 5), optimizers.AdamW(0.1)
+    report = weights.load(copy, written, optimizer=other)
+    assert_same_state(model, optimizer, copy, other)
+    assert report.ignored == ()
+    assert "head.output_dense.kernel.adam_m" in report.loaded
+
+
+def test_slots_of_shared_layers_have_to_agree(tmp_path):
+    config = AlbertConfig(**SIZES, parameter_sharing="attention")
+    model = models.AlbertEncoder(config)
+    written = weights.save(model, tmp_path, "tf1", optimizer=trained(model))
+    tensors = tf1_tensors(written)
+    key = "bert/encoder/transformer/group_2/inner_group_0/attention_1/self/key/bias"
+    tensors[f"{key}/adam_m"][3] += 1
+    write_tf1(tmp_path / "other.ckpt", tensors)
+    with pytest.raises(InputError, match=f"{key}/adam_m: expected the same values"):
+        weights.load(model, tmp_path / "other.ckpt", optimizer=optimizers.Lamb(0.1))
+
+
+def test_slots_may_start_from_group_0_and_be_missing_where_allowed(tmp_path):
+    # The release has no slots for what its loss does not reach, such as the pooler.
+    shared = models.AlbertEncoder(SHARED_CONFIG)
+    optimizer = trained(shared)
+    tensors = tf1_tensors(weights.save(shared, tmp_path, "tf1", optimizer=optimizer))
+    del tensors["bert/pooler/dense/kernel/adam_m"]
+    del tensors["bert/pooler/dense/kernel/adam_v"]
+    write_tf1(tmp_path / "other.ckpt", tensors)
+    own = models.AlbertEncoder(AlbertConfig(**SIZES, num_hidden_groups=4))
+    other = optimizers.Lamb(0.1)
+    options = {"optimizer": other, "init_from_group0": True}
+    with pytest.raises(InputError) as refused:
+        weights.load(own, tmp_path / "other.ckpt", **options)
+    assert str(refused.value) == (
+        f"{tmp_path}/other.ckpt (tf1) does not fit AlbertEncoder:\n  not in the file: "
+        f"encoder.pooler.kernel.adam_m [12, 12], encoder.pooler.kernel.adam_v [12, 12]"
+    )
+    assert int(other.iterations) == 0
+    weights.load(
+        own, tmp_path / "other.ckpt", allow_missing="encoder.pooler", **options
+    )
+    key = optimizer.slots(shared.blocks[0].attention.key.kernel)["adam_v"]
+    for block in own.blocks:
+        copied = other.slots(block.attention.key.kernel)["adam_v"]
+        np.testing.assert_array_equal(np.asarray(copied), np.asarray(key))
+    assert not np.asarray(other.slots(own.pooler.kernel)["adam_m"]).any()
+
+
+@pytest.mark.parametrize(("path", "format"), [("ckpt", "tf1"), (".", "hf")])
+def test_a_file_without_any_slots_says_so(path, format, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    written = weights.save(model, tmp_path / path, format)
+    with pytest.raises(InputError) as refused:
+        weights.load(model, written, optimizer=optimizers.Lamb(0.1))
+    assert str(refused.value) == (
+        f"{written} ({format}) holds no optimizer slots; expected a TF1 checkpoint "
+        f"with <weight>/adam_m, <weight>/adam_v and global_step"
+    )
+
+
+def test_only_a_tf1_checkpoint_takes_more_than_weights(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    for more in ({"optimizer": optimizers.Lamb(0.1)}, {"extra": {}}):
+        with pytest.raises(InputError, match="= with format='hf': expected 'tf1'"):
+            weights.save(model, tmp_path, "hf", **more)
+    with pytest.raises(InputError, match="optimizer=SGD: expected one of albert_tf"):
+        weights.save(model, tmp_path, "tf1", optimizer=keras.optimizers.SGD(0.1))
+    with pytest.raises(InputError) as refused:
+        weights.save(model, tmp_path, "tf1", extra={"seed": np.int64(3)})
+    assert str(refused.value) == (
+        "extra='seed': expected a name that begins albert_tf/"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_keeps_its_own_tensors_beside_the_weights(tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    extra = {
+        "albert_tf/position": np.array([3, 2**40], np.int64),
+        "albert_tf/note": np.array(b"shuffled"),
+    }
+    optimizer = trained(model)
+    prefix = tmp_path / "model.ckpt-7"
+    written = weights.save(model, prefix, "tf1", optimizer=optimizer, extra=extra)
+    source = weights.open_source(written)
+    for name, value in extra.items():
+        np.testing.assert_array_equal(source.read(name), value)
+    assert source.read("global_step").dtype == np.int64
+    report = weights.load(models.AlbertEncoder(SHARED_CONFIG), written)
+    assert set(extra) < set(report.ignored)
+    report = weights.load(model, written, optimizer=optimizers.Lamb(0.1))
+    assert set(report.ignored) == set(extra)
+
+
+def test_a_variable_of_several_layers_is_read_once(tmp_path, monkeypatch):
+    config = AlbertConfig(**SIZES, parameter_sharing="attention")
+    model = models.AlbertEncoder(config)
+    optimizer = trained(model)
+    reads = []
+    monkeypatch.setattr(
+        names.Target, "value", lambda t: reads.append(t) or np.asarray(t.variable)
+    )
+    weights.save(model, tmp_path, "tf1", optimizer=optimizer)
+    assert len(reads) == 3 * len(model.trainable_variables)
+
+
+@pytest.mark.parametrize("moves", range(5))
+def test_a_writer_killed_between_moves_leaves_whole_checkpoints(
+    moves, tmp_path, monkeypatch
+):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    weights.save(model, tmp_path / "model.ckpt-7", "tf1")
+    before = (tmp_path / "checkpoint").read_text()
+    done = []
+
+    def counted(real):
+        def move(file, target):
+            if len(done) == moves:
+                raise KeyboardInterrupt
+            done.append(file.name)
+            return real(file, target)
+
+        return move
+
+    monkeypatch.setattr(Path, "replace", counted(Path.replace))
+    monkeypatch.setattr(shutil, "move", counted(shutil.move))
+    for name in ("model.ckpt-7", "model.ckpt-9"):
+        done.clear()
+        other = randomised(models.AlbertEncoder(SHARED_CONFIG), seed=1)
+        if moves < 4:
+            with pytest.raises(KeyboardInterrupt):
+                weights.save(other, tmp_path / name, "tf1")
+        else:
+            weights.save(other, tmp_path / name, "tf1")
+        for index in tmp_path.glob("*.index"):
+            copy = models.AlbertEncoder(SHARED_CONFIG)
+            weights.load(copy, index)
+            assert_same(copy, other if index.stem == name else copy)
+        if moves < 3:
+            assert not (tmp_path / f"{name}.index").exists()
+    if moves < 4:
+        assert (tmp_path / "checkpoint").read_text() == before
+    else:
+        assert done[-2:] == ["model.ckpt-9.index", "checkpoint"]
+        assert "model.ckpt-9" in (tmp_path / "checkpoint").read_text()
+
+
+def test_links_to_weights_stay_and_what_they_name_is_replaced(tmp_path):
+    from albert_tf.weights import writing
+
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "weights").write_text("old")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "x").symlink_to(tmp_path / "disk" / "weights")
+    with writing._new_folder(tmp_path / "model") as new:
+        (new / "x").write_text("new")
+    assert (tmp_path / "model" / "x").is_symlink()
+    assert (tmp_path / "disk" / "weights").read_text() == "new"
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["x"]
+
+
+def test_links_to_a_checkpoint_give_way_and_what_they_name_stays_whole(tmp_path):
+    path = weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "other", "tf1")
+    names = [f"{path.name}.index", f"{path.name}.data-00000-of-00001"]
+    before = [(path.parent / name).read_bytes() for name in names]
+    (tmp_path / "run").mkdir()
+    for name in names:
+        (tmp_path / "run" / name).symlink_to(path.parent / name)
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    weights.save(model, tmp_path / "run", "tf1")
+    assert [(path.parent / name).read_bytes() for name in names] == before
+    assert not any((tmp_path / "run" / name).is_symlink() for name in names)
+    copy = models.AlbertEncoder(SHARED_CONFIG)
+    weights.load(copy, tmp_path / "run")
+    assert_same(copy, model)
