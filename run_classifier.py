@@ -11,7 +11,7 @@ docs/fine_tuning.md explains the flags, your own tables and what a run writes.
 from albert_tf import flags
 from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConfig
 from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 
 for settings in (ClassifierConfig, CustomConfig, ModelConfig, DistributionConfig):
     flags.define(settings)

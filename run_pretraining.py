@@ -11,7 +11,7 @@ docs/pretraining.md explains the flags, the devices and what a run writes.
 from albert_tf import flags
 from albert_tf.tasks.settings.pretraining import PretrainingConfig
 from albert_tf.tasks.settings.training import TrainingConfig
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 
 for settings in (PretrainingConfig, TrainingConfig, DistributionConfig):
     flags.define(settings)

@@ -9,7 +9,7 @@ docs/race.md explains the data, the flags, the memory and what a run writes.
 from albert_tf import flags
 from albert_tf.tasks.settings.choice import ChoiceConfig
 from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 
 for settings in (ChoiceConfig, ModelConfig, DistributionConfig):
     flags.define(settings)

@@ -11,7 +11,7 @@ docs/squad.md explains the flags, the threshold and what a run writes.
 from albert_tf import flags
 from albert_tf.tasks.settings.fine_tuning import ModelConfig
 from albert_tf.tasks.settings.squad import SquadConfig
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 
 for settings in (SquadConfig, ModelConfig, DistributionConfig):
     flags.define(settings)

@@ -111,7 +111,7 @@ def serve_ours(args, policy):
     import tensorflow as tf
 
     from albert_tf.data import batches
-    from albert_tf.train import distribution, finetune, loop
+    from albert_tf.train import devices, finetune, loop
     from albert_tf.train.trainer import Trainer
 
     if args.serve == "ours_random":
@@ -124,7 +124,7 @@ def serve_ours(args, policy):
         precision=policy.removeprefix("mixed_"),
         pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
-    strategy = loop.prepare(config, distribution.DistributionConfig())
+    strategy = loop.prepare(config, devices.DistributionConfig())
     task = sample(args, finetune.pad_multiple(config, strategy))
     model = task.build_model()
     optimizer = loop._optimizer(config)

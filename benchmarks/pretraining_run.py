@@ -123,7 +123,7 @@ def serve_step(args, batch, length, steps):
 def serve_run(args, batch, length, steps):
     """This package's run, which waits for the next turn after each checkpoint."""
     from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
-    from albert_tf.train import checkpoints, distribution, loop
+    from albert_tf.train import checkpoints, devices, loop
 
     config = loop.TrainingConfig(
         output_dir=f"{args.folder}/run",
@@ -136,7 +136,7 @@ def serve_run(args, batch, length, steps):
         save_checkpoints_steps=steps,
         log_steps=10,
     )
-    strategy = loop.prepare(config, distribution.DistributionConfig())
+    strategy = loop.prepare(config, devices.DistributionConfig())
     task = Pretraining(
         PretrainingConfig(
             albert_config_file=args.model,

@@ -20,7 +20,7 @@ from albert_tf.tasks.settings.fine_tuning import ModelConfig
 from albert_tf.tasks.settings.pretraining import PretrainingConfig
 from albert_tf.tasks.settings.training import TrainingConfig
 from albert_tf.train import loop, text_classification
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 
 FOLDER = "earlier_version"
 

@@ -20,7 +20,8 @@ from albert_tf.serve import runtimes, saved_models
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.fine_tuning import FineTuningConfig, ModelConfig
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.train import distribution, loop
+from albert_tf.train import loop
+from albert_tf.train.devices import is_chief
 from albert_tf.train.loop import Outcome
 from albert_tf.weights import model_folder
 
@@ -178,7 +179,7 @@ def check_export(
     Raises:
         InputError: it cannot be written, or holds something else, or is going to.
     """
-    if not export_dir or not distribution.is_chief(strategy):
+    if not export_dir or not is_chief(strategy):
         return
     run, export = Path(output_dir).resolve(), Path(export_dir).resolve()
     inside = export.relative_to(run).parts if export.is_relative_to(run) else ()
@@ -257,7 +258,7 @@ def run(
     if config.num_runs > 1 and key in figures[-1]:
         summary = summarize(task, figures)
         print(summary.pop("text"), file=log)
-        if distribution.is_chief(strategy):
+        if is_chief(strategy):
             whole = Path(config.output_dir)
             model_folder.copy(whole / f"run-{summary['best']}", whole)
             _write(whole / _RUNS, {**summary, "runs": figures})
@@ -272,7 +273,7 @@ def _write_inputs(task, config, strategy, unsaved) -> None:
     """Writes what the run was given: converted examples and, to train, `task.json`."""
     for save in unsaved:
         save()
-    if config.do_train and distribution.is_chief(strategy):
+    if config.do_train and is_chief(strategy):
         folder = Path(config.output_dir)
         noted = model_folder.task_of(folder) or {}
         kept = {key: noted[key] for key in task.kept if key in noted}

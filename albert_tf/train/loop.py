@@ -20,9 +20,9 @@ from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.tasks.base import Task
 from albert_tf.tasks.settings.training import TrainingConfig
-from albert_tf.train import distribution
 from albert_tf.train.checkpoints import Checkpoints, steps_made
-from albert_tf.train.reporting import Reporter, check_memory
+from albert_tf.train.devices import DistributionConfig, create, is_chief
+from albert_tf.train.report import Reporter, check_memory
 from albert_tf.train.trainer import Trainer
 
 # orbit prints every loop; `Reporter` says the same, and more, in one line.
@@ -65,15 +65,15 @@ class Outcome:
 
 
 def prepare(
-    config: TrainingConfig, devices: distribution.DistributionConfig
+    config: TrainingConfig, devices: DistributionConfig
 ) -> tf.distribute.Strategy:
     """Finds the devices, sets precision and determinism: once, before all else.
 
     Raises:
-        InputError: see `distribution.create`.
+        InputError: see `devices.create`.
     """
     quiet.tensorflow()
-    strategy = distribution.create(devices)
+    strategy = create(devices)
     keras.config.set_dtype_policy(_POLICIES[config.precision])
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -90,7 +90,7 @@ def locked(config: TrainingConfig, strategy: tf.distribute.Strategy) -> Iterator
     with contextlib.ExitStack() as stack:
 
         def lock():
-            if distribution.is_chief(strategy):
+            if is_chief(strategy):
                 stack.enter_context(locks.held(Path(config.output_dir)))
 
         _together(strategy, config, lock)
@@ -138,9 +138,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         optimizer.build(model.trainable_variables)
     check_memory(model, task, config, strategy)
     folder = Path(config.output_dir)
-    reporter = Reporter(
-        folder, log, task, config, enabled=distribution.is_chief(strategy)
-    )
+    reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
     checkpoints = Checkpoints(
         folder,
         model,
@@ -153,7 +151,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
     _check_agreement(strategy, model, optimizer, examples_seen, config)
 
     def prepare_folder():
-        if distribution.is_chief(strategy):
+        if is_chief(strategy):
             checkpoints.remove_unfinished()
             if config.do_train:
                 task.describe(folder)
@@ -179,7 +177,7 @@ class _Run:
         self._trainer = trainer
         self._checkpoints = checkpoints
         self._reporter = reporter
-        self._writes = distribution.is_chief(strategy)
+        self._writes = is_chief(strategy)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
         self._judged_on = self._evaluated_examples()

@@ -21,8 +21,8 @@ from albert_tf.tasks.race.task import MultipleChoice, Split
 from albert_tf.tasks.settings.choice import ChoiceConfig
 from albert_tf.tasks.settings.fine_tuning import ModelConfig
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.train import distribution, finetune, loop
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train import finetune, loop
+from albert_tf.train.devices import DistributionConfig, is_chief
 
 # For each thing to do: the split of RACE, and the flag of a file instead of it.
 _PARTS = {
@@ -59,7 +59,7 @@ def run(
 
 def _run(config, model, strategy, log) -> None:
     finetune.check_export(config.export_dir, config.output_dir, strategy)
-    writes = distribution.is_chief(strategy)
+    writes = is_chief(strategy)
 
     def say(text: str) -> None:
         if writes:

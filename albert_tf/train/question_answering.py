@@ -31,13 +31,12 @@ from albert_tf.tasks.squad.task import (
 )
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.train import (
-    distribution,
     finetune,
     loop,
-    reporting,
+    report,
 )
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig, is_chief
 from albert_tf.train.loop import Outcome
 
 # As released, where neither a flag nor the model's folder says otherwise.
@@ -73,7 +72,7 @@ def run(
         stack.enter_context(loop.locked(config, strategy))
         finetune.check_export(config.export_dir, config.output_dir, strategy)
         own = log
-        if not distribution.is_chief(strategy):
+        if not is_chief(strategy):
             own = stack.enter_context(open(os.devnull, "w"))
         task, windows = _prepare(
             config, model, files, described, strategy, unsaved, own
@@ -301,7 +300,7 @@ def _finish(
     log: IO[str],
 ) -> None:
     """Finds the threshold, predicts, scores and stores, with the best weights."""
-    writes = distribution.is_chief(outcome.strategy)
+    writes = is_chief(outcome.strategy)
     folder = Path(config.output_dir)
     threshold = task.settings.null_score_diff_threshold
     stored = _of_the_best(task, windows, outcome)
@@ -397,8 +396,8 @@ def _report(
     figures = evaluate(dataset, found, threshold)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
     print(f"{dataset.path}: {shown}", file=log, flush=True)
-    if distribution.is_chief(outcome.strategy):
+    if is_chief(outcome.strategy):
         step = outcome.best.get("step") or steps_made(outcome.trainer.optimizer)
-        reporting.add_results(
+        report.add_results(
             Path(config.output_dir), {**figures, "global_step": int(step)}
         )

@@ -24,8 +24,8 @@ from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConf
 from albert_tf.tasks.settings.fine_tuning import ModelConfig
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.train import distribution, finetune, loop
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train import finetune, loop
+from albert_tf.train.devices import DistributionConfig, is_chief
 from albert_tf.train.loop import Outcome
 
 _CUSTOM = "custom"
@@ -57,7 +57,7 @@ def run(
     writes = True
     if config.needs_model:
         strategy = loop.prepare(config, devices)
-        writes = distribution.is_chief(strategy)
+        writes = is_chief(strategy)
         with loop.locked(config, strategy):
             _run_model(config, model, table, strategy, log)
     if config.glue_submission and writes:
@@ -66,7 +66,7 @@ def run(
 
 def _run_model(config, model, table, strategy, log) -> None:
     """Does what needs the model."""
-    writes = distribution.is_chief(strategy)
+    writes = is_chief(strategy)
     finetune.check_export(config.export_dir, config.output_dir, strategy)
     say = _printer(log if writes else None)
     unsaved: Unsaved = []

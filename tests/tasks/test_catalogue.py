@@ -9,7 +9,7 @@ from albert_tf import tasks
 from albert_tf.errors import InputError
 from albert_tf.tasks import catalogue, custom, glue
 from albert_tf.train import finetune, text_classification
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 
 # The documentation's example of a task of one's own.
 BOOLQ = """\

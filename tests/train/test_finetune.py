@@ -33,7 +33,7 @@ from albert_tf.text import tokenization
 from albert_tf.train import (
     finetune,
     loop,
-    reporting,
+    report,
     trainer,
 )
 from albert_tf.weights import model_folder
@@ -716,13 +716,13 @@ def test_a_step_that_does_not_fit_into_the_memory_is_refused(
     task, config, tmp_path, monkeypatch
 ):
     def check(**settings):
-        reporting.check_memory(model, task, config(**settings), one_device())
+        report.check_memory(model, task, config(**settings), one_device())
 
     model = task.build_model()
-    needed = reporting.memory_of_step(model, task, config(), 1)
+    needed = report.memory_of_step(model, task, config(), 1)
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))
     check()
-    monkeypatch.setattr(reporting, "_GIB", 1024)  # the model is small
+    monkeypatch.setattr(report, "_GIB", 1024)  # the model is small
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.3))
     with pytest.raises(InputError) as mistake:
         finetune.run(task, config(), one_device(), log=io.StringIO())

@@ -463,20 +463,20 @@ import types
 import keras
 import numpy as np
 import tensorflow as tf
-from albert_tf import checkpoints, distribution, training
+from albert_tf.train import checkpoints, devices, loop
 
-config = training.TrainingConfig(
+config = loop.TrainingConfig(
     output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=2
 )
-devices = distribution.DistributionConfig(distribution="mirrored", cpu_devices=2)
-strategy = distribution.create(devices)
+cpus = devices.DistributionConfig(distribution="mirrored", cpu_devices=2)
+strategy = devices.create(cpus)
 with strategy.scope():
     model = keras.layers.Dense(3)
     model.build((None, 2))
-    optimizer = training._optimizer(config)
+    optimizer = loop._optimizer(config)
     optimizer.build(model.trainable_variables)
 task = types.SimpleNamespace(weights=lambda batch: dict(loss=tf.constant(1.0)))
-trainer = training.Trainer(task, config, strategy, model, optimizer)
+trainer = loop.Trainer(task, config, strategy, model, optimizer)
 value = float("inf")
 
 def gradients(batch, weights):
@@ -509,10 +509,11 @@ def test_overflow_on_one_replica_passes_over_the_step_on_all(processes):
 
 DROPOUT_OF_REPLICAS = """
 import tensorflow as tf
-from albert_tf import AlbertConfig, AlbertEncoder, distribution, training
+from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.train import devices, loop
 
-config = distribution.DistributionConfig(distribution="mirrored", cpu_devices=2)
-strategy = distribution.create(config)
+config = devices.DistributionConfig(distribution="mirrored", cpu_devices=2)
+strategy = devices.create(config)
 with strategy.scope():
     encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
 
@@ -522,7 +523,7 @@ def encode():
         return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
     return strategy.run(lambda: on_replica()["pooled_output"])
 
-training._spread_seeds(strategy, encoder)
+loop._spread_seeds(strategy, encoder)
 seen = []
 for _ in range(3):
     seen += [part.numpy() for part in strategy.experimental_local_results(encode())]

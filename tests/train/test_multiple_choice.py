@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.train import multiple_choice
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 from albert_tf.train.finetune import ModelConfig
 from albert_tf.train.multiple_choice import ChoiceConfig
 

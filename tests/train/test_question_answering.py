@@ -15,11 +15,11 @@ from albert_tf.errors import InputError
 from albert_tf.tasks import squad
 from albert_tf.tasks.squad import reading
 from albert_tf.train import (
-    distribution,
     finetune,
     loop,
     question_answering,
 )
+from albert_tf.train.devices import DistributionConfig
 
 ROOT = Path(__file__).parents[1].parent
 THINGS = ["ball", "box", "car", "cup", "dog", "hat", "jar", "key", "pen", "pig"]
@@ -97,8 +97,7 @@ def run(files, tmp_path_factory):
             albert_config_file=str(files / "config.json"),
             vocab_file=str(files / "vocab.txt"),
         )
-        devices = distribution.DistributionConfig()
-        question_answering.run(config, model, devices, log)
+        question_answering.run(config, model, DistributionConfig(), log)
         return folder, log.getvalue()
 
     call.root = root

@@ -16,7 +16,7 @@ from albert_tf.serve import runtimes
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.custom import CustomConfig
 from albert_tf.train import text_classification, trainer
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train.devices import DistributionConfig
 from albert_tf.train.finetune import ModelConfig
 from albert_tf.train.text_classification import ClassifierConfig
 

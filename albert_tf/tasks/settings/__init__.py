@@ -15,5 +15,5 @@ conversion      weights from one format to another
 hub             TF-Hub modules
 
 The generator's are in `corpus.config`, a vocabulary's in `vocabulary`, the devices' in
-`distribution`.
+`devices`.
 """

@@ -4,8 +4,8 @@ import types
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.train import distribution
-from albert_tf.train.distribution import DistributionConfig
+from albert_tf.train import devices
+from albert_tf.train.devices import DistributionConfig
 
 
 def cluster(task_type, task_id, jobs):
@@ -34,7 +34,7 @@ WITH_CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
     ],
 )
 def test_one_worker_writes_the_files(strategy, chief):
-    assert distribution.is_chief(strategy) is chief
+    assert devices.is_chief(strategy) is chief
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_tpu_that_is_not_there_is_named():
     with pytest.raises(
         InputError, match=r"^--use_tpu: no TPU 'local' can be reached: "
     ):
-        distribution.create(DistributionConfig(use_tpu=True))
+        devices.create(DistributionConfig(use_tpu=True))
 
 
 def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
@@ -70,5 +70,5 @@ def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
     )
     monkeypatch.setattr(signal, "getsignal", lambda number: None)
     monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
-    assert distribution._multi_worker() == "strategy"
+    assert devices._multi_worker() == "strategy"
     assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]

@@ -2,7 +2,7 @@ import io
 import json
 import types
 
-from albert_tf.train.reporting import Reporter
+from albert_tf.train.report import Reporter
 
 
 class Complaining:
