@@ -17,16 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 from albert_tf import flags
-from albert_tf.corpus import (
-    CorpusConfig,
-    local,
-    store,
-    text,
-)
 from albert_tf.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -85,9 +78,9 @@ def run(text_file: Path, settings: Settings, dupe_factor: str, workers: int) -> 
     seconds = time.monotonic() - start
     if status:
         raise InputError(f"the run failed: {' '.join(command)}")
-    described = json.loads((folder / "x.tfrecord.json").read_text())
+    description = json.loads((folder / "x.tfrecord.json").read_text())
     shutil.rmtree(folder)
-    tokens = described["statistics"]["instance_tokens"]
+    tokens = description["statistics"]["instance_tokens"]
     return Result(seconds, tokens, usage.ru_maxrss >> 10)
 
 
@@ -99,34 +92,8 @@ def cut(text_file: str, megabytes: str, folder: Path) -> Path:
     return path
 
 
-def first_pass(text_file: Path, settings: Settings) -> tuple[float, float]:
-    """Measures the first pass in this process: all of it, and tokenization alone."""
-    config = CorpusConfig(
-        input_file=(str(text_file),),
-        output_file=("unused",),
-        spm_model_file=settings.spm_model_file,
-        replace_invalid_utf8=True,
-    )
-    tokenizer = local.tokenizer(config)
-    encode, spent = tokenizer.encode_batch, 0.0
-
-    def timed(lines: list[str]) -> list[list[int]]:
-        nonlocal spent
-        start = time.monotonic()
-        ids = encode(lines)
-        spent += time.monotonic() - start
-        return ids
-
-    tokenizer.encode_batch = timed  # type: ignore[method-assign,assignment]
-    start = time.monotonic()
-    for number, split in enumerate(text.plan(text.find_files(config.input_file))):
-        for _ in store.groups(split, number, config, tokenizer, Counter()):
-            pass
-    return time.monotonic() - start, spent
-
-
 def main() -> None:
-    """Prints a table of runs, then what they say."""
+    """Prints a table of runs."""
     settings = flags.read(Settings)
     folder = Path(tempfile.mkdtemp(dir=settings.work_dir))
     try:
@@ -141,19 +108,16 @@ def main() -> None:
         results = {}
         for case in dict.fromkeys(cases):
             size, dupes, workers = case
-            results[case] = found = run(sizes[size], settings, dupes, workers)
+            results[case] = result = run(sizes[size], settings, dupes, workers)
             print(
-                f"{size:>5}  {dupes:>5}  {workers:>7}  {found.seconds:7.1f}"
-                f"  {found.rate:10,.0f}  {found.memory:3}",
+                f"{size:>5}  {dupes:>5}  {workers:>7}  {result.seconds:7.1f}"
+                f"  {result.rate:10,.0f}  {result.memory:3}",
                 flush=True,
             )
         one, many = results[largest, "40", 1], results[largest, "40", settings.workers]
-        reading, tokenizing = first_pass(sizes[largest], settings)
         print(
             f"{one.rate:,.0f} tokens/s on one core; {settings.workers} workers are "
-            f"{one.seconds / many.seconds:.2f} times as fast; "
-            f"{tokenizing / one.seconds:.1%} of the time is tokenization, "
-            f"{reading / one.seconds:.1%} the whole first pass"
+            f"{one.seconds / many.seconds:.2f} times as fast"
         )
     finally:
         shutil.rmtree(folder)
