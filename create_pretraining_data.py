@@ -9,12 +9,12 @@ docs/pretraining_data.md explains the input, the flags and the statistics.
 
 from albert_tf import corpus, flags
 
-flags.define(corpus.CorpusConfig)
+flags.define(corpus.CorpusSettings)
 
 
 def main() -> None:
     """Reads the flags and makes the files."""
-    print(corpus.generate(flags.read(corpus.CorpusConfig)))
+    print(corpus.generate(flags.read(corpus.CorpusSettings)))
 
 
 if __name__ == "__main__":

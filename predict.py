@@ -8,16 +8,16 @@ docs/predict.md lists the tasks, and what a row and an answer of each look like.
 """
 
 from albert_tf import flags
-from albert_tf.serve.settings.predict import Options, PredictConfig
+from albert_tf.serve.settings.predict import AnswerSettings, PredictSettings
 
-for settings in (PredictConfig, Options):
+for settings in (PredictSettings, AnswerSettings):
     flags.define(settings)
 
 
 def main(texts: list[str]) -> None:
     """Reads the flags and answers."""
-    config = flags.read(PredictConfig)
-    options = flags.read(Options)
+    config = flags.read(PredictSettings)
+    options = flags.read(AnswerSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.serve import predict

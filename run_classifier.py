@@ -9,20 +9,25 @@ docs/fine_tuning.md explains the flags, your own tables and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConfig
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.train.devices import DistributionSettings
 
-for settings in (ClassifierConfig, CustomConfig, ModelConfig, DistributionConfig):
+for settings in (
+    ClassifierSettings,
+    CustomSettings,
+    ModelSettings,
+    DistributionSettings,
+):
     flags.define(settings)
 
 
 def main() -> None:
     """Reads the flags, trains, evaluates and predicts."""
-    config = flags.read(ClassifierConfig)
-    table = flags.read(CustomConfig)
-    model = flags.read(ModelConfig)
-    devices = flags.read(DistributionConfig)
+    config = flags.read(ClassifierSettings)
+    table = flags.read(CustomSettings)
+    model = flags.read(ModelSettings)
+    devices = flags.read(DistributionSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.train import text_classification

@@ -9,19 +9,19 @@ docs/pretraining.md explains the flags, the devices and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.tasks.settings.pretraining import PretrainingConfig
-from albert_tf.tasks.settings.training import TrainingConfig
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
+from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.train.devices import DistributionSettings
 
-for settings in (PretrainingConfig, TrainingConfig, DistributionConfig):
+for settings in (PretrainingSettings, TrainingSettings, DistributionSettings):
     flags.define(settings)
 
 
 def main() -> None:
     """Reads the flags, trains and evaluates."""
-    pretraining = flags.read(PretrainingConfig)
-    config = flags.read(TrainingConfig)
-    devices = flags.read(DistributionConfig)
+    pretraining = flags.read(PretrainingSettings)
+    config = flags.read(TrainingSettings)
+    devices = flags.read(DistributionSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.tasks.pretraining import Pretraining

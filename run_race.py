@@ -7,19 +7,19 @@ docs/race.md explains the data, the flags, the memory and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.tasks.settings.choice import ChoiceConfig
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.tasks.settings.choice import ChoiceSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.train.devices import DistributionSettings
 
-for settings in (ChoiceConfig, ModelConfig, DistributionConfig):
+for settings in (ChoiceSettings, ModelSettings, DistributionSettings):
     flags.define(settings)
 
 
 def main() -> None:
     """Reads the flags, trains, evaluates, predicts and exports."""
-    config = flags.read(ChoiceConfig)
-    model = flags.read(ModelConfig)
-    devices = flags.read(DistributionConfig)
+    config = flags.read(ChoiceSettings)
+    model = flags.read(ModelSettings)
+    devices = flags.read(DistributionSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.train import multiple_choice

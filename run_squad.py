@@ -9,19 +9,19 @@ docs/squad.md explains the flags, the threshold and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.tasks.settings.squad import SquadConfig
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.train.devices import DistributionSettings
 
-for settings in (SquadConfig, ModelConfig, DistributionConfig):
+for settings in (SquadSettings, ModelSettings, DistributionSettings):
     flags.define(settings)
 
 
 def main() -> None:
     """Reads the flags, trains, evaluates and predicts."""
-    config = flags.read(SquadConfig)
-    model = flags.read(ModelConfig)
-    devices = flags.read(DistributionConfig)
+    config = flags.read(SquadSettings)
+    model = flags.read(ModelSettings)
+    devices = flags.read(DistributionSettings)
 
     # TensorFlow takes seconds, which --help, mistakes in the flags and the processes
     # that convert questions need not wait.

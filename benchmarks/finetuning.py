@@ -117,14 +117,14 @@ def serve_ours(args, policy):
     if args.serve == "ours_random":
         # Sorting the examples of one batch is sorting none.
         batches._BATCHES_TO_SORT, batches._EXAMPLES_TO_SORT = 1, args.batch_size
-    config = finetune.FineTuningConfig(
+    config = finetune.FineTuningSettings(
         output_dir="unused",
         do_train=True,
         train_batch_size=args.batch_size,
         precision=policy.removeprefix("mixed_"),
         pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
-    strategy = loop.prepare(config, devices.DistributionConfig())
+    strategy = loop.prepare(config, devices.DistributionSettings())
     task = sample(args, finetune.pad_multiple(config, strategy))
     model = task.build_model()
     optimizer = loop._optimizer(config)

@@ -217,7 +217,7 @@ def predict(
         model = runtimes.computed_by(model, runtime, num_threads=settings.num_threads)
     task = {"kind": "classification", "labels": _LABELS, "texts": 1}
     tokenizer = tokenization.SentencePieceTokenizer(settings.spm_model_file)
-    options = predict.Options(batch_size=settings.batch_size)
+    options = predict.AnswerSettings(batch_size=settings.batch_size)
     answer = predict.of_model(model, tokenizer, task, options)
     return lambda texts: list(answer({"text": text} for text in texts))
 

@@ -122,10 +122,10 @@ def serve_step(args, batch, length, steps):
 
 def serve_run(args, batch, length, steps):
     """This package's run, which waits for the next turn after each checkpoint."""
-    from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
+    from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
     from albert_tf.train import checkpoints, devices, loop
 
-    config = loop.TrainingConfig(
+    config = loop.TrainingSettings(
         output_dir=f"{args.folder}/run",
         train_batch_size=batch,
         optimizer="adamw",
@@ -136,9 +136,9 @@ def serve_run(args, batch, length, steps):
         save_checkpoints_steps=steps,
         log_steps=10,
     )
-    strategy = loop.prepare(config, devices.DistributionConfig())
+    strategy = loop.prepare(config, devices.DistributionSettings())
     task = Pretraining(
-        PretrainingConfig(
+        PretrainingSettings(
             albert_config_file=args.model,
             input_file=(f"{args.folder}/train.tfrecord",),
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.data import quiet
 from albert_tf.serve import predict
-from albert_tf.serve.predict import Options, Predictor
+from albert_tf.serve.predict import AnswerSettings, Predictor
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import model_folder
@@ -33,8 +33,8 @@ def show(folder: Path, held_out: Path, length: int) -> None:
     """
     quiet.tensorflow()
     documents = held_out.read_text(encoding="utf-8").strip().split("\n\n")
-    fill = predict.load(folder, Options(task="fill_mask", top_k=3))
-    judge = predict.load(folder, Options(task="sentence_order"))
+    fill = predict.load(folder, AnswerSettings(task="fill_mask", top_k=3))
+    judge = predict.load(folder, AnswerSettings(task="sentence_order"))
     tokenizer = model_folder.find_tokenizer([folder], None)
     assert tokenizer is not None
     print("Words for the mask:\n")

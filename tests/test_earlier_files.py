@@ -15,12 +15,12 @@ from albert_tf import corpus
 from albert_tf.serve import convert, predict
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.pretraining import Pretraining
-from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConfig
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.tasks.settings.pretraining import PretrainingConfig
-from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import loop, text_classification
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.train.devices import DistributionSettings
 
 FOLDER = "earlier_version"
 
@@ -42,7 +42,7 @@ def folder(data, tmp_path, monkeypatch):
 
 def make_records(name):
     log = io.StringIO()
-    config = corpus.CorpusConfig(
+    config = corpus.CorpusSettings(
         input_file=("text.txt",),
         output_file=(f"records/{name}",),
         spm_model_file="vocab.model",
@@ -76,11 +76,11 @@ def test_unfinished_records_are_resumed(folder, data):
 
 def test_pretraining_resumes_on_the_records():
     task = Pretraining(
-        PretrainingConfig(
+        PretrainingSettings(
             albert_config_file="albert_config.json", input_file=("records/ordinary",)
         )
     )
-    config = TrainingConfig(
+    config = TrainingSettings(
         output_dir="pretraining",
         num_train_steps=3,
         train_batch_size=2,
@@ -109,14 +109,14 @@ def test_a_fine_tuned_model_gives_the_probabilities_that_it_gave():
 def test_a_fine_tuning_run_is_evaluated_on_the_examples_that_it_kept():
     os.utime("fine_tuned/custom_dev.npz", (5, 5))
     os.remove("fine_tuned/eval_results.txt")
-    config = ClassifierConfig(
+    config = ClassifierSettings(
         output_dir="fine_tuned", task_name="custom", do_train=False, do_eval=True
     )
     text_classification.run(
         config,
-        ModelConfig(),
-        CustomConfig(dev_file="table.tsv"),
-        DistributionConfig(),
+        ModelSettings(),
+        CustomSettings(dev_file="table.tsv"),
+        DistributionSettings(),
         io.StringIO(),
     )
     assert os.path.getmtime("fine_tuned/custom_dev.npz") == 5

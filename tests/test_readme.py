@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.corpus import CorpusConfig
+from albert_tf.corpus import CorpusSettings
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_pretraining_finds_what_the_commands_before_it_made():
     read = flags_of("run_pretraining.py")
     assert made["input_file"] == vocabulary["input_file"]
     assert made["spm_model_file"] == vocabulary["model_prefix"] + ".model"
-    records = CorpusConfig(
+    records = CorpusSettings(
         input_file=(made["input_file"],),
         output_file=(made["output_file"],),
         spm_model_file=made["spm_model_file"],

@@ -13,12 +13,12 @@ import sys
 from typing import IO
 
 from albert_tf.corpus import beam, local, manifest
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 
-__all__ = ["CorpusConfig", "generate"]
+__all__ = ["CorpusSettings", "generate"]
 
 
-def generate(config: CorpusConfig, log: IO[str] = sys.stderr) -> str:
+def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     """Makes the record files that the settings ask for.
 
     The same settings and input give the same bytes, however many workers there are, on

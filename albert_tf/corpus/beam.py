@@ -25,7 +25,7 @@ from albert_tf.corpus import (
     store,
     text,
 )
-from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
 from albert_tf.errors import InputError
 
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     path: str
 
 
-def generate(config: CorpusConfig, log: IO[str]) -> str:
+def generate(config: CorpusSettings, log: IO[str]) -> str:
     """Makes the record files that the settings ask for; see `local.generate`.
 
     Raises:
@@ -84,7 +84,7 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
     return description
 
 
-def _report(config: CorpusConfig, log: IO[str]) -> None:
+def _report(config: CorpusSettings, log: IO[str]) -> None:
     """Prints what a local run prints: warnings, then a line for each subset.
 
     The pipeline's functions run elsewhere, so the numbers are read from the files.
@@ -105,7 +105,7 @@ def _report(config: CorpusConfig, log: IO[str]) -> None:
     log.write(manifest.summary(train))
 
 
-def _description(config: CorpusConfig, subset: Subset) -> dict[str, Any]:
+def _description(config: CorpusSettings, subset: Subset) -> dict[str, Any]:
     path = manifest.path_for(config.base_of(subset))
     with files.open_binary(path) as file:
         return json.loads(file.read())
@@ -113,7 +113,7 @@ def _description(config: CorpusConfig, subset: Subset) -> dict[str, Any]:
 
 def _build(
     pipeline: Any,
-    config: CorpusConfig,
+    config: CorpusSettings,
     sizes: dict[str, int],
     identity: dict[str, Any],
     run: str,
@@ -150,7 +150,9 @@ def _build(
     )
 
 
-def _tokenize(numbered: tuple[int, text.Split], config: CorpusConfig) -> Iterator[Any]:
+def _tokenize(
+    numbered: tuple[int, text.Split], config: CorpusSettings
+) -> Iterator[Any]:
     """Yields a split's groups by key, then a note: its index and its counters."""
     from apache_beam.pvalue import TaggedOutput
 
@@ -171,12 +173,12 @@ def _read_counts(sizes: dict[str, int], notes: Iterable[Any]) -> Counter:
     return read
 
 
-def _plans(config: CorpusConfig, notes: Iterable[Any]) -> list[plan.Plan]:
+def _plans(config: CorpusSettings, notes: Iterable[Any]) -> list[plan.Plan]:
     return plan.make((group for groups, _ in notes for group in groups), config)
 
 
 def _assign(
-    _nothing: None, config: CorpusConfig, sizes: dict[str, int], notes: Sequence[Any]
+    _nothing: None, config: CorpusSettings, sizes: dict[str, int], notes: Sequence[Any]
 ) -> Iterator[tuple[GroupKey, tuple[plan.Unit, int, int]]]:
     """Yields, for every use of a group, the unit, the place in it, the group's number.
 
@@ -200,7 +202,7 @@ def _deal_out(
 
 
 def _make(
-    keyed: tuple[tuple[Subset, int], Iterable[Any]], config: CorpusConfig, run: str
+    keyed: tuple[tuple[Subset, int], Iterable[Any]], config: CorpusSettings, run: str
 ) -> Iterator[Any]:
     """Makes one unit's part of each of its files, then yields its counters."""
     from apache_beam.pvalue import TaggedOutput
@@ -232,7 +234,7 @@ def _make(
 
 
 def _join(
-    keyed: tuple[tuple[Subset, int], Iterable[Part]], config: CorpusConfig, run: str
+    keyed: tuple[tuple[Subset, int], Iterable[Part]], config: CorpusSettings, run: str
 ) -> tuple[tuple[Subset, int], int]:
     """Joins the parts of a file in order, and returns its size in bytes.
 
@@ -270,7 +272,7 @@ def _temporary(target: str, run: str) -> str:
     return f"{target}.tmp-{run}-{uuid.uuid4().hex}"
 
 
-def _remove_parts(config: CorpusConfig, run: str, log: IO[str]) -> None:
+def _remove_parts(config: CorpusSettings, run: str, log: IO[str]) -> None:
     """Removes what all tries of this run's steps have left, and nothing else.
 
     What cannot be removed gets a warning: an error here would hide the run's own.
@@ -292,7 +294,7 @@ def _remove_parts(config: CorpusConfig, run: str, log: IO[str]) -> None:
 
 def _describe(
     _nothing: None,
-    config: CorpusConfig,
+    config: CorpusSettings,
     identity: dict[str, Any],
     run: str,
     sizes: dict[str, int],

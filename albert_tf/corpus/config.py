@@ -24,7 +24,7 @@ _PLACES_AND_MEANS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig:
+class CorpusSettings:
     """What to read, what to make of it and where to write it.
 
     Raises:
@@ -268,7 +268,7 @@ class CorpusConfig:
             return "ignore"
         return "replace" if self.replace_invalid_utf8 else "strict"
 
-    def cleaning_as(self, tokenizer: Tokenizer) -> "CorpusConfig":
+    def cleaning_as(self, tokenizer: Tokenizer) -> "CorpusSettings":
         """Returns the settings with what the vocabulary decides written out."""
         return dataclasses.replace(
             self,
@@ -299,7 +299,7 @@ class CorpusConfig:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusConfig":
+    def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
         """Returns the settings that `to_dict` noted; names of files are "-".
 
         Raises:

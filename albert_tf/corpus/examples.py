@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from albert_tf.corpus import masking, pairs
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import records
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
@@ -41,7 +41,7 @@ class Vocabulary:
     fingerprint: str
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, config: CorpusConfig) -> "Vocabulary":
+    def of(cls, tokenizer: Tokenizer, config: CorpusSettings) -> "Vocabulary":
         """Looks everything up.
 
         Raises:
@@ -60,7 +60,7 @@ class Vocabulary:
         )
 
 
-def spec(config: CorpusConfig) -> records.Spec:
+def spec(config: CorpusSettings) -> records.Spec:
     """Returns the features of a record, with the released names.
 
     T is `max_seq_length`. P is `max_predictions_per_seq`, doubled by `do_permutation`.
@@ -71,7 +71,7 @@ def spec(config: CorpusConfig) -> records.Spec:
     - `masked_lm_positions`, `masked_lm_ids`: int [P]; `masked_lm_weights`: float [P], 1
       for a prediction, 0 for an unused slot. Absent where `masked_lm_prob` is 0.
     - `next_sentence_labels`: int [1], 0 for A and B in order; see
-      `CorpusConfig.objective` for 1.
+      `CorpusSettings.objective` for 1.
     """
     T = config.max_seq_length
     P = config.max_predictions * (2 if config.do_permutation else 1)
@@ -89,7 +89,7 @@ def spec(config: CorpusConfig) -> records.Spec:
 
 def make(
     groups: Iterable[tuple[int, bytes]],
-    config: CorpusConfig,
+    config: CorpusSettings,
     vocabulary: Vocabulary,
     seed: tuple[int, ...],
     counts: Counter,
@@ -124,7 +124,7 @@ def make(
 
 
 def masking_rules(
-    config: CorpusConfig, vocab_size: int, special_ids: Iterable[int], mask_id: int
+    config: CorpusSettings, vocab_size: int, special_ids: Iterable[int], mask_id: int
 ) -> masking.Rules:
     """Returns the rules of masking that the settings ask for.
 
@@ -149,7 +149,7 @@ def masking_rules(
 def _assemble(
     tokens: np.ndarray,
     drawn: np.ndarray,
-    config: CorpusConfig,
+    config: CorpusSettings,
     vocabulary: Vocabulary,
     counts: Counter,
 ) -> dict[str, np.ndarray]:
@@ -207,7 +207,7 @@ def _add_masks(
 
 
 def _count(
-    labels: np.ndarray, lengths: np.ndarray, config: CorpusConfig, counts: Counter
+    labels: np.ndarray, lengths: np.ndarray, config: CorpusSettings, counts: Counter
 ) -> None:
     counts["instances"] += len(labels)
     counts["instances_with_label_1"] += int(labels.sum())
@@ -218,6 +218,6 @@ def _count(
             counts[f"lengths/{bin * width}"] += times
 
 
-def length_bin(config: CorpusConfig) -> int:
+def length_bin(config: CorpusSettings) -> int:
     """Width of a bin of the histogram of lengths, in tokens."""
     return max(1, config.max_seq_length // 16)

@@ -24,7 +24,7 @@ from albert_tf.corpus import (
     store,
     text,
 )
-from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.corpus.workers import Progress, Workers, own_memory
 from albert_tf.data import locks, records, writing
 from albert_tf.text import tokenization
@@ -38,7 +38,7 @@ Note = dict[str, Any]
 Finished = tuple[Note, tuple[int, int]]
 
 
-def generate(config: CorpusConfig, log: IO[str]) -> str:
+def generate(config: CorpusSettings, log: IO[str]) -> str:
     """Makes the record files that the settings ask for; see `corpus.generate`."""
     sizes = text.find_files(config.input_file)
     config = config.cleaning_as(tokenizer(config))
@@ -63,7 +63,7 @@ def generate(config: CorpusConfig, log: IO[str]) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def tokenizer(config: CorpusConfig) -> tokenization.Tokenizer:
+def tokenizer(config: CorpusSettings) -> tokenization.Tokenizer:
     """Loads the tokenizer that the settings name, once in each process."""
     return tokenization.load(
         spm_model_file=config.spm_model_file,
@@ -74,12 +74,12 @@ def tokenizer(config: CorpusConfig) -> tokenization.Tokenizer:
 
 
 @functools.lru_cache(maxsize=1)
-def vocabulary(config: CorpusConfig) -> examples.Vocabulary:
+def vocabulary(config: CorpusSettings) -> examples.Vocabulary:
     """Looks up the vocabulary that the settings name, once in each process."""
     return examples.Vocabulary.of(tokenizer(config), config)
 
 
-def warn_of_marks(config: CorpusConfig, log: IO[str]) -> None:
+def warn_of_marks(config: CorpusSettings, log: IO[str]) -> None:
     """Warns where the vocabulary's clean-up loses letters of the text."""
     clean = tokenizer(config).clean
     warning = marks.check(
@@ -90,7 +90,7 @@ def warn_of_marks(config: CorpusConfig, log: IO[str]) -> None:
 
 
 def tokenize_split(
-    note: Path, config: CorpusConfig, number: int, split: text.Split
+    note: Path, config: CorpusSettings, number: int, split: text.Split
 ) -> Finished:
     """Tokenizes one split into a file of groups; the first pass's job for a worker."""
     counts: Counter = Counter()
@@ -105,7 +105,7 @@ def tokenize_split(
     return _noted(note, counts, groups=groups)
 
 
-def make_unit(note: Path, config: CorpusConfig, unit: plan.Unit) -> Finished:
+def make_unit(note: Path, config: CorpusSettings, unit: plan.Unit) -> Finished:
     """Makes one unit's part of each of its files; the second pass's job."""
     counts: Counter = Counter()
     groups = _read_groups(note.parent, unit.groups)
@@ -165,7 +165,7 @@ def _read_groups(
 
 @contextlib.contextmanager
 def _claimed(
-    work: Path, config: CorpusConfig, wanted: Note, log: IO[str]
+    work: Path, config: CorpusSettings, wanted: Note, log: IO[str]
 ) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, wanted["input"])
@@ -238,7 +238,7 @@ class _Run:
 
     def __init__(
         self,
-        config: CorpusConfig,
+        config: CorpusSettings,
         sizes: dict[str, int],
         identity: Note,
         work: Path,

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from albert_tf import errors
 from albert_tf.corpus import examples, files, text
-from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
@@ -91,7 +91,7 @@ def to_bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def identity(
-    config: CorpusConfig, vocabulary: examples.Vocabulary, sizes: Mapping[str, int]
+    config: CorpusSettings, vocabulary: examples.Vocabulary, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns all that decides the bytes of the records; of the text, size and time."""
     return {
@@ -173,7 +173,7 @@ def changed_file(
 
 
 def is_finished(
-    config: CorpusConfig, identity: Mapping[str, Any], log: IO[str]
+    config: CorpusSettings, identity: Mapping[str, Any], log: IO[str]
 ) -> bool:
     """Says whether an earlier run made all files, those of held-out documents too.
 
@@ -205,7 +205,7 @@ def is_finished(
     return _has_its_files(held_out, config)
 
 
-def _has_its_files(content: Mapping[str, Any], config: CorpusConfig) -> bool:
+def _has_its_files(content: Mapping[str, Any], config: CorpusSettings) -> bool:
     return all(
         files.size_of(path) == file["bytes"]
         for path, file in zip(
@@ -229,7 +229,7 @@ def summary(content: Mapping[str, Any]) -> str:
 
 def describe(
     identity: Mapping[str, Any],
-    config: CorpusConfig,
+    config: CorpusSettings,
     subset: Subset,
     sizes: Sequence[int],
     counts: Counter,
@@ -262,7 +262,7 @@ def describe(
 
 
 def _statistics(
-    subset: Subset, counts: Counter, config: CorpusConfig
+    subset: Subset, counts: Counter, config: CorpusSettings
 ) -> dict[str, Any]:
     tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")

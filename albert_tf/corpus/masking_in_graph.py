@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.corpus import examples, manifest, masking
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import records
 from albert_tf.errors import InputError
 
@@ -120,13 +120,13 @@ def for_records(
     return GraphMasking(rules, redraw_order, examples.spec(config))
 
 
-def _traits(config: CorpusConfig, vocabulary: Mapping[str, Any]) -> dict[str, Any]:
+def _traits(config: CorpusSettings, vocabulary: Mapping[str, Any]) -> dict[str, Any]:
     """Lists what must be alike in record files that are masked together."""
     settings = {name: getattr(config, name) for name in _COMMON}
     return {"vocabulary": vocabulary["fingerprint"], **settings}
 
 
-def _described(path: str) -> tuple[CorpusConfig, dict[str, Any]]:
+def _described(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
     """Reads the settings and the vocabulary of a record file."""
     description = manifest.of(path)
     if description is None:
@@ -135,7 +135,7 @@ def _described(path: str) -> tuple[CorpusConfig, dict[str, Any]]:
             f"--dynamic_masking needs the one that create_pretraining_data.py writes"
         )
     try:
-        config = CorpusConfig.from_dict(description["settings"])
+        config = CorpusSettings.from_dict(description["settings"])
         if "special_ids" in description["vocabulary"]:
             return config, description["vocabulary"]
     except TypeError:  # a setting that this version does not know

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.corpus import store
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.text.tokenization import WordStarts
 
 # Columns of the array of pairs.
@@ -70,7 +70,7 @@ class Text:
 
 def pair(
     text: Text,
-    config: CorpusConfig,
+    config: CorpusSettings,
     starts: WordStarts,
     rng: np.random.Generator,
     counts: Counter,
@@ -133,7 +133,7 @@ class _Pairs:
     def __init__(
         self,
         text: Text,
-        config: CorpusConfig,
+        config: CorpusSettings,
         starts: WordStarts,
         draw: random.Random,
         counts: Counter,

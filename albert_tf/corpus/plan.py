@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.corpus.text import TextError
 
 UNIT_TOKENS = 1 << 22
@@ -112,7 +112,7 @@ class Plan:
             yield Unit(self.subset, number, groups, self.files_of(number))
 
 
-def make(groups: Iterable[Group], config: CorpusConfig) -> list[Plan]:
+def make(groups: Iterable[Group], config: CorpusSettings) -> list[Plan]:
     """Plans the second pass.
 
     Args:
@@ -133,7 +133,7 @@ def make(groups: Iterable[Group], config: CorpusConfig) -> list[Plan]:
     return plans
 
 
-def check_input(read: Counter, config: CorpusConfig) -> list[str]:
+def check_input(read: Counter, config: CorpusSettings) -> list[str]:
     """Judges what the first pass has read.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from albert_tf.corpus import text
-from albert_tf.corpus.config import CorpusConfig, Subset
+from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 GROUP_TOKENS = 1 << 16
@@ -48,7 +48,7 @@ class Group:
         self._segments: list[int] = []
         self._tokens: list[int] = []
 
-    def add(self, segments: Sequence[Sequence[int]], config: CorpusConfig) -> None:
+    def add(self, segments: Sequence[Sequence[int]], config: CorpusSettings) -> None:
         """Appends a document: the token ids of its segments, none of them empty."""
         self._documents.append(len(segments))
         self._segments += map(len, segments)
@@ -89,7 +89,7 @@ def token_type(vocab_size: int) -> type[np.unsignedinteger]:
 def groups(
     split: text.Split,
     number: int,
-    config: CorpusConfig,
+    config: CorpusSettings,
     tokenizer: Tokenizer,
     counts: Counter,
 ) -> Iterator[tuple[Subset, int, bytes]]:
@@ -142,7 +142,7 @@ def groups(
 
 
 def _encoded(
-    split: text.Split, config: CorpusConfig, encode: EncodeBatch, counts: Counter
+    split: text.Split, config: CorpusSettings, encode: EncodeBatch, counts: Counter
 ) -> Iterator[list[list[int]]]:
     """Yields the token ids of each document's lines, encoding many lines at a time."""
     documents = itertools.chain.from_iterable(

@@ -36,7 +36,7 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import graphs, runtimes
 from albert_tf.serve.graphs.signatures import Service
-from albert_tf.serve.settings.predict import Options, PredictConfig
+from albert_tf.serve.settings.predict import AnswerSettings, PredictSettings
 from albert_tf.tasks.squad.answers import Search
 from albert_tf.tasks.squad.features import Lengths
 from albert_tf.text import inputs
@@ -222,8 +222,8 @@ class Predictor:
 
 
 def run(
-    config: PredictConfig,
-    options: Options,
+    config: PredictSettings,
+    options: AnswerSettings,
     arguments: Sequence[str] = (),
     log: IO[str] = sys.stderr,
 ) -> None:
@@ -257,7 +257,7 @@ def run(
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
 
-def _is_json(config: PredictConfig) -> bool:
+def _is_json(config: PredictSettings) -> bool:
     if config.input_format != "auto" or config.input_file is None:
         return config.input_format == "json"
     suffix = Path(config.input_file).suffix.lower()
@@ -270,7 +270,7 @@ def _is_json(config: PredictConfig) -> bool:
     return suffix in (".json", ".jsonl")
 
 
-def _load(config: PredictConfig, options: Options) -> Predictor:
+def _load(config: PredictSettings, options: AnswerSettings) -> Predictor:
     path = Path(config.model)
     model = tokenizer = None
     if config.spm_model_file or config.vocab_file:
@@ -387,7 +387,7 @@ def _options(row: Row) -> int:
 
 def load(
     path: str | Path,
-    options: Options = Options(),
+    options: AnswerSettings = AnswerSettings(),
     *,
     checkpoint: str = "best",
     config: AlbertConfig | None = None,
@@ -452,7 +452,7 @@ def of_model(
     model: keras.Model,
     tokenizer: Tokenizer,
     task: Mapping[str, Any],
-    options: Options = Options(),
+    options: AnswerSettings = AnswerSettings(),
 ) -> Predictor:
     """Makes a predictor of a model that is there already.
 
@@ -489,7 +489,7 @@ class _Opened:
     model: Any
     tokenizer: Tokenizer
     task: Mapping[str, Any]
-    options: Options
+    options: AnswerSettings
     max_seq_length: int
 
 

@@ -8,7 +8,7 @@ from albert_tf.data import tables
 from albert_tf.data.tables import Column
 from albert_tf.errors import InputError
 from albert_tf.tasks import metrics
-from albert_tf.tasks.settings.classification import CustomConfig
+from albert_tf.tasks.settings.classification import CustomSettings
 from albert_tf.tasks.text_task import Score, TextTask, split_labels
 
 _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
@@ -42,7 +42,7 @@ _DIGITS = 18
 
 
 def declare(
-    config: CustomConfig,
+    config: CustomSettings,
     *,
     skip_bad_rows: bool = False,
     known: Mapping[str, Any] | None = None,
@@ -86,7 +86,7 @@ def declare(
     )
 
 
-def _completed(config: CustomConfig, known: Mapping[str, Any]) -> CustomConfig:
+def _completed(config: CustomSettings, known: Mapping[str, Any]) -> CustomSettings:
     """Takes from the model what the flags leave open."""
     if known.get("kind") not in _METRICS or config.train_file or config.labels:
         return config
@@ -98,7 +98,7 @@ def _completed(config: CustomConfig, known: Mapping[str, Any]) -> CustomConfig:
     )
 
 
-def _labels(config: CustomConfig, skip_bad_rows: bool) -> tuple[str, ...] | None:
+def _labels(config: CustomSettings, skip_bad_rows: bool) -> tuple[str, ...] | None:
     if config.kind == "regression":
         return None
     found = set(config.labels)
@@ -119,7 +119,7 @@ def _labels(config: CustomConfig, skip_bad_rows: bool) -> tuple[str, ...] | None
     return config.labels or tuple(sorted(found, key=_by_number_then_word))
 
 
-def _labels_in(path: str, config: CustomConfig, skip_bad_rows: bool) -> set[str]:
+def _labels_in(path: str, config: CustomSettings, skip_bad_rows: bool) -> set[str]:
     separator = _separator(config)
     table = tables.read(
         path,
@@ -131,7 +131,7 @@ def _labels_in(path: str, config: CustomConfig, skip_bad_rows: bool) -> set[str]
     return {label for labels in table.rows for label in labels}
 
 
-def _separator(config: CustomConfig) -> str | None:
+def _separator(config: CustomSettings) -> str | None:
     return config.label_separator if config.kind == "multi_label" else None
 
 

@@ -21,7 +21,7 @@ from albert_tf.model import heads
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.models import AlbertPretrainer
 from albert_tf.tasks import base
-from albert_tf.tasks.settings.pretraining import PretrainingConfig
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import model_folder
 
@@ -54,7 +54,7 @@ class Pretraining(base.Task):
 
     def __init__(
         self,
-        settings: PretrainingConfig,
+        settings: PretrainingSettings,
         evaluate: bool = False,
         folders: Sequence[Path] = (),
     ):
@@ -421,7 +421,7 @@ def _spec(found: records.Spec) -> records.Spec:
     return {name: found[name] for name in names}
 
 
-def _model_config(settings: PretrainingConfig) -> AlbertConfig:
+def _model_config(settings: PretrainingSettings) -> AlbertConfig:
     config = AlbertConfig.find(settings.albert_config_file)
     changes = {
         key: getattr(settings, key)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DistributionConfig:
+class DistributionSettings:
     """Where to run.
 
     Raises:
@@ -73,7 +73,7 @@ class DistributionConfig:
         return self.use_tpu or self.distribution == "tpu"
 
 
-def create(config: DistributionConfig) -> "tf.distribute.Strategy":
+def create(config: DistributionSettings) -> "tf.distribute.Strategy":
     """Finds the devices. Call it before TensorFlow does anything else.
 
     Several workers run the same command. They find each other by `TF_CONFIG` (see
@@ -168,7 +168,7 @@ def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
     )
 
 
-def _tpu(config: DistributionConfig) -> "tf.distribute.Strategy":
+def _tpu(config: DistributionSettings) -> "tf.distribute.Strategy":
     import tensorflow as tf
 
     name = config.tpu_name or config.master or "local"

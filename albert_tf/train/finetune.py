@@ -18,7 +18,7 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, saved_models
 from albert_tf.tasks.base import FineTuningTask
-from albert_tf.tasks.settings.fine_tuning import FineTuningConfig, ModelConfig
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.train import loop
 from albert_tf.train.devices import is_chief
@@ -31,7 +31,7 @@ _FROM_HUB = "from_tf_hub"
 _RUNS = "runs.json"
 
 
-def pad_multiple(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> int:
+def pad_multiple(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> int:
     """Returns what `batches.ByLength` pads to a multiple of."""
     if config.pad_to_multiple_of is not None:
         return config.pad_to_multiple_of
@@ -43,7 +43,7 @@ def pad_multiple(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> 
     return 8 if config.xla else 1
 
 
-def model_config(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfig:
+def model_config(settings: ModelSettings, config: FineTuningSettings) -> AlbertConfig:
     """Returns the configuration: the file's, changed by the flags.
 
     Raises:
@@ -61,7 +61,7 @@ def model_config(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfi
     )
 
 
-def _config_file(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfig:
+def _config_file(settings: ModelSettings, config: FineTuningSettings) -> AlbertConfig:
     if settings.albert_config_file:
         return AlbertConfig.find(settings.albert_config_file)
     found = model_folder.find_config(_folders(config))
@@ -76,7 +76,7 @@ def _config_file(settings: ModelConfig, config: FineTuningConfig) -> AlbertConfi
     return found
 
 
-def load_tokenizer(settings: ModelConfig, config: FineTuningConfig) -> Tokenizer:
+def load_tokenizer(settings: ModelSettings, config: FineTuningSettings) -> Tokenizer:
     """Returns the tokenizer.
 
     Raises:
@@ -96,16 +96,16 @@ def load_tokenizer(settings: ModelConfig, config: FineTuningConfig) -> Tokenizer
     return found
 
 
-def _folders(config: FineTuningConfig) -> list[Path]:
+def _folders(config: FineTuningSettings) -> list[Path]:
     return model_folder.places(config.output_dir, config.start)
 
 
-def folders_of_head(config: FineTuningConfig) -> list[Path]:
+def folders_of_head(config: FineTuningSettings) -> list[Path]:
     """Lists the folders whose head is going to be used, if they have one."""
     return _folders(config)[: 1 if config.do_train else None]
 
 
-def known_task(config: FineTuningConfig) -> dict[str, Any]:
+def known_task(config: FineTuningSettings) -> dict[str, Any]:
     """Returns what `task.json` says of the model whose head is going to be used.
 
     Returns:
@@ -120,7 +120,7 @@ def known_task(config: FineTuningConfig) -> dict[str, Any]:
 
 
 def check_head(
-    config: FineTuningConfig,
+    config: FineTuningSettings,
     description: Mapping[str, Any],
     keys: Sequence[str],
     own_keys: Sequence[str] = (),
@@ -153,7 +153,7 @@ def check_head(
 
 
 def prepare(
-    config: FineTuningConfig, settings: ModelConfig
+    config: FineTuningSettings, settings: ModelSettings
 ) -> tuple[AlbertConfig, Tokenizer]:
     """Returns the model's configuration and its tokenizer, which fit each other.
 
@@ -198,7 +198,7 @@ def check_export(
 
 def run(
     task: FineTuningTask,
-    config: FineTuningConfig,
+    config: FineTuningSettings,
     strategy: tf.distribute.Strategy,
     *,
     examples: int | None = None,
@@ -280,7 +280,7 @@ def _write_inputs(task, config, strategy, unsaved) -> None:
         model_folder.write(folder, task.tokenizer, {**task.description, **kept})
 
 
-def _check(config: FineTuningConfig, strategy: tf.distribute.Strategy) -> None:
+def _check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
     devices = strategy.num_replicas_in_sync
     if config.do_predict and config.predict_batch_size % devices:
         raise InputError(
@@ -357,8 +357,8 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _with_steps(
-    task: FineTuningTask, config: FineTuningConfig, examples: int | None
-) -> FineTuningConfig:
+    task: FineTuningTask, config: FineTuningSettings, examples: int | None
+) -> FineTuningSettings:
     """Turns epochs and shares into steps; without any there are the released ones."""
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     steps = config.released_steps if steps is None else steps

@@ -19,9 +19,9 @@ from albert_tf.data import locks, quiet, stopping
 from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.tasks.base import Task
-from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.checkpoints import Checkpoints, steps_made
-from albert_tf.train.devices import DistributionConfig, create, is_chief
+from albert_tf.train.devices import DistributionSettings, create, is_chief
 from albert_tf.train.report import Reporter, check_memory
 from albert_tf.train.trainer import Trainer
 
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def prepare(
-    config: TrainingConfig, devices: DistributionConfig
+    config: TrainingSettings, devices: DistributionSettings
 ) -> tf.distribute.Strategy:
     """Finds the devices, sets precision and determinism: once, before all else.
 
@@ -81,7 +81,9 @@ def prepare(
 
 
 @contextlib.contextmanager
-def locked(config: TrainingConfig, strategy: tf.distribute.Strategy) -> Iterator[None]:
+def locked(
+    config: TrainingSettings, strategy: tf.distribute.Strategy
+) -> Iterator[None]:
     """Keeps other runs out of `output_dir`, which the first worker does for all.
 
     Raises:
@@ -99,7 +101,7 @@ def locked(config: TrainingConfig, strategy: tf.distribute.Strategy) -> Iterator
 
 def run(
     task: Task,
-    config: TrainingConfig,
+    config: TrainingSettings,
     strategy: tf.distribute.Strategy,
     log: IO[str] = sys.stderr,
     ready: Callable[[], None] = lambda: None,
@@ -436,7 +438,7 @@ def _spread_seeds(strategy, model) -> None:
             part.assign(part + offset)
 
 
-def _optimizer(config: TrainingConfig) -> keras.optimizers.Optimizer:
+def _optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
     schedule = optimizers.WarmupPolynomialDecay(
         config.learning_rate,
         config.num_train_steps,
@@ -452,7 +454,7 @@ def _optimizer(config: TrainingConfig) -> keras.optimizers.Optimizer:
     return optimizer
 
 
-def _check_sources(task, config: TrainingConfig) -> None:
+def _check_sources(task, config: TrainingSettings) -> None:
     if config.do_train and task.training is None:
         raise InputError("--do_train: the task has no examples to train on")
     for name in ("eval_every_steps", "early_stopping"):
@@ -464,7 +466,7 @@ def _check_sources(task, config: TrainingConfig) -> None:
             )
 
 
-def _check_batches(task, config: TrainingConfig, strategy) -> None:
+def _check_batches(task, config: TrainingSettings, strategy) -> None:
     replicas = strategy.num_replicas_in_sync
     pieces = replicas * config.gradient_accumulation_steps
     if config.do_train and config.train_batch_size % pieces:

@@ -18,11 +18,11 @@ from albert_tf.tasks.race import reading, task
 from albert_tf.tasks.race.features import Lengths
 from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
 from albert_tf.tasks.race.task import MultipleChoice, Split
-from albert_tf.tasks.settings.choice import ChoiceConfig
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
+from albert_tf.tasks.settings.choice import ChoiceSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.train import finetune, loop
-from albert_tf.train.devices import DistributionConfig, is_chief
+from albert_tf.train.devices import DistributionSettings, is_chief
 
 # For each thing to do: the split of RACE, and the flag of a file instead of it.
 _PARTS = {
@@ -36,9 +36,9 @@ Say = Callable[[str], None]
 
 
 def run(
-    config: ChoiceConfig,
-    model: ModelConfig,
-    devices: DistributionConfig,
+    config: ChoiceSettings,
+    model: ModelSettings,
+    devices: DistributionSettings,
     log: IO[str] = sys.stderr,
 ) -> None:
     """Trains, evaluates, predicts and exports, as far as it is asked for.
@@ -110,7 +110,7 @@ def _prepare(
     return made, splits.get("do_predict")
 
 
-def _read(config: ChoiceConfig, flag: str) -> list[Question]:
+def _read(config: ChoiceSettings, flag: str) -> list[Question]:
     split, file = _PARTS[flag]
     if path := getattr(config, file):
         return reading.read_file(path)
@@ -121,7 +121,7 @@ def _read(config: ChoiceConfig, flag: str) -> list[Question]:
     return reading.read_split(config.data_dir, split, _levels(config))
 
 
-def _levels(config: ChoiceConfig) -> tuple[str, ...]:
+def _levels(config: ChoiceSettings) -> tuple[str, ...]:
     """Returns the levels of RACE to read."""
     if config.high_only:
         return ("high",)
@@ -129,7 +129,7 @@ def _levels(config: ChoiceConfig) -> tuple[str, ...]:
 
 
 def _lengths(
-    config: ChoiceConfig, model: AlbertConfig, known: Mapping[str, Any]
+    config: ChoiceSettings, model: AlbertConfig, known: Mapping[str, Any]
 ) -> Lengths:
     most = model.max_position_embeddings
     length = config.max_seq_length
@@ -146,7 +146,7 @@ def _lengths(
 
 
 def _split(
-    config: ChoiceConfig,
+    config: ChoiceSettings,
     flag: str,
     questions: list[Question],
     tokenizer: Tokenizer,
@@ -178,7 +178,7 @@ def _split(
     return split
 
 
-def _without_dropout(config: ChoiceConfig, model: ModelConfig) -> bool:
+def _without_dropout(config: ChoiceSettings, model: ModelSettings) -> bool:
     """Whether the model's own file says that it has no dropout."""
     if config.start is None:
         return False
@@ -188,7 +188,7 @@ def _without_dropout(config: ChoiceConfig, model: ModelConfig) -> bool:
 
 
 def _write(
-    config: ChoiceConfig, split: Split, probabilities: np.ndarray, say: Say
+    config: ChoiceSettings, split: Split, probabilities: np.ndarray, say: Say
 ) -> None:
     """Writes predictions, and how good they are where answers are known."""
     scores = {"questions": len(split.questions), **_scores(probabilities, split)}

@@ -14,8 +14,8 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import graphs, runtimes
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
-from albert_tf.tasks.settings.squad import SquadConfig
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, conversion, reading
 from albert_tf.tasks.squad.answers import Answers, Search
 from albert_tf.tasks.squad.features import Lengths, Windows
@@ -36,7 +36,7 @@ from albert_tf.train import (
     report,
 )
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import DistributionConfig, is_chief
+from albert_tf.train.devices import DistributionSettings, is_chief
 from albert_tf.train.loop import Outcome
 
 # As released, where neither a flag nor the model's folder says otherwise.
@@ -45,9 +45,9 @@ _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 
 
 def run(
-    config: SquadConfig,
-    model: ModelConfig,
-    devices: DistributionConfig,
+    config: SquadSettings,
+    model: ModelSettings,
+    devices: DistributionSettings,
     log: IO[str] = sys.stderr,
 ) -> None:
     """Trains, evaluates, predicts and exports, as far as it is asked for.
@@ -85,7 +85,7 @@ def run(
         _finish(config, task, windows, outcome, described, own)
 
 
-def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Dataset]:
+def _read(config: SquadSettings, described: Mapping[str, Any]) -> dict[str, Dataset]:
     """Reads the files that are asked for, all as one version; by their use."""
     wanted = {
         "train": config.train_file if config.do_train else None,
@@ -111,7 +111,7 @@ def _read(config: SquadConfig, described: Mapping[str, Any]) -> dict[str, Datase
     return found
 
 
-def _check_answers(config: SquadConfig, files: Mapping[str, Dataset]) -> None:
+def _check_answers(config: SquadSettings, files: Mapping[str, Dataset]) -> None:
     """Refuses files without the answers that are needed of them."""
     predict, threshold = files.get("predict"), files.get("threshold")
     for flag, dataset in (
@@ -135,8 +135,8 @@ def _check_answers(config: SquadConfig, files: Mapping[str, Dataset]) -> None:
 
 
 def _prepare(
-    config: SquadConfig,
-    model: ModelConfig,
+    config: SquadSettings,
+    model: ModelSettings,
     files: Mapping[str, Dataset],
     described: Mapping[str, Any],
     strategy: tf.distribute.Strategy,
@@ -172,7 +172,7 @@ def _prepare(
 
 
 def _settings(
-    config: SquadConfig,
+    config: SquadSettings,
     files: Mapping[str, Dataset],
     described: Mapping[str, Any],
     albert: AlbertConfig,
@@ -197,7 +197,7 @@ def _settings(
 
 
 def _version(
-    config: SquadConfig, files: Mapping[str, Dataset], described: Mapping[str, Any]
+    config: SquadSettings, files: Mapping[str, Dataset], described: Mapping[str, Any]
 ) -> str:
     for dataset in files.values():
         return dataset.version
@@ -207,7 +207,7 @@ def _version(
 
 
 def _lengths(
-    config: SquadConfig, described: Mapping[str, Any], albert: AlbertConfig
+    config: SquadSettings, described: Mapping[str, Any], albert: AlbertConfig
 ) -> Lengths:
     known = {**dataclasses.asdict(Lengths()), **described}
     known["max_seq_length"] = min(
@@ -218,7 +218,7 @@ def _lengths(
 
 
 def _threshold(
-    config: SquadConfig,
+    config: SquadSettings,
     files: Mapping[str, Dataset],
     described: Mapping[str, Any],
     version: str,
@@ -245,7 +245,7 @@ def _threshold(
 
 
 def _windows(
-    config: SquadConfig,
+    config: SquadSettings,
     use: str,
     dataset: Dataset,
     tokenizer: Tokenizer,
@@ -280,7 +280,7 @@ def _windows(
     return windows
 
 
-def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> None:
+def _check_eval_batch(config: SquadSettings, strategy: tf.distribute.Strategy) -> None:
     devices = strategy.num_replicas_in_sync
     # Where nothing is predicted, batches of this size find the threshold.
     fits = config.threshold_file is not None and not config.do_predict
@@ -292,7 +292,7 @@ def _check_eval_batch(config: SquadConfig, strategy: tf.distribute.Strategy) -> 
 
 
 def _finish(
-    config: SquadConfig,
+    config: SquadSettings,
     task: QuestionAnswering,
     windows: Mapping[str, Windows],
     outcome: Outcome,
@@ -365,7 +365,7 @@ def _of_the_best(
 
 
 def _answers(
-    config: SquadConfig,
+    config: SquadSettings,
     task: QuestionAnswering,
     windows: Windows,
     outcome: Outcome,
@@ -378,7 +378,7 @@ def _answers(
 
 
 def _report(
-    config: SquadConfig,
+    config: SquadSettings,
     dataset: Dataset,
     found: Answers,
     threshold: float | None,

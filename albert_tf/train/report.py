@@ -31,7 +31,7 @@ class Reporter:
         folder: folder of the run.
         log: where lines go.
         task: what is trained.
-        config: a `training.TrainingConfig`.
+        config: a `training.TrainingSettings`.
         enabled: False on workers other than the chief, which say and write nothing.
 
     Attributes:
@@ -236,7 +236,7 @@ def memory_of_step(model: keras.Model, task, config, replicas: int) -> float:
     Args:
         model: the model.
         task: what is trained.
-        config: a `TrainingConfig`.
+        config: a `TrainingSettings`.
         replicas: number of devices.
     """
     pieces = config.gradient_accumulation_steps
@@ -259,7 +259,7 @@ def check_memory(model: keras.Model, task, config, strategy: Any) -> None:
     Args:
         model: the model.
         task: what is trained.
-        config: a `TrainingConfig`.
+        config: a `TrainingSettings`.
         strategy: on which devices.
 
     Raises:

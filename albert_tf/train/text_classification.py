@@ -20,12 +20,12 @@ from albert_tf.tasks import (
     submission,
 )
 from albert_tf.tasks.classification import Classification, Split
-from albert_tf.tasks.settings.classification import ClassifierConfig, CustomConfig
-from albert_tf.tasks.settings.fine_tuning import ModelConfig
+from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.train import finetune, loop
-from albert_tf.train.devices import DistributionConfig, is_chief
+from albert_tf.train.devices import DistributionSettings, is_chief
 from albert_tf.train.loop import Outcome
 
 _CUSTOM = "custom"
@@ -36,10 +36,10 @@ _OF_THE_HEAD = ("kind", "labels", "label_separator", "texts")
 
 
 def run(
-    config: ClassifierConfig,
-    model: ModelConfig,
-    table: CustomConfig,
-    devices: DistributionConfig,
+    config: ClassifierSettings,
+    model: ModelSettings,
+    table: CustomSettings,
+    devices: DistributionSettings,
     log: IO[str] = sys.stderr,
 ) -> None:
     """Trains, evaluates, predicts, exports and gathers, as far as it is asked for.
@@ -88,7 +88,7 @@ def _run_model(config, model, table, strategy, log) -> None:
                 outcome.trainer.model,
                 task.tokenizer,
                 task.description,
-                predict.Options(threshold=config.threshold),
+                predict.AnswerSettings(threshold=config.threshold),
             ).service.save(config.export_dir)
             say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
 
@@ -106,9 +106,9 @@ def _printer(log: IO[str] | None) -> Say:
 
 
 def _prepare(
-    config: ClassifierConfig,
-    model: ModelConfig,
-    table: CustomConfig,
+    config: ClassifierSettings,
+    model: ModelSettings,
+    table: CustomSettings,
     strategy: tf.distribute.Strategy,
     unsaved: Unsaved,
     say: Say,
@@ -141,7 +141,7 @@ def _prepare(
 
 
 def _declared(
-    config: ClassifierConfig, table: CustomConfig, described: dict[str, Any]
+    config: ClassifierSettings, table: CustomSettings, described: dict[str, Any]
 ) -> TextTask:
     if config.task_name is None:
         raise InputError(
@@ -165,7 +165,7 @@ def _declared(
     return task
 
 
-def _check_threshold(config: ClassifierConfig, declared: TextTask) -> None:
+def _check_threshold(config: ClassifierSettings, declared: TextTask) -> None:
     labels = len(declared.labels or ())
     decides_each = declared.label_separator is not None
     if config.threshold is not None and labels != 2 and not decides_each:
@@ -175,7 +175,7 @@ def _check_threshold(config: ClassifierConfig, declared: TextTask) -> None:
         )
 
 
-def _parts(config: ClassifierConfig, declared: TextTask) -> dict[str, list[str]]:
+def _parts(config: ClassifierSettings, declared: TextTask) -> dict[str, list[str]]:
     """Returns the names of the tables to train on, to evaluate on and to predict."""
     parts: dict[str, list[str]] = {}
     for flag, part in (
@@ -194,7 +194,7 @@ def _parts(config: ClassifierConfig, declared: TextTask) -> dict[str, list[str]]
 
 
 def _length(
-    config: ClassifierConfig, model: AlbertConfig, described: dict[str, Any]
+    config: ClassifierSettings, model: AlbertConfig, described: dict[str, Any]
 ) -> int:
     most = model.max_position_embeddings
     if config.max_seq_length is None:
@@ -208,7 +208,7 @@ def _length(
 
 
 def _split(
-    config: ClassifierConfig,
+    config: ClassifierSettings,
     declared: TextTask,
     name: str,
     tokenizer: Tokenizer,
@@ -254,7 +254,7 @@ def _outputs(
 
 
 def _scores(
-    outcome: Outcome, task: Classification, config: ClassifierConfig, say: Say
+    outcome: Outcome, task: Classification, config: ClassifierSettings, say: Say
 ) -> dict[str, str]:
     """Returns the file with the scores of each label, by name."""
     if task.declared.labels is None or not config.do_eval:
@@ -276,7 +276,7 @@ def _predictions(
     outcome: Outcome,
     task: Classification,
     tests: Sequence[Split],
-    config: ClassifierConfig,
+    config: ClassifierSettings,
 ) -> dict[str, str]:
     """Returns the files of predictions, by name: the released ones and the site's."""
     files: dict[str, str] = {}
@@ -294,7 +294,7 @@ def _predictions(
     return files
 
 
-def _submit(config: ClassifierConfig, path: str, say: Say) -> None:
+def _submit(config: ClassifierSettings, path: str, say: Say) -> None:
     """Gathers the predictions of all tasks."""
     folders = config.submission_dirs or (config.output_dir,)
     expected = sorted(

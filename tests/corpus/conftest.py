@@ -21,7 +21,7 @@ def make(tmp_path):
             "dupe_factor": 3,
             "num_workers": 1,
         }
-        config = corpus.CorpusConfig(**values | changes)
+        config = corpus.CorpusSettings(**values | changes)
         corpus.generate(config, log or io.StringIO())
         return tmp_path / folder
 

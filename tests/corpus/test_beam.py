@@ -13,7 +13,7 @@ from albert_tf.corpus import (
     store,
     text,
 )
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.errors import InputError
 
 DATA = Path(__file__).parents[1] / "fixtures"
@@ -77,7 +77,7 @@ def test_a_run_on_beam_reports_what_a_local_one_does(make, tmp_path):
         "eval_fraction": 0.2,
     }
     make(log=(local := io.StringIO()), **changes)
-    config = CorpusConfig(**changes, max_seq_length=128, runner="DirectRunner")
+    config = CorpusSettings(**changes, max_seq_length=128, runner="DirectRunner")
     beam._report(config, log := io.StringIO())
     expected = [
         line
@@ -232,7 +232,7 @@ class Bucket:
 
 @pytest.fixture
 def held_out():
-    return CorpusConfig(
+    return CorpusSettings(
         input_file=("-",),
         output_file=("gs://b/x@20000",),
         vocab_file="-",

@@ -1,6 +1,6 @@
 import pytest
 
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.errors import InputError
 
 TWICE = (
@@ -11,7 +11,7 @@ TWICE = (
 
 def settings(**changes):
     values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
-    return CorpusConfig(**values | changes)
+    return CorpusSettings(**values | changes)
 
 
 def test_shards_are_written_out_and_the_eval_file_has_its_own_name():
@@ -78,13 +78,13 @@ def test_the_settings_name_the_word_rule_that_acts(changes, rule):
 )
 def test_settings_are_read_back_but_for_the_names_of_files(changes):
     noted = settings(**changes).to_dict()
-    again = CorpusConfig.from_dict(noted).to_dict()
+    again = CorpusSettings.from_dict(noted).to_dict()
     assert again == {**noted, "output_file": ["-"]}
 
 
 def test_an_unknown_setting_is_not_read_back():
     with pytest.raises(TypeError, match="unheard_of"):
-        CorpusConfig.from_dict({**settings().to_dict(), "unheard_of": 1})
+        CorpusSettings.from_dict({**settings().to_dict(), "unheard_of": 1})
 
 
 @pytest.mark.parametrize(

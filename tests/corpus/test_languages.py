@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import CorpusConfig, examples, manifest, vocabulary
+from albert_tf.corpus import CorpusSettings, examples, manifest, vocabulary
 from albert_tf.data import records
 from albert_tf.text import tokenization
 
@@ -59,7 +59,7 @@ def language(request, tmp_path_factory):
             input_file=(), model_prefix=str(folder / "x"), vocab_size=pieces
         ),
     )
-    config = CorpusConfig(
+    config = CorpusSettings(
         input_file=(str(folder / "x.txt"),),
         output_file=(str(folder / "x.tfrecord"),),
         spm_model_file=str(folder / "x.model"),

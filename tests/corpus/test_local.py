@@ -44,7 +44,7 @@ def read(files, config):
 
 def settings(**changes):
     values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
-    return corpus.CorpusConfig(**values | changes)
+    return corpus.CorpusSettings(**values | changes)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ MASKED_FEATURES = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
 
 
 def rules(**changes):
-    config = corpus.CorpusConfig(
+    config = corpus.CorpusSettings(
         input_file=("-",),
         output_file=("-",),
         vocab_file="-",
@@ -366,7 +366,7 @@ def generate(tmp_path_factory):
             "num_workers": 1,
             "masked_lm_prob": 0.0,
         }
-        config = corpus.CorpusConfig(**values | changes)
+        config = corpus.CorpusSettings(**values | changes)
         corpus.generate(config, io.StringIO())
         return config.output_file[0]
 

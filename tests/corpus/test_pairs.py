@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.corpus import pairs, store
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 
 DATA = Path(__file__).parents[1] / "fixtures"
 V = 1000
@@ -21,7 +21,7 @@ def settings(**changes):
         "max_seq_length": 23,
         "short_seq_prob": 0.0,
     }
-    return CorpusConfig(**values | changes)
+    return CorpusSettings(**values | changes)
 
 
 def text(*documents):

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from albert_tf.corpus import plan
-from albert_tf.corpus.config import CorpusConfig
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.errors import InputError
 
 
@@ -51,7 +51,7 @@ def test_no_two_units_draw_alike():
 
 
 def test_held_out_documents_are_used_once():
-    config = CorpusConfig(input_file=("x",), output_file=("y@3",), vocab_file="v")
+    config = CorpusSettings(input_file=("x",), output_file=("y@3",), vocab_file="v")
     groups = [plan.Group("eval", 2, 0, 1, 9), plan.Group("train", 1, 0, 1, 9)]
     found = {p.subset: (p.duplicates, p.files) for p in plan.make(groups, config)}
     assert found == {"eval": (1, 1), "train": (40, 3)}
@@ -62,7 +62,7 @@ def test_held_out_documents_are_used_once():
 )
 def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
     values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
-    config = CorpusConfig(**values, eval_fraction=0.1, **changes)
+    config = CorpusSettings(**values, eval_fraction=0.1, **changes)
     with pytest.raises(InputError) as error:
         plan.check_input(Counter(train_documents=8, eval_documents=1), config)
     assert str(error.value) == (
@@ -72,12 +72,12 @@ def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
     for enough in (0, 2):
         read = Counter(train_documents=8, eval_documents=enough)
         plan.check_input(read, config)
-    ordinary = CorpusConfig(**values, eval_fraction=0.1)
+    ordinary = CorpusSettings(**values, eval_fraction=0.1)
     plan.check_input(Counter(train_documents=8, eval_documents=1), ordinary)
 
 
 def test_more_than_one_percent_of_unknown_tokens_is_a_warning():
-    config = CorpusConfig(input_file=("x",), output_file=("y",), vocab_file="v")
+    config = CorpusSettings(input_file=("x",), output_file=("y",), vocab_file="v")
     read = Counter(train_documents=8, train_tokens=1000, train_unknown_tokens=357)
     assert plan.check_input(read, config) == [
         "35.7% of the tokens are unknown: the vocabulary is not made for this text"

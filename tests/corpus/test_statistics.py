@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf.corpus import (
-    CorpusConfig,
+    CorpusSettings,
     examples,
     local,
     masking,
@@ -39,7 +39,7 @@ SEEDS = range(20)
 
 
 def settings(**changes):
-    return CorpusConfig(
+    return CorpusSettings(
         input_file=(str(DATA / "docs200.txt"),),
         output_file=("unused",),
         spm_model_file=str(DATA / "spm_small.model"),
@@ -169,7 +169,7 @@ def test_masking_predicts_as_many_tokens_of_recorded_rows():
     rules = examples.masking_rules(config, *pieces)
     assert rules.cross_separators
     assert rules.replacements.tolist() == list(range(1500))
-    ordinary = CorpusConfig(**{**vars(config), "released_behaviour": False})
+    ordinary = CorpusSettings(**{**vars(config), "released_behaviour": False})
     kept = examples.masking_rules(ordinary, *pieces).replacements
     assert kept.tolist() == list(range(5, 1500))
     for row in RELEASED["rows"]:

@@ -126,7 +126,7 @@ def both(data, tiny, tokens, arrays, tmp_path_factory):
     model = models.AlbertPretrainer(CONFIG, sentence_head=False)
     weights.save(model, pretrained, "tf1")
     weights.save(model, folder / "masked_lm", "hf", tokenizer=tokenizer)
-    fill = predict.load(pretrained, predict.Options(task="fill_mask", top_k=3))
+    fill = predict.load(pretrained, predict.AnswerSettings(task="fill_mask", top_k=3))
     ours["gaps"] = [
         gap for row in fill({"text": t} for t in GAPS) for gap in row["gaps"]
     ]

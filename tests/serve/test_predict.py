@@ -80,7 +80,7 @@ def folder(tmp_path_factory, tokenizer):
 
 
 def answers(path, rows, **options):
-    return list(predict.load(path, predict.Options(**options))(rows))
+    return list(predict.load(path, predict.AnswerSettings(**options))(rows))
 
 
 def test_answers_come_in_the_order_of_rows(folder):
@@ -99,7 +99,9 @@ def test_answers_come_in_the_order_of_rows(folder):
 
 
 def test_rows_of_like_length_share_a_batch(folder, monkeypatch, tokenizer):
-    predictor = predict.load(folder("classification"), predict.Options(batch_size=2))
+    predictor = predict.load(
+        folder("classification"), predict.AnswerSettings(batch_size=2)
+    )
     # As many characters, and many more pieces; and the other way round.
     rows = [{"text": text} for text in ("zqxjzqxjzq", "the a list", "zqxj" * 3, "list")]
     pieces = [len(tokenizer.encode(row["text"])) for row in rows]
@@ -185,11 +187,11 @@ def test_a_text_without_a_gap_is_refused(folder, tmp_path):
     )
     file = tmp_path / "a.txt"
     file.write_text("a [MASK]\n\n")
-    config = predict.PredictConfig(
+    config = predict.PredictSettings(
         model=str(folder("pretrained")), input_file=str(file)
     )
     with pytest.raises(InputError) as mistake:
-        predict.run(config, predict.Options(task="fill_mask"))
+        predict.run(config, predict.AnswerSettings(task="fill_mask"))
     message = f'{file}:2: no [MASK] in ""; expected one for each gap'
     assert str(mistake.value) == message
 
@@ -233,7 +235,9 @@ def test_what_is_no_row_is_refused(folder, row, given):
 
 def test_a_very_long_text_is_cut_before_it_is_tokenized(folder, monkeypatch):
     def run_on(text, **options):
-        predictor = predict.load(folder("pretrained"), predict.Options(**options))
+        predictor = predict.load(
+            folder("pretrained"), predict.AnswerSettings(**options)
+        )
         sizes, batch = [], predictor._batch
         monkeypatch.setattr(
             predictor,
@@ -279,9 +283,9 @@ def test_a_fine_tuned_model_has_embeddings_too(folder):
 
 
 def run(path, arguments=(), **settings):
-    config = predict.PredictConfig(model=str(path), **settings)
+    config = predict.PredictSettings(model=str(path), **settings)
     log = io.StringIO()
-    predict.run(config, predict.Options(), arguments, log)
+    predict.run(config, predict.AnswerSettings(), arguments, log)
     first, _, rest = log.getvalue().partition("\n")
     assert first == f"Reading {path}/model.ckpt-best"
     return rest
@@ -405,9 +409,9 @@ def test_a_model_that_is_not_there_is_named_before_vocabularies(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     for name in ("one.model", "two.model"):
         (tmp_path / name).touch()
-    config = predict.PredictConfig(model="none")
+    config = predict.PredictSettings(model="none")
     with pytest.raises(InputError) as mistake:
-        predict.run(config, predict.Options(task="fill_mask"), ["[MASK]"])
+        predict.run(config, predict.AnswerSettings(task="fill_mask"), ["[MASK]"])
     assert str(mistake.value) == "none: no such file, folder or checkpoint prefix"
 
 
@@ -424,14 +428,16 @@ def test_mistakes_are_named(folder, tmp_path):
         "classification"
     )
     with pytest.raises(InputError) as mistake:
-        predict.load(folder("classification"), predict.Options(task="regression"))
+        predict.load(
+            folder("classification"), predict.AnswerSettings(task="regression")
+        )
     assert str(mistake.value) == message
     with pytest.raises(InputError, match=r"^--layer=4: expected 1 to 3, or -1 for"):
         answers(folder("pretrained"), [], task="embedding", layer=4)
     with pytest.raises(InputError, match=r"^--top_k=0: expected at least 1$"):
-        predict.Options(top_k=0)
+        predict.AnswerSettings(top_k=0)
     with pytest.raises(InputError, match=r"^--layer=2: expected --pooling=mean or"):
-        predict.Options(pooling="pooled", layer=2)
+        predict.AnswerSettings(pooling="pooled", layer=2)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
         run(tmp_path, ["x"], input_file="y")
     with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
@@ -460,7 +466,7 @@ def test_an_option_of_another_task_is_refused(folder, kind, options, message):
     if kind in TASKS:
         path, task = folder(kind), None
     with pytest.raises(InputError) as mistake:
-        predict.load(path, predict.Options(task=task, **options))
+        predict.load(path, predict.AnswerSettings(task=task, **options))
     assert str(mistake.value).startswith(message)
     assert str(mistake.value).endswith(f"; the task is {kind}")
 
@@ -487,7 +493,7 @@ def test_other_runtimes_give_the_same_answers(
         pytest.importorskip("onnxruntime")
     path, task = (folder(kind), None) if kind in TASKS else (folder("pretrained"), kind)
     expected = answers(path, ROWS[kind], task=task)
-    options = predict.Options(task=task, runtime=runtime)
+    options = predict.AnswerSettings(task=task, runtime=runtime)
     predictor = predict.load(path, options)
     monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
     found = list(predictor(ROWS[kind]))
@@ -501,7 +507,7 @@ def test_what_does_not_fit_is_refused_before_the_model_is_converted(
     folder, monkeypatch
 ):
     monkeypatch.setattr(runtimes, "computed_by", lambda *_: pytest.fail("converted"))
-    options = predict.Options(runtime="litert", max_seq_length=1000)
+    options = predict.AnswerSettings(runtime="litert", max_seq_length=1000)
     with pytest.raises(InputError, match="1000"):
         predict.load(folder("classification"), options)
 
@@ -538,11 +544,11 @@ def test_a_run_answers_with_its_best_checkpoint_unless_another_is_named(
     weights.save(model, run / "model.ckpt-9", "tf1")
 
     def answer(name, **more):
-        config = predict.PredictConfig(
+        config = predict.PredictSettings(
             model=str(run / name), output_file=str(tmp_path / "answers"), **more
         )
         log = io.StringIO()
-        predict.run(config, predict.Options(), [SHORT], log)
+        predict.run(config, predict.AnswerSettings(), [SHORT], log)
         return (tmp_path / "answers").read_text(), log.getvalue()
 
     best, newest = answer(""), answer("", checkpoint="newest")
@@ -561,8 +567,10 @@ def test_half_a_surrogate_pair_is_taken(folder):
 
 def test_the_casing_can_be_said(folder, tmp_path, capsys):
     path = folder("pretrained")
-    config = predict.PredictConfig(model=str(path), do_lower_case=False)
-    predict.run(config, predict.Options(task="embedding"), ["A File"], io.StringIO())
+    config = predict.PredictSettings(model=str(path), do_lower_case=False)
+    predict.run(
+        config, predict.AnswerSettings(task="embedding"), ["A File"], io.StringIO()
+    )
     cased = json.loads(capsys.readouterr().out)
     (lower,) = answers(path, [{"text": "A File"}], task="embedding")
     assert cased != lower

@@ -9,7 +9,7 @@ from albert_tf import tasks
 from albert_tf.errors import InputError
 from albert_tf.tasks import catalogue, custom, glue
 from albert_tf.train import finetune, text_classification
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.train.devices import DistributionSettings
 
 # The documentation's example of a task of one's own.
 BOOLQ = """\
@@ -93,7 +93,7 @@ def test_the_added_task_runs_as_those_of_glue_do(add_module, data, tmp_path, tin
     config = tmp_path / "config.json"
     config.write_text(tiny(vocab_size=1500, num_hidden_layers=1).to_json_string())
     text_classification.run(
-        text_classification.ClassifierConfig(
+        text_classification.ClassifierSettings(
             output_dir=str(tmp_path / "run"),
             task_name="boolq",
             data_dir=str(tmp_path),
@@ -103,12 +103,12 @@ def test_the_added_task_runs_as_those_of_glue_do(add_module, data, tmp_path, tin
             num_train_steps=2,
             train_batch_size=4,
         ),
-        finetune.ModelConfig(
+        finetune.ModelSettings(
             albert_config_file=str(config),
             spm_model_file=str(data / "spm_small.model"),
         ),
-        custom.CustomConfig(),
-        DistributionConfig(),
+        custom.CustomSettings(),
+        DistributionSettings(),
         io.StringIO(),
     )
     best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())

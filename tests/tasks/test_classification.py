@@ -78,7 +78,7 @@ def test_inputs_of_other_rows_are_not_taken_from_the_cache(tmp_path, tokenizer):
 
 
 def run(task, folder, **settings):
-    config = finetune.FineTuningConfig(
+    config = finetune.FineTuningSettings(
         **{
             "output_dir": str(folder),
             "do_train": True,

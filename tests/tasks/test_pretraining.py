@@ -16,7 +16,7 @@ from albert_tf.data import json_values, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks import pretraining
-from albert_tf.tasks.pretraining import Pretraining, PretrainingConfig
+from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.train import checkpoints, loop
 from albert_tf.weights import model_folder
@@ -52,7 +52,7 @@ def trainer(files, golden, write_checkpoint, tmp_path):
     """Makes a trainer of the recorded weights, and its task."""
 
     def make(learning_rate=1e-3, **settings):
-        config = loop.TrainingConfig(
+        config = loop.TrainingSettings(
             output_dir=str(tmp_path / "run"),
             do_eval=True,
             train_batch_size=4,
@@ -60,7 +60,7 @@ def trainer(files, golden, write_checkpoint, tmp_path):
             learning_rate=learning_rate,
             **settings,
         )
-        task = Pretraining(PretrainingConfig(**files), evaluate=True)
+        task = Pretraining(PretrainingSettings(**files), evaluate=True)
         model = task.build_model()
         task.load(model, write_checkpoint(golden("pretrain_small")))
         optimizer = loop._optimizer(config)
@@ -105,7 +105,7 @@ def test_a_step_has_the_released_loss_and_norm(trainer, golden, pieces, monkeypa
 
 
 def test_objectives_leave_out_the_sentence_head(files):
-    task = Pretraining(PretrainingConfig(**files, objective="none"))
+    task = Pretraining(PretrainingSettings(**files, objective="none"))
     model = task.build_model()
     assert model.sentence is None
     batch = {
@@ -126,7 +126,7 @@ def test_objectives_leave_out_the_sentence_head(files):
 
 
 def test_of_equal_logits_the_first_is_predicted(files):
-    task = Pretraining(PretrainingConfig(**files, objective="none"))
+    task = Pretraining(PretrainingSettings(**files, objective="none"))
     batch = {
         "input_ids": np.zeros((1, 24), "int32"),
         "masked_lm_ids": np.array([[5, 8]], "int32"),
@@ -142,7 +142,9 @@ def test_dropout_is_for_training_alone(files, tiny, tmp_path, tokens):
     path = tmp_path / "config.json"
     config = tiny(vocab_size=211, max_position_embeddings=24, hidden_dropout_prob=0.5)
     path.write_text(config.to_json_string())
-    task = Pretraining(PretrainingConfig(**{**files, "albert_config_file": str(path)}))
+    task = Pretraining(
+        PretrainingSettings(**{**files, "albert_config_file": str(path)})
+    )
     model = task.build_model()
     batch = {**tokens(), "masked_lm_positions": tf.constant([[3, 1], [2, 2]])}
     first, second, dropped = (
@@ -154,7 +156,7 @@ def test_dropout_is_for_training_alone(files, tiny, tmp_path, tokens):
 
 
 def test_sharing_and_recompute_are_flags(files):
-    config = PretrainingConfig(**files, parameter_sharing="ffn", recompute="block")
+    config = PretrainingSettings(**files, parameter_sharing="ffn", recompute="block")
     model = Pretraining(config).build_model()
     assert model.config.recompute == "block"
     assert len({id(block.attention) for block in model.encoder.blocks}) == 3
@@ -166,7 +168,7 @@ def test_output_bias_starts_at_the_frequencies_of_the_data(files, golden):
     ids, weights = recorded["in/masked_lm_ids"], recorded["in/masked_lm_weights"]
     shown = [*ids[weights > 0], *ids[::-1, 0]]
     wanted = np.log(1 + np.bincount(shown, minlength=211))
-    task = Pretraining(PretrainingConfig(**files, output_bias_from_data=True))
+    task = Pretraining(PretrainingSettings(**files, output_bias_from_data=True))
     model = task.build_model()
     assert task.initialize(model) == "the output bias from 8 examples"
     found = keras.ops.convert_to_numpy(model.masked_lm.output_bias)
@@ -175,7 +177,7 @@ def test_output_bias_starts_at_the_frequencies_of_the_data(files, golden):
 
 def test_published_names_are_configurations(files):
     files["albert_config_file"] = "albert_base_v2"
-    assert Pretraining(PretrainingConfig(**files)).config.hidden_size == 768
+    assert Pretraining(PretrainingSettings(**files)).config.hidden_size == 768
 
 
 def description(path, **changes):
@@ -241,13 +243,13 @@ def test_descriptions_are_checked(files, changes, settings, message):
         for name, value in settings.items()
     }
     with pytest.raises(InputError) as mistake:
-        Pretraining(PretrainingConfig(**{**files, **settings}))
+        Pretraining(PretrainingSettings(**{**files, **settings}))
     assert str(mistake.value) == message.format(**names)
 
 
 def test_objective_is_that_of_the_records(files):
     description(files["input_file"][0], objective="none")
-    assert Pretraining(PretrainingConfig(**files)).build_model().sentence is None
+    assert Pretraining(PretrainingSettings(**files)).build_model().sentence is None
 
 
 def test_records_without_masks_ask_for_dynamic_masking(files, tmp_path):
@@ -263,7 +265,7 @@ def test_records_without_masks_ask_for_dynamic_masking(files, tmp_path):
     with records.create(path) as writer:
         writer.write(records.encode(spec, rows))
     with pytest.raises(InputError) as mistake:
-        Pretraining(PretrainingConfig(**{**files, "input_file": (path,)}))
+        Pretraining(PretrainingSettings(**{**files, "input_file": (path,)}))
     assert str(mistake.value) == (
         f"{path}: the records have no masks (they were made with --masked_lm_prob=0); "
         f"expected --dynamic_masking"
@@ -277,12 +279,12 @@ def test_records_longer_than_the_model_takes(files, data, tmp_path):
     with pytest.raises(
         InputError, match="records of 24 tokens, but the model's max_pos"
     ):
-        Pretraining(PretrainingConfig(**{**files, "albert_config_file": str(short)}))
+        Pretraining(PretrainingSettings(**{**files, "albert_config_file": str(short)}))
 
 
 def test_warm_start_says_which_heads_are_absent(files, golden, write_checkpoint):
     encoder = {k: v for k, v in golden("model_small").items() if k.startswith("var/")}
-    task = Pretraining(PretrainingConfig(**files))
+    task = Pretraining(PretrainingSettings(**files))
     model = task.build_model()
     before = keras.ops.convert_to_numpy(model.sentence.output_dense.kernel)
     said = task.load(model, write_checkpoint(encoder))
@@ -296,7 +298,7 @@ def test_pieces_that_the_model_lacks_are_named(files, data, tmp_path):
     small = tmp_path / "small.json"
     small.write_text(json.dumps({**values, "vocab_size": 100}))
     with pytest.raises(InputError) as mistake:
-        Pretraining(PretrainingConfig(**{**files, "albert_config_file": str(small)}))
+        Pretraining(PretrainingSettings(**{**files, "albert_config_file": str(small)}))
     assert "both.tfrecord: the records hold piece " in str(mistake.value)
     assert str(mistake.value).endswith("but the model's vocab_size is 100")
 
@@ -309,7 +311,7 @@ def test_a_description_of_another_file_is_not_believed(files):
     content["files"]["both.tfrecord"] = {"records": 100, "bytes": 1}
     with open(f"{path}.json", "w") as file:
         json.dump(content, file)
-    assert len(Pretraining(PretrainingConfig(**files)).training) == 8
+    assert len(Pretraining(PretrainingSettings(**files)).training) == 8
 
 
 def test_a_run_of_the_released_code_is_gone_on_with(trainer, data, tmp_path):
@@ -418,8 +420,8 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     content["vocabulary_file"] = "/elsewhere/spm_small.model"
     shutil.copy(vocabulary.path, os.path.dirname(path))
     manifest.write(f"{path}.json", content)
-    task = Pretraining(PretrainingConfig(**files))
-    config = loop.TrainingConfig(
+    task = Pretraining(PretrainingSettings(**files))
+    config = loop.TrainingSettings(
         output_dir=str(tmp_path / "run"),
         train_batch_size=4,
         num_train_steps=1,
@@ -432,7 +434,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     assert found.fingerprint == vocabulary.fingerprint
 
     description(path, fingerprint="0123456789abcdef")
-    other = Pretraining(PretrainingConfig(**files))
+    other = Pretraining(PretrainingSettings(**files))
     refusal = (
         f"{path}: made with another vocabulary (0123456789ab) than {tmp_path}/run was "
         f"trained with ({vocabulary.fingerprint[:12]}); expected records of that one, "
@@ -447,13 +449,13 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     assert not (tmp_path / "other").exists()
     # Records without a description, as the release makes them, are used as before.
     os.remove(f"{path}.json")
-    Pretraining(PretrainingConfig(**files)).check_folder(tmp_path / "run")
+    Pretraining(PretrainingSettings(**files)).check_folder(tmp_path / "run")
 
 
 def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
     [path] = files["input_file"]
     description(path, fingerprint="0123456789abcdef")
-    Pretraining(PretrainingConfig(**files)).describe(tmp_path / "run")
+    Pretraining(PretrainingSettings(**files)).describe(tmp_path / "run")
     assert os.listdir(tmp_path / "run") == ["vocabulary.json"]
     assert json.loads((tmp_path / "run" / "vocabulary.json").read_text()) == {
         "do_lower_case": True,
@@ -468,7 +470,7 @@ def test_what_no_record_is_to_blame_for_is_one_line_too(files):
         raise tf.errors.InvalidArgumentError(None, None, "what happened")
         yield
 
-    source = Pretraining(PretrainingConfig(**files)).training
+    source = Pretraining(PretrainingSettings(**files)).training
     with pytest.raises(InputError) as mistake:
         list(pretraining._verified(fails(), source))
     assert str(mistake.value) == f"{files['input_file'][0]}: what happened"
@@ -481,7 +483,7 @@ def test_a_description_names_a_file_beside_it(files, name):
     with open(f"{path}.json") as file:
         content = {**json.load(file), "vocabulary_file": name}
     manifest.write(f"{path}.json", content)
-    task = Pretraining(PretrainingConfig(**files))
+    task = Pretraining(PretrainingSettings(**files))
     with pytest.raises(InputError) as mistake:
         task.describe(Path(path).parent)
     assert str(mistake.value) == (
@@ -492,7 +494,7 @@ def test_a_description_names_a_file_beside_it(files, name):
 
 def test_a_run_of_an_earlier_version_is_resumed_with_a_warning(files, tmp_path, caplog):
     [path] = files["input_file"]
-    config, run = PretrainingConfig(**files), tmp_path / "run"
+    config, run = PretrainingSettings(**files), tmp_path / "run"
     weights.save(Pretraining(config).build_model(), run, "tf1")
     description(path, size=64)
     Pretraining(config, folders=[run])

@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.train import devices
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.train.devices import DistributionSettings
 
 
 def cluster(task_type, task_id, jobs):
@@ -51,7 +51,7 @@ def test_one_worker_writes_the_files(strategy, chief):
 )
 def test_contradictions_are_named(settings, message):
     with pytest.raises(InputError) as mistake:
-        DistributionConfig(**settings)
+        DistributionSettings(**settings)
     assert str(mistake.value) == message
 
 
@@ -59,7 +59,7 @@ def test_a_tpu_that_is_not_there_is_named():
     with pytest.raises(
         InputError, match=r"^--use_tpu: no TPU 'local' can be reached: "
     ):
-        devices.create(DistributionConfig(use_tpu=True))
+        devices.create(DistributionSettings(use_tpu=True))
 
 
 def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):

@@ -111,7 +111,7 @@ def config(tmp_path):
             "save_checkpoints_steps": 3,
             "log_steps": 3,
         }
-        return finetune.FineTuningConfig(**{**defaults, **settings})
+        return finetune.FineTuningSettings(**{**defaults, **settings})
 
     return make
 
@@ -482,16 +482,16 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     model_folder.write(start, task.tokenizer, {"kind": "classification"})
     weights.save(task.build_model(), start, "tf1")
     settings = config(init_checkpoint=str(start / "model.ckpt-best"))
-    flags = finetune.ModelConfig(albert_dropout_prob=0.3)
+    flags = finetune.ModelSettings(albert_dropout_prob=0.3)
     found, tokenizer = finetune.prepare(settings, flags)
     assert found == dataclasses.replace(
         CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
     )
     assert tokenizer.path == str(start / "spm_small.model")
     hub = config(albert_hub_module_handle=str(start))
-    flags = finetune.ModelConfig(spm_model_file="from_tf_hub", do_lower_case=False)
+    flags = finetune.ModelSettings(spm_model_file="from_tf_hub", do_lower_case=False)
     assert finetune.prepare(hub, flags)[1].do_lower_case is False
-    named = finetune.ModelConfig(albert_config_file="albert_base_v2")
+    named = finetune.ModelSettings(albert_config_file="albert_base_v2")
     assert finetune.model_config(named, hub).hidden_size == 768
     with pytest.raises(InputError) as mistake:
         finetune.prepare(hub, named)
@@ -508,10 +508,10 @@ def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, da
     model_folder.write(tmp_path / "start", cased, {"kind": "classification"})
     settings = config(init_checkpoint=str(tmp_path / "start"))
     for flags, kept in (
-        (finetune.ModelConfig(), True),
-        (finetune.ModelConfig(spm_model_file=vocabulary), True),
-        (finetune.ModelConfig(spm_model_file="from_tf_hub"), True),
-        (finetune.ModelConfig(spm_model_file=vocabulary, do_lower_case=True), False),
+        (finetune.ModelSettings(), True),
+        (finetune.ModelSettings(spm_model_file=vocabulary), True),
+        (finetune.ModelSettings(spm_model_file="from_tf_hub"), True),
+        (finetune.ModelSettings(spm_model_file=vocabulary, do_lower_case=True), False),
     ):
         tokenizer = finetune.load_tokenizer(flags, settings)
         assert tokenizer.do_lower_case is not kept
@@ -524,7 +524,7 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
     path = tmp_path / "config.json"
     path.write_text(dataclasses.replace(CONFIG, vocab_size=1499).to_json_string())
     vocabulary = str(data / "spm_small.model")
-    flags = finetune.ModelConfig(
+    flags = finetune.ModelSettings(
         albert_config_file=str(path), spm_model_file=vocabulary
     )
     with pytest.raises(InputError) as mistake:
@@ -535,9 +535,9 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
         f"albert_config.json with vocab_size=1500"
     )
     with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
-        finetune.load_tokenizer(finetune.ModelConfig(), config())
+        finetune.load_tokenizer(finetune.ModelSettings(), config())
     with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
-        finetune.model_config(finetune.ModelConfig(), config())
+        finetune.model_config(finetune.ModelSettings(), config())
 
 
 def test_nothing_to_train_on_is_said(task, config):

@@ -465,10 +465,10 @@ import numpy as np
 import tensorflow as tf
 from albert_tf.train import checkpoints, devices, loop
 
-config = loop.TrainingConfig(
+config = loop.TrainingSettings(
     output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=2
 )
-cpus = devices.DistributionConfig(distribution="mirrored", cpu_devices=2)
+cpus = devices.DistributionSettings(distribution="mirrored", cpu_devices=2)
 strategy = devices.create(cpus)
 with strategy.scope():
     model = keras.layers.Dense(3)
@@ -512,7 +512,7 @@ import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.train import devices, loop
 
-config = devices.DistributionConfig(distribution="mirrored", cpu_devices=2)
+config = devices.DistributionSettings(distribution="mirrored", cpu_devices=2)
 strategy = devices.create(config)
 with strategy.scope():
     encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
@@ -559,7 +559,7 @@ def test_generated_records_are_masked_while_training(start, files, data, tmp_pat
     text = tmp_path / "text.txt"
     text.write_bytes((data / "docs200.txt").read_bytes()[:20_000])
     corpus.generate(
-        corpus.CorpusConfig(
+        corpus.CorpusSettings(
             input_file=(str(text),),
             output_file=(str(tmp_path / "made.tfrecord@2"),),
             spm_model_file=str(data / "spm_small.model"),

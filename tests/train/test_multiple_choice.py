@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.train import multiple_choice
-from albert_tf.train.devices import DistributionConfig
-from albert_tf.train.finetune import ModelConfig
-from albert_tf.train.multiple_choice import ChoiceConfig
+from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.finetune import ModelSettings
+from albert_tf.train.multiple_choice import ChoiceSettings
 
 SIZES = {
     "vocab_size": 1500,
@@ -57,9 +57,9 @@ def run(data, tmp_path):
         }
         log = io.StringIO()
         multiple_choice.run(
-            ChoiceConfig(output_dir=str(tmp_path / folder), **flags),
-            ModelConfig(**(given if new else {}), **(model or {})),
-            DistributionConfig(),
+            ChoiceSettings(output_dir=str(tmp_path / folder), **flags),
+            ModelSettings(**(given if new else {}), **(model or {})),
+            DistributionSettings(),
             log,
         )
         return log.getvalue()

@@ -19,7 +19,7 @@ from albert_tf.train import (
     loop,
     question_answering,
 )
-from albert_tf.train.devices import DistributionConfig
+from albert_tf.train.devices import DistributionSettings
 
 ROOT = Path(__file__).parents[1].parent
 THINGS = ["ball", "box", "car", "cup", "dog", "hat", "jar", "key", "pen", "pig"]
@@ -92,12 +92,12 @@ def run(files, tmp_path_factory):
         fields.setdefault("max_query_length", 4)
         fields.setdefault("doc_stride", 8)
         fields.setdefault("pad_to_multiple_of", 0)  # one shape is one graph
-        config = question_answering.SquadConfig(num_workers=1, **fields)
-        model = finetune.ModelConfig(
+        config = question_answering.SquadSettings(num_workers=1, **fields)
+        model = finetune.ModelSettings(
             albert_config_file=str(files / "config.json"),
             vocab_file=str(files / "vocab.txt"),
         )
-        question_answering.run(config, model, DistributionConfig(), log)
+        question_answering.run(config, model, DistributionSettings(), log)
         return folder, log.getvalue()
 
     call.root = root
@@ -410,7 +410,7 @@ def test_seeds_steps_and_windows(run, files):
 )
 def test_flags_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(InputError) as error:
-        question_answering.SquadConfig(output_dir="run", **changes)
+        question_answering.SquadSettings(output_dir="run", **changes)
     assert str(error.value) == message
 
 
@@ -546,7 +546,7 @@ def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatc
     ],
 )
 def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
-    config = question_answering.SquadConfig(
+    config = question_answering.SquadSettings(
         output_dir="run", do_predict=True, predict_file="dev.json", **{name: value}
     )
     with pytest.raises(InputError) as mistake:

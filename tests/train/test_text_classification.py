@@ -14,11 +14,11 @@ from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
 from albert_tf.tasks import catalogue
-from albert_tf.tasks.custom import CustomConfig
+from albert_tf.tasks.custom import CustomSettings
 from albert_tf.train import text_classification, trainer
-from albert_tf.train.devices import DistributionConfig
-from albert_tf.train.finetune import ModelConfig
-from albert_tf.train.text_classification import ClassifierConfig
+from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.finetune import ModelSettings
+from albert_tf.train.text_classification import ClassifierSettings
 
 SIZES = {
     "vocab_size": 1500,
@@ -66,10 +66,10 @@ def run(data, tmp_path):
         }
         log = log or io.StringIO()
         text_classification.run(
-            ClassifierConfig(output_dir=str(tmp_path / folder), **flags),
-            ModelConfig(**(model if new else {})),
-            CustomConfig(**(table or {})),
-            DistributionConfig(),
+            ClassifierSettings(output_dir=str(tmp_path / folder), **flags),
+            ModelSettings(**(model if new else {})),
+            CustomSettings(**(table or {})),
+            DistributionSettings(),
             log,
         )
         return log.getvalue()

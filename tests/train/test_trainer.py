@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import loop, trainer
 
 
@@ -57,7 +57,7 @@ def scaled():
     """Makes a trainer in float16 whose gradients, all alike, are told to it."""
 
     def make(gradient):
-        config = TrainingConfig(
+        config = TrainingSettings(
             output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=1
         )
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")

@@ -22,7 +22,7 @@ _KINDS_OF_OPTION = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class AnswerSettings:
     """How to answer.
 
     None stands for what the kind of task takes by default.
@@ -92,7 +92,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictConfig:
+class PredictSettings:
     """Which model, and where texts come from."""
 
     model: str = flags.field(

@@ -5,18 +5,18 @@ from typing import ClassVar
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.fine_tuning import FineTuningConfig
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceConfig(FineTuningConfig):
+class ChoiceSettings(FineTuningSettings):
     """What to do, on which questions; defaults as released.
 
     Raises:
-        InputError: see `FineTuningConfig`.
+        InputError: see `FineTuningSettings`.
     """
 
-    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
+    work: ClassVar[tuple[str, ...]] = (*FineTuningSettings.work, "export_dir")
     released_steps: ClassVar[int] = 12000
     released_warmup: ClassVar[int] = 1000
 

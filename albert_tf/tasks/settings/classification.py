@@ -6,19 +6,19 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.fine_tuning import FineTuningConfig
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(FineTuningConfig):
+class ClassifierSettings(FineTuningSettings):
     """What to do, on which data.
 
     Raises:
-        InputError: see `FineTuningConfig`; or a threshold has nothing to go into.
+        InputError: see `FineTuningSettings`; or a threshold has nothing to go into.
     """
 
     work: ClassVar[tuple[str, ...]] = (
-        *FineTuningConfig.work,
+        *FineTuningSettings.work,
         "export_dir",
         "glue_submission",
     )
@@ -84,7 +84,7 @@ class ClassifierConfig(FineTuningConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CustomConfig:
+class CustomSettings:
     """Your own table of texts (--task_name=custom).
 
     Raises:

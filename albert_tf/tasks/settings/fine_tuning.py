@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.training import TrainingConfig
+from albert_tf.tasks.settings.training import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningConfig(TrainingConfig):
+class FineTuningSettings(TrainingSettings):
     """How to fine-tune.
 
     Raises:
@@ -18,7 +18,7 @@ class FineTuningConfig(TrainingConfig):
     """
 
     notes_best = True
-    work: ClassVar[tuple[str, ...]] = (*TrainingConfig.work, "do_predict")
+    work: ClassVar[tuple[str, ...]] = (*TrainingSettings.work, "do_predict")
     # Updates in all and with a rising rate, where nothing is given.
     released_steps: ClassVar[int] = 1000
     released_warmup: ClassVar[int] = 0
@@ -140,7 +140,7 @@ class FineTuningConfig(TrainingConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelSettings:
     """Which model, and which vocabulary."""
 
     albert_config_file: str | None = flags.field(

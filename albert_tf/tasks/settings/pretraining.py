@@ -8,7 +8,7 @@ from albert_tf.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig:
+class PretrainingSettings:
     """What to pretrain, on what.
 
     Raises:

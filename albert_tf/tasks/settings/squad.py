@@ -5,21 +5,21 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.fine_tuning import FineTuningConfig
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 # As released, where no flag is given.
 _EPOCHS, _WARMUP_PROPORTION = 3.0, 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadConfig(FineTuningConfig):
+class SquadSettings(FineTuningSettings):
     """What to do, on which questions.
 
     Raises:
-        InputError: see `FineTuningConfig`; or files or thresholds contradict.
+        InputError: see `FineTuningSettings`; or files or thresholds contradict.
     """
 
-    work: ClassVar[tuple[str, ...]] = (*FineTuningConfig.work, "export_dir")
+    work: ClassVar[tuple[str, ...]] = (*FineTuningSettings.work, "export_dir")
 
     # None: see `as_released`.
     num_train_steps: int = flags.field(
@@ -144,7 +144,7 @@ class SquadConfig(FineTuningConfig):
         if self.fit_threshold and not (self.do_eval or self.do_predict):
             raise InputError("--fit_threshold: expected --do_eval or --do_predict")
 
-    def as_released(self) -> "SquadConfig":
+    def as_released(self) -> "SquadSettings":
         """Fills in the released number of epochs where none is given."""
         epochs, warmup = self.num_train_epochs, self.warmup_proportion
         if self.num_train_steps is None and epochs is None:

@@ -9,7 +9,7 @@ from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
+class TrainingSettings:
     """How to train and evaluate.
 
     Raises:
