@@ -1,13 +1,15 @@
 """Command-line flags declared by dataclasses, so that a setting is written once.
 
-A settings class is a frozen dataclass whose fields are made with `field`. `define`
-declares one absl flag per field, `read` builds the object from the command line, and
-`run` starts a script: it answers --help, and prints a user's mistake as one line.
-Only this module and the scripts import absl flags.
+A settings class is a frozen dataclass on `Settings`, its fields made with `field`,
+which also declares their ranges. `define` declares one absl flag per field, `read`
+builds the object from the command line, and `run` starts a script: it answers --help,
+and prints a user's mistake as one line. Only this module and the scripts import absl
+flags.
 """
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 import sys
@@ -37,26 +39,121 @@ _TYPES = {
 }
 _COLUMNS = 80
 
-Settings = TypeVar("Settings")
+_S = TypeVar("_S")
 
 
 def field(
     help: str,
     default: Any = dataclasses.MISSING,
-    alias: str = "",
-    instead_of: str = "",
+    *,
+    alias: str | None = None,
+    instead_of: tuple[str, ...] | None = None,
+    needs: tuple[str, ...] | None = None,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    **others: Any,
 ) -> Any:
     """Describes one setting of a settings class.
+
+    A class that replaces a setting of its base gives what differs beside help and
+    default: all else is the base's.
 
     Args:
         help: one sentence, with the unit where there is one.
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
-        instead_of: a setting that says the same otherwise. Given on the command line,
-            this one takes the place of that one in a flagfile; the class refuses both.
+        instead_of: settings of which this one takes the place: given on the command
+            line, it drops theirs from a flagfile; otherwise both are refused.
+        needs: settings of which at least one must be given with this one.
+        at_least: lowest value. A number with a bound must be finite; None passes.
+        above: lower bound that is no value itself.
+        at_most: highest value.
+        below: upper bound that is no value itself.
+        **others: kept in the field's metadata as they are.
     """
-    metadata = {"help": help, "alias": alias, "instead_of": instead_of}
-    return dataclasses.field(default=default, metadata=metadata)
+    bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
+    metadata = {"alias": alias, "instead_of": instead_of, "needs": needs} | bounds
+    given = {key: value for key, value in metadata.items() if value is not None}
+    return dataclasses.field(default=default, metadata={"help": help} | given | others)
+
+
+class Settings:
+    """Base of the settings classes, which checks what their fields declare.
+
+    Raises:
+        InputError: a value is out of range, two settings exclude each other, or one
+            lacks what it needs.
+    """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Gives replaced fields what they do not declare anew."""
+        super().__init_subclass__(**arguments)
+        replaced = getattr(cls, "__dataclass_fields__", {})
+        for name, item in vars(cls).items():
+            if isinstance(item, dataclasses.Field) and name in replaced:
+                metadata = {**replaced[name].metadata, **item.metadata}
+                item.metadata = types.MappingProxyType(metadata)
+
+    def __post_init__(self) -> None:
+        """Checks the fields in their order; a class with more to check extends it."""
+        items = _items(type(self))
+        for item in items:
+            value = getattr(self, item.name)
+            if value is not None and not _is_allowed(value, **item.metadata):
+                raise InputError(
+                    f"--{item.name}={value}: expected {_allowed(**item.metadata)}"
+                )
+        given = {item.name: self._as_flag(item) for item in items}
+        for item in items:
+            flag, needed = given[item.name], item.metadata.get("needs", ())
+            for other in item.metadata.get("instead_of", ()):
+                if flag and given[other]:
+                    raise InputError(f"{flag} and {given[other]}: give one of them")
+            if flag and needed and not any(getattr(self, other) for other in needed):
+                raise InputError(f"{flag}: expected --{' or --'.join(needed)} with it")
+
+    def _as_flag(self, item: dataclasses.Field) -> str:
+        """Returns a setting as on the command line, or "" where it is not given."""
+        value = getattr(self, item.name)
+        if value is None or value is False or value == item.default:
+            return ""
+        text = ",".join(value) if isinstance(value, tuple) else value
+        return f"--{item.name}" if value is True else f"--{item.name}={text}"
+
+
+def _is_allowed(
+    value: Any, *, at_least=None, above=None, at_most=None, below=None, **others: Any
+) -> bool:
+    """Whether a value is within its bounds, and finite if it has any."""
+    bounds = (at_least, above, at_most, below)
+    return all(bound is None for bound in bounds) or (
+        math.isfinite(value)
+        and (at_least is None or value >= at_least)
+        and (above is None or value > above)
+        and (at_most is None or value <= at_most)
+        and (below is None or value < below)
+    )
+
+
+def _allowed(
+    *, at_least=None, above=None, at_most=None, below=None, **others: Any
+) -> str:
+    """Returns the bounds for a message."""
+    low = at_least if above is None else above
+    high = at_most if below is None else below
+    if low is not None and high is not None:
+        opening, closing = "[" if above is None else "(", "]" if below is None else ")"
+        return f"a number in {opening}{low}, {high}{closing}"
+    if low is not None:
+        return f"at least {low}" if above is None else f"a number above {low}"
+    return f"at most {high}" if below is None else f"a number below {high}"
+
+
+def _items(settings: Any) -> list[dataclasses.Field]:
+    """Returns the fields that are flags: those made with `field`."""
+    return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
 def define(settings: type, **defaults: Any) -> None:
@@ -65,27 +162,27 @@ def define(settings: type, **defaults: Any) -> None:
     Args:
         settings: a dataclass whose fields are bool, int, float, str, `Literal[...]`,
             `tuple[str, ...]` (comma-separated on the command line), or one of these
-            `| None`.
+            `| None`. Fields not made with `field` are no flags.
         **defaults: defaults of this script that differ from the class's own.
     """
     _defined.append(settings)
     hints = typing.get_type_hints(settings)
-    for item in dataclasses.fields(settings):
+    for item in _items(settings):
         default = defaults.get(item.name, item.default)
         if default is dataclasses.MISSING:
             default = None  # `read` refuses it
         _define_one(item.name, hints[item.name], default, item.metadata["help"])
-        if item.metadata["alias"]:
+        if "alias" in item.metadata:
             flags.DEFINE_alias(item.metadata["alias"], item.name)
 
 
-def read(settings: type[Settings]) -> Settings:
+def read(settings: type[_S]) -> _S:
     """Builds a settings object from the parsed flags.
 
     Raises:
         InputError: a required flag is not given, or the class refuses a value.
     """
-    items = dataclasses.fields(settings)  # type: ignore[arg-type]
+    items = _items(settings)
     values = {item.name: flags.FLAGS[item.name].value for item in items}
     absent = [i.name for i in items if _is_required(i) and values[i.name] is None]
     if absent:
@@ -179,12 +276,12 @@ def _parse(arguments: list[str]) -> list[str]:
 def _overrule_flagfiles(arguments: list[str]) -> None:
     """Takes back what a flagfile gives where the command line has its `instead_of`."""
     own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
-    items = [item for group in _defined for item in dataclasses.fields(group)]
-    names = {item.name: {item.name, item.metadata["alias"]} for item in items}
+    items = [item for group in _defined for item in _items(group)]
+    names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
-        other = item.metadata["instead_of"]
-        if other and names[item.name] & own and not names[other] & own:
-            flags.FLAGS[other].unparse()
+        for other in item.metadata.get("instead_of", ()):
+            if names[item.name] & own and not names[other] & own:
+                flags.FLAGS[other].unparse()
 
 
 def _usage_error(error: Exception) -> str:
@@ -245,12 +342,12 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
     The fields are those of `settings`, which may replace a base's help and default.
     """
-    final = {item.name: item for item in dataclasses.fields(settings)}
+    final = {item.name: item for item in _items(settings)}
     for group in settings.__mro__:
         if dataclasses.is_dataclass(group):
             bases = filter(dataclasses.is_dataclass, group.__bases__)
-            above = {item.name for base in bases for item in dataclasses.fields(base)}
-            names = [item.name for item in dataclasses.fields(group)]
+            above = {item.name for base in bases for item in _items(base)}
+            names = [item.name for item in _items(group)]
             yield group, [final[name] for name in names if name not in above]
 
 
@@ -262,7 +359,7 @@ def _entry(flag: flags.Flag, item: dataclasses.Field | None = None) -> str:
     head = f"--[no]{flag.name}" if kind == "bool" else f"--{flag.name}={value}"
     default = (flag.default_as_str or "").strip("'")
     notes = [f"default: {default}"] if default else []
-    if item is not None and item.metadata["alias"]:
+    if item is not None and "alias" in item.metadata:
         notes.append(f"also --{item.metadata['alias']}")
     if item is not None and _is_required(item):
         notes = ["required"]

@@ -24,7 +24,7 @@ _PLACES_AND_MEANS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusSettings:
+class CorpusSettings(flags.Settings):
     """What to read, what to make of it and where to write it.
 
     Raises:
@@ -59,28 +59,39 @@ class CorpusSettings:
     replace_invalid_utf8: bool = flags.field(
         "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
         False,
+        instead_of=("input_file_mode",),
     )
-    max_seq_length: int = flags.field("Tokens in an instance, padding included.", 512)
+    max_seq_length: int = flags.field(
+        "Tokens in an instance, padding included.", 512, at_least=8, at_most=1 << 16
+    )
     objective: Literal["sop", "nsp", "none"] = flags.field(
         "What label 1 of the sentence loss means: sop, the two segments are swapped; "
         "nsp, the second comes from another document; none, there is no label 1.",
         "sop",
     )
     random_next_sentence: bool = flags.field("The same as --objective=nsp.", False)
-    dupe_factor: int = flags.field("Times each document is used, masked anew.", 40)
+    dupe_factor: int = flags.field(
+        "Times each document is used, masked anew.", 40, at_least=1, at_most=100_000
+    )
     short_seq_prob: float = flags.field(
-        "Share of instances that aim at a random shorter length.", 0.1
+        "Share of instances that aim at a random shorter length.",
+        0.1,
+        at_least=0,
+        at_most=1,
     )
     masked_lm_prob: float = flags.field(
         "Share of tokens to predict; 0 writes records to be masked during training.",
         0.15,
+        at_least=0,
+        below=1,
     )
     max_predictions_per_seq: int | None = flags.field(
         "Most tokens to predict in an instance; by default masked_lm_prob of "
         "max_seq_length, rounded. --do_permutation doubles it.",
         None,
+        at_least=1,
     )
-    ngram: int = flags.field("Most words in a masked span.", 3)
+    ngram: int = flags.field("Most words in a masked span.", 3, at_least=1)
     favor_shorter_ngram: bool = flags.field(
         "Draw spans of n words with probability 1/n; else longer ones more often.", True
     )
@@ -98,24 +109,35 @@ class CorpusSettings:
         "(docs/pretraining_data.md lists the differences).",
         False,
     )
-    random_seed: int = flags.field("Seed of every draw.", 12345, alias="seed")
+    random_seed: int = flags.field(
+        "Seed of every draw.", 12345, alias="seed", at_least=0
+    )
     eval_fraction: float = flags.field(
-        "Share of documents to hold out, into a file with .eval in its name.", 0.0
+        "Share of documents to hold out, into a file with .eval in its name.",
+        0.0,
+        at_least=0,
+        below=1,
     )
     compress: bool = flags.field("Compress the records with gzip.", False)
     num_workers: int = flags.field(
-        "Worker processes of a run without --runner; 0 means one per core.", 0
+        "Worker processes of a run without --runner; 0 means one per core.",
+        0,
+        at_least=0,
+        at_most=4096,
     )
     runner: str | None = flags.field(
         "Run on Apache Beam, by the name of one of its runners (DirectRunner, ...).",
         None,
     )
     runner_options: tuple[str, ...] = flags.field(
-        "Options for the Beam runner, comma-separated (--region=...,--project=...).", ()
+        "Options for the Beam runner, comma-separated (--region=...,--project=...).",
+        (),
+        needs=("runner",),
     )
 
     def __post_init__(self) -> None:
-        self._check_ranges()
+        super().__post_init__()
+        self._check_files()
         if not (self.spm_model_file or self.vocab_file):
             raise InputError(
                 "--spm_model_file or --vocab_file must be given: got neither"
@@ -124,18 +146,18 @@ class CorpusSettings:
             raise InputError(
                 "--random_next_sentence asks for --objective=nsp: got --objective=none"
             )
-        if self.replace_invalid_utf8 and self.input_file_mode == "rb":
-            raise InputError(
-                "--input_file_mode=rb leaves invalid bytes out and "
-                "--replace_invalid_utf8 keeps their place: give one of them"
-            )
-        if self.runner_options and not self.runner:
-            raise InputError(
-                f"--runner_options={','.join(self.runner_options)}: expected --runner"
-            )
-        self._check_targets()
+        for name in ("ngram", "max_predictions_per_seq"):
+            value = getattr(self, name)
+            if value is not None and value > self.max_num_tokens:
+                raise InputError(
+                    f"--{name}={value}: expected at most {self.max_num_tokens}, "
+                    f"--max_seq_length less 3"
+                )
 
-    def _check_targets(self) -> None:
+    def _check_files(self) -> None:
+        for name in ("input_file", "output_file"):
+            if not any(getattr(self, name)):
+                raise InputError(f"--{name}: expected at least one file, got none")
         named = Counter(map(os.path.normpath, self.output_files))
         written = Counter(map(os.path.normpath, self.targets))
         for path in self.output_files:
@@ -147,45 +169,6 @@ class CorpusSettings:
                     f"--output_file: {path} would be written twice; the names of "
                     f"descriptions end in .json and held-out files have .eval in theirs"
                 )
-
-    def _check_bounds(self, name: str, least: int, most: int | None) -> None:
-        value = getattr(self, name)
-        if value < least:
-            raise InputError(f"--{name}={value}: expected at least {least}")
-        if most is not None and value > most:
-            raise InputError(f"--{name}={value}: expected at most {most}")
-
-    def _check_ranges(self) -> None:
-        limits: dict[str, tuple[int, int | None]] = {
-            "max_seq_length": (8, 1 << 16),
-            "dupe_factor": (1, 100_000),
-            "random_seed": (0, None),
-            "num_workers": (0, 4096),
-        }
-        if self.max_predictions_per_seq is not None:
-            limits["max_predictions_per_seq"] = (1, None)
-        for name, (least, most) in limits.items():
-            self._check_bounds(name, least, most)
-        # No span is longer than the text, and tables of spans are as wide as the flag.
-        self._check_bounds("ngram", 1, self.max_num_tokens)
-        predictions, highest = self.max_predictions_per_seq, self.max_num_tokens
-        if predictions is not None and predictions > highest:
-            raise InputError(
-                f"--max_predictions_per_seq={predictions}: expected at most {highest}, "
-                f"--max_seq_length less 3"
-            )
-        for name, closed in (
-            ("short_seq_prob", True),
-            ("masked_lm_prob", False),
-            ("eval_fraction", False),
-        ):
-            value = getattr(self, name)
-            if not (0 <= value < 1 or (closed and value == 1)):
-                bounds = "[0, 1]" if closed else "[0, 1)"
-                raise InputError(f"--{name}={value}: expected a number in {bounds}")
-        for name in ("input_file", "output_file"):
-            if not any(getattr(self, name)):
-                raise InputError(f"--{name}: expected at least one file, got none")
 
     @property
     def output_files(self) -> list[str]:

@@ -34,7 +34,7 @@ _RESERVED = str.maketrans("▅\0", "  ")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularySettings:
+class VocabularySettings(flags.Settings):
     """How to train a vocabulary.
 
     **As released:** ids are <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4, then the
@@ -51,7 +51,9 @@ class VocabularySettings:
     model_prefix: str = flags.field(
         "Where to write: <model_prefix>.model and <model_prefix>.vocab."
     )
-    vocab_size: int = flags.field("Number of pieces, special ones included.", 30_000)
+    vocab_size: int = flags.field(
+        "Number of pieces, special ones included.", 30_000, at_least=1
+    )
     do_lower_case: bool = flags.field(
         "Lower-case the text, wherever the vocabulary is used.", True
     )
@@ -63,6 +65,8 @@ class VocabularySettings:
     character_coverage: float = flags.field(
         "Share of the text's characters, in (0, 1], that get a piece of their own.",
         0.99995,
+        above=0,
+        at_most=1,
     )
     input_sentence_size: int = flags.field(
         "Train on a random sample of so many lines; 0 trains on all.", 10_000_000
@@ -80,17 +84,11 @@ class VocabularySettings:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if os.path.basename(self.model_prefix) in ("", ".", ".."):
             raise InputError(
                 f"--model_prefix={self.model_prefix}: expected how the files' names "
                 f"begin, not a folder: {os.path.join(self.model_prefix, '30k')} say"
-            )
-        if self.vocab_size < 1:
-            raise InputError(f"--vocab_size={self.vocab_size}: expected at least 1")
-        if not 0 < self.character_coverage <= 1:
-            raise InputError(
-                f"--character_coverage={self.character_coverage}: expected a share in "
-                f"(0, 1], such as 0.99995"
             )
         if self.input_sentence_size != 0 and self.input_sentence_size <= 100:
             raise InputError(

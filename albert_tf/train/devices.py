@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DistributionSettings:
+class DistributionSettings(flags.Settings):
     """Where to run.
 
     Raises:
@@ -33,6 +33,7 @@ class DistributionSettings:
     cpu_devices: int = flags.field(
         "Devices to divide the CPU into, to try --distribution=mirrored without GPUs.",
         1,
+        at_least=1,
     )
     use_tpu: bool = flags.field("Run on a TPU; short for --distribution=tpu.", False)
     tpu_name: str | None = flags.field(
@@ -46,8 +47,7 @@ class DistributionSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.cpu_devices < 1:
-            raise InputError(f"--cpu_devices={self.cpu_devices}: expected at least 1")
+        super().__post_init__()
         if self.cpu_devices > 1 and self.distribution != "mirrored":
             raise InputError(
                 f"--cpu_devices={self.cpu_devices}: expected --distribution=mirrored "

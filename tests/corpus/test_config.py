@@ -1,12 +1,6 @@
 import pytest
 
 from albert_tf.corpus.config import CorpusSettings
-from albert_tf.errors import InputError
-
-TWICE = (
-    "--output_file: {} would be written twice; the names of descriptions end in .json "
-    "and held-out files have .eval in theirs"
-)
 
 
 def settings(**changes):
@@ -85,69 +79,3 @@ def test_settings_are_read_back_but_for_the_names_of_files(changes):
 def test_an_unknown_setting_is_not_read_back():
     with pytest.raises(TypeError, match="unheard_of"):
         CorpusSettings.from_dict({**settings().to_dict(), "unheard_of": 1})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"vocab_file": None},
-            "--spm_model_file or --vocab_file must be given: got neither",
-        ),
-        ({"max_seq_length": 7}, "--max_seq_length=7: expected at least 8"),
-        ({"dupe_factor": 0}, "--dupe_factor=0: expected at least 1"),
-        ({"ngram": 0}, "--ngram=0: expected at least 1"),
-        ({"ngram": 10**9}, "--ngram=1000000000: expected at most 509"),
-        ({"max_seq_length": 65537}, "--max_seq_length=65537: expected at most 65536"),
-        ({"dupe_factor": 10**9}, "--dupe_factor=1000000000: expected at most 100000"),
-        ({"num_workers": 4097}, "--num_workers=4097: expected at most 4096"),
-        ({"random_seed": -1}, "--random_seed=-1: expected at least 0"),
-        ({"num_workers": -1}, "--num_workers=-1: expected at least 0"),
-        (
-            {"max_predictions_per_seq": 0},
-            "--max_predictions_per_seq=0: expected at least 1",
-        ),
-        (
-            {"max_predictions_per_seq": 126, "max_seq_length": 128},
-            "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
-            "less 3",
-        ),
-        ({"masked_lm_prob": 1.0}, "--masked_lm_prob=1.0: expected a number in [0, 1)"),
-        ({"short_seq_prob": 1.5}, "--short_seq_prob=1.5: expected a number in [0, 1]"),
-        ({"eval_fraction": -0.5}, "--eval_fraction=-0.5: expected a number in [0, 1)"),
-        ({"input_file": ()}, "--input_file: expected at least one file, got none"),
-        ({"output_file": ("",)}, "--output_file: expected at least one file, got none"),
-        ({"output_file": ("y", "y")}, "--output_file: y is named twice"),
-        ({"output_file": ("y", "./y")}, "--output_file: y is named twice"),
-        ({"output_file": ("a", "a.json")}, TWICE.format("a.json")),
-        (
-            {"output_file": ("a", "b@2", "a.eval"), "eval_fraction": 0.1},
-            TWICE.format("a.eval"),
-        ),
-        (
-            {"output_file": ("a", "a.eval.json"), "eval_fraction": 0.1},
-            TWICE.format("a.eval.json"),
-        ),
-        (
-            {"output_file": ("y@0",)},
-            "--output_file=y@0: expected 1 to 99999 files after the @",
-        ),
-        (
-            {"runner_options": ("--region=r", "--x=y")},
-            "--runner_options=--region=r,--x=y: expected --runner",
-        ),
-        (
-            {"objective": "none", "random_next_sentence": True},
-            "--random_next_sentence asks for --objective=nsp: got --objective=none",
-        ),
-        (
-            {"input_file_mode": "rb", "replace_invalid_utf8": True},
-            "--input_file_mode=rb leaves invalid bytes out and --replace_invalid_utf8 "
-            "keeps their place: give one of them",
-        ),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(changes, message):
-    with pytest.raises(InputError) as error:
-        settings(**changes)
-    assert str(error.value) == message

@@ -164,43 +164,6 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"model_prefix": "v/"},
-            "--model_prefix=v/: expected how the files' names begin, not a folder: "
-            "v/30k say",
-        ),
-        (
-            {"model_prefix": ""},
-            "--model_prefix=: expected how the files' names begin, not a folder: "
-            "30k say",
-        ),
-        ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
-        (
-            {"character_coverage": 99.995},
-            "--character_coverage=99.995: expected a share in (0, 1], such as 0.99995",
-        ),
-        (
-            {"input_sentence_size": 7},
-            "--input_sentence_size=7: expected more than 100, or 0 for all lines",
-        ),
-        (
-            {"user_defined_symbols": ("[CLS]",)},
-            "--user_defined_symbols: '[CLS]' is given twice or is special",
-        ),
-        (
-            {"user_defined_symbols": ("<URL>",)},
-            "--user_defined_symbols: '<URL>' never occurs in text that the tokenizer "
-            "has cleaned; expected '<url>'",
-        ),
-    ],
-)
-def test_a_bad_setting_is_named(changes, message, tmp_path):
-    assert refusal(settings, tmp_path, **changes) == message
-
-
-@pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
         ("a.txt", b"", "--input_file={pattern}: no text in it"),

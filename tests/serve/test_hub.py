@@ -394,14 +394,6 @@ def test_a_module_trains_with_adam_in_this_package(tmp_path, model, tokenizer):
     assert (encoder.embeddings.word.numpy() != before).any()
 
 
-def test_a_checkpoint_is_named_once(tmp_path):
-    with pytest.raises(InputError) as refused:
-        settings(tmp_path, checkpoint_name="model.ckpt-9", checkpoint="newest")
-    assert str(refused.value) == (
-        "--checkpoint_name=model.ckpt-9, --checkpoint=newest: give one of them"
-    )
-
-
 def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
     weights.save(model, tmp_path, "tf1")
     (tmp_path / "file").touch()

@@ -434,10 +434,6 @@ def test_mistakes_are_named(folder, tmp_path):
     assert str(mistake.value) == message
     with pytest.raises(InputError, match=r"^--layer=4: expected 1 to 3, or -1 for"):
         answers(folder("pretrained"), [], task="embedding", layer=4)
-    with pytest.raises(InputError, match=r"^--top_k=0: expected at least 1$"):
-        predict.AnswerSettings(top_k=0)
-    with pytest.raises(InputError, match=r"^--layer=2: expected --pooling=mean or"):
-        predict.AnswerSettings(pooling="pooled", layer=2)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
         run(tmp_path, ["x"], input_file="y")
     with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):

@@ -129,30 +129,6 @@ NO_LABELS = (
     ("settings", "message"),
     [
         (
-            {"text_columns": ("a", "b", "c")},
-            "--text_columns=a,b,c: expected one or two",
-        ),
-        (
-            {"text_columns": ("a", "label")},
-            "--text_columns, --label_column, --index_column: 'label' is named twice",
-        ),
-        (
-            {"kind": "regression", "labels": ("a", "b")},
-            "--labels=a,b: --kind=regression has none",
-        ),
-        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
-        ({"label_separator": ""}, "--label_separator: expected at least one character"),
-    ],
-)
-def test_flags_that_cannot_be_meant_are_refused(settings, message):
-    with refused(message):
-        CustomSettings(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
             {},
             "--task_name=custom: expected --train_file, --dev_file or --test_file",
         ),

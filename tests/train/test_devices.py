@@ -37,24 +37,6 @@ def test_one_worker_writes_the_files(strategy, chief):
     assert devices.is_chief(strategy) is chief
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"use_tpu": True, "distribution": "mirrored"},
-            "--use_tpu and --distribution=mirrored: give one of them",
-        ),
-        ({"master": "grpc://x"}, "--master=grpc://x: expected --use_tpu with it"),
-        ({"cpu_devices": 0}, "--cpu_devices=0: expected at least 1"),
-        ({"num_tpu_cores": 8}, "--num_tpu_cores=8: expected --use_tpu with it"),
-    ],
-)
-def test_contradictions_are_named(settings, message):
-    with pytest.raises(InputError) as mistake:
-        DistributionSettings(**settings)
-    assert str(mistake.value) == message
-
-
 def test_a_tpu_that_is_not_there_is_named():
     with pytest.raises(
         InputError, match=r"^--use_tpu: no TPU 'local' can be reached: "

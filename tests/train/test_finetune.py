@@ -411,45 +411,6 @@ def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
     assert finetune.pad_multiple(config(**settings), cpu) == multiple
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"do_train": False, "do_eval": False},
-            "--do_train or --do_eval or --do_predict must be given: got none of them",
-        ),
-        ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
-        ({"runtime": "onnx"}, "--runtime=onnx: expected --do_predict with it"),
-        ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
-        (
-            {"num_train_epochs": 0.0},
-            "--num_train_epochs=0.0: expected a number above 0",
-        ),
-        (
-            {"num_train_steps": 7, "num_train_epochs": 3.0},
-            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
-        ),
-        (
-            {"num_warmup_steps": 0, "warmup_proportion": 0.1},
-            "--num_warmup_steps=0 and --warmup_proportion=0.1: give one of them",
-        ),
-        (
-            {"warmup_proportion": 1.0},
-            "--warmup_proportion=1.0: expected a number in [0, 1)",
-        ),
-        (
-            {"init_checkpoint": "a", "albert_hub_module_handle": "b"},
-            "--albert_hub_module_handle and --init_checkpoint: give one of them",
-        ),
-        ({"early_stopping": -2}, "--early_stopping=-2: expected at least 0"),
-    ],
-)
-def test_mistakes_are_named(config, settings, message):
-    with pytest.raises(InputError) as mistake:
-        config(**settings)
-    assert str(mistake.value) == message
-
-
 def test_another_runtime_is_refused_before_training(config, task, monkeypatch):
     with pytest.raises(InputError) as mistake:
         several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -210,15 +210,6 @@ def test_a_model_of_another_kind_is_not_asked(run, own, tmp_path):
     "flags, message",
     [
         (
-            {"data_dir": "x", "high_only": True, "middle_only": True},
-            "--high_only and --middle_only: give one of them",
-        ),
-        (
-            {"train_file": "x", "middle_only": True},
-            "--middle_only: expected --data_dir with it",
-        ),
-        ({"choices_at_once": 0}, "--choices_at_once=0: expected at least 1"),
-        (
             {"train_file": "absent", "export_dir": __file__},
             f"--export_dir={__file__}: exists and is no SavedModel; expected a new "
             f"folder",

@@ -377,43 +377,6 @@ def test_seeds_steps_and_windows(run, files):
     assert not (folder / "predictions.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"do_train": True}, "--do_train: expected --train_file with it"),
-        ({"do_predict": True}, "--do_predict: expected --predict_file with it"),
-        (
-            {
-                **{"do_predict": True, "predict_file": "x"},
-                **{"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
-            },
-            "--train_feature_file and --predict_feature_file=a.npz: expected two files",
-        ),
-        (
-            {"do_predict": True, "predict_file": "x", "num_workers": -1},
-            "--num_workers=-1: expected at least 0",
-        ),
-        (
-            {
-                "do_predict": True,
-                "predict_file": "x",
-                "fit_threshold": True,
-                "null_score_diff_threshold": 0.0,
-            },
-            "--null_score_diff_threshold and --fit_threshold: give one of them",
-        ),
-        (
-            {"export_dir": "x", "fit_threshold": True},
-            "--fit_threshold: expected --do_eval or --do_predict",
-        ),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(InputError) as error:
-        question_answering.SquadSettings(output_dir="run", **changes)
-    assert str(error.value) == message
-
-
 def test_files_that_do_not_fit_are_refused(run, files, two):
     predict = {"do_predict": True, "predict_file": str(files / "other-2.0.json")}
     contents = read(files / "train-2.0.json")

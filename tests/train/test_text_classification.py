@@ -362,11 +362,6 @@ def test_runs_that_collapsed_are_named(run, own_table, tmp_path):
 
 
 MISTAKES = {
-    "nothing to do": (
-        {"do_eval": False},
-        "--do_train or --do_eval or --do_predict or --export_dir or --glue_submission "
-        "must be given: got none of them",
-    ),
     "no task": (
         {"task_name": None},
         "--task_name: expected one of cola, sst-2, mrpc, qqp, sts-b, mnli, mismnli, "
@@ -393,14 +388,6 @@ MISTAKES = {
         {},
         "--output_dir={folder}/run: no checkpoint to evaluate, and no "
         "--init_checkpoint",
-    ),
-    "runs without evaluation": (
-        {"num_runs": 3},
-        "--num_runs=3: expected --do_train and --do_eval with it, to compare the runs",
-    ),
-    "a threshold without export": (
-        {"threshold_to_export": 0.3},
-        "--threshold_to_export=0.3: expected a probability, with --export_dir",
     ),
     "a threshold among three": (
         {"task_name": "mnli", "threshold_to_export": 0.3, "export_dir": "x"},

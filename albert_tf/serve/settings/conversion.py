@@ -9,7 +9,7 @@ from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSettings:
+class ConversionSettings(flags.Settings):
     """What to convert into what."""
 
     input: str = flags.field(
@@ -66,7 +66,8 @@ class ConversionSettings:
         None,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.output_format != "hf":
             names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
             for name in names:

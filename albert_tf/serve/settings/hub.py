@@ -4,12 +4,11 @@ import dataclasses
 from typing import Literal
 
 from albert_tf import flags
-from albert_tf.errors import InputError
 from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HubSettings:
+class HubSettings(flags.Settings):
     """What to export, and where to.
 
     Raises:
@@ -25,6 +24,7 @@ class HubSettings:
         "The weights in that folder, such as model.ckpt-40; by default --checkpoint "
         "decides.",
         None,
+        instead_of=("checkpoint",),
     )
     do_lower_case: bool | None = flags.field(
         "Lower-case text; by default as the folder or the vocabulary does, or true.",
@@ -51,10 +51,3 @@ class HubSettings:
         "Folder of the preprocessing; by default --export_path with _preprocess added.",
         None,
     )
-
-    def __post_init__(self) -> None:
-        if self.checkpoint_name and self.checkpoint != "best":
-            raise InputError(
-                f"--checkpoint_name={self.checkpoint_name}, --checkpoint="
-                f"{self.checkpoint}: give one of them"
-            )

@@ -22,7 +22,7 @@ _KINDS_OF_OPTION = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerSettings:
+class AnswerSettings(flags.Settings):
     """How to answer.
 
     None stands for what the kind of task takes by default.
@@ -40,7 +40,7 @@ class AnswerSettings:
         "Most tokens of an input; by default as in training, or as the model can take.",
         None,
     )
-    batch_size: int = flags.field("Texts that are answered at once.", 32)
+    batch_size: int = flags.field("Texts that are answered at once.", 32, at_least=1)
     runtime: Literal["onnx", "litert"] | None = flags.field(
         "Compute the model in ONNX Runtime or LiteRT, on the CPU and in float32, where "
         "ONNX Runtime is most often faster; by default in TensorFlow. Not for "
@@ -48,7 +48,7 @@ class AnswerSettings:
         None,
     )
     top_k: int | None = flags.field(
-        "fill_mask: pieces to list for each gap, by default 5.", None
+        "fill_mask: pieces to list for each gap, by default 5.", None, at_least=1
     )
     threshold: float | None = flags.field(
         "classification: probability from which on the second of two labels, or each "
@@ -67,10 +67,7 @@ class AnswerSettings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "top_k"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name}={value}: expected at least 1")
+        super().__post_init__()
         if self.pooling == "pooled" and self.layer is not None:
             raise InputError(
                 f"--layer={self.layer}: expected --pooling=mean or first with it; the "
@@ -92,7 +89,7 @@ class AnswerSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings:
+class PredictSettings(flags.Settings):
     """Which model, and where texts come from."""
 
     model: str = flags.field(

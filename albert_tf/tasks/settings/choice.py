@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf import flags
-from albert_tf.errors import InputError
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
@@ -37,8 +36,15 @@ class ChoiceSettings(FineTuningSettings):
     predict_file: str | None = flags.field(
         "Questions to predict, as for --train_file; answers may be absent.", None
     )
-    high_only: bool = flags.field("Only the questions for high school.", False)
-    middle_only: bool = flags.field("Only the questions for middle school.", False)
+    high_only: bool = flags.field(
+        "Only the questions for high school.",
+        False,
+        needs=("data_dir",),
+        instead_of=("middle_only",),
+    )
+    middle_only: bool = flags.field(
+        "Only the questions for middle school.", False, needs=("data_dir",)
+    )
     max_seq_length: int | None = flags.field(
         "Most tokens of an article with one choice; longer articles are cut at their "
         "end. By default what the model was fine-tuned with, or else 512, or what the "
@@ -54,6 +60,7 @@ class ChoiceSettings(FineTuningSettings):
         "Choices of a question that training encodes at once, for less memory and the "
         "same gradients; the backward pass encodes them again. By default all.",
         None,
+        at_least=1,
     )
     export_dir: str | None = flags.field(
         "Folder for a SavedModel of the best checkpoint that takes raw text.", None
@@ -64,14 +71,10 @@ class ChoiceSettings(FineTuningSettings):
     num_train_steps: int = flags.field(
         "Updates; by default 12000.",
         None,
-        alias="train_step",
-        instead_of="num_train_epochs",
     )
     num_warmup_steps: int = flags.field(
         "Updates with a rising rate; by default 1000.",
         None,
-        alias="warmup_step",
-        instead_of="warmup_proportion",
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 100)
     keep_checkpoint_max: int = flags.field(
@@ -79,17 +82,3 @@ class ChoiceSettings(FineTuningSettings):
         5,
         alias="num_keep_checkpoint",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.choices_at_once is not None and self.choices_at_once < 1:
-            raise InputError(
-                f"--choices_at_once={self.choices_at_once}: expected at least 1"
-            )
-        if self.high_only and self.middle_only:
-            raise InputError("--high_only and --middle_only: give one of them")
-        if (self.high_only or self.middle_only) and not self.data_dir:
-            raise InputError(
-                f"--{'high' if self.high_only else 'middle'}_only: expected --data_dir "
-                f"with it"
-            )

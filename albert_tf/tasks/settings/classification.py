@@ -84,7 +84,7 @@ class ClassifierSettings(FineTuningSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CustomSettings:
+class CustomSettings(flags.Settings):
     """Your own table of texts (--task_name=custom).
 
     Raises:
@@ -122,6 +122,7 @@ class CustomSettings:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.text_columns) not in (1, 2):
             raise InputError(
                 f"--text_columns={','.join(self.text_columns)}: expected one or two"

@@ -27,6 +27,7 @@ class FineTuningSettings(TrainingSettings):
         "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
         "--init_checkpoint.",
         None,
+        instead_of=("init_checkpoint",),
     )
     do_train: bool = flags.field("Train.", False)
     do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
@@ -35,7 +36,7 @@ class FineTuningSettings(TrainingSettings):
         "Examples of a step in evaluation, on all devices.", 8
     )
     predict_batch_size: int = flags.field(
-        "Examples of a step in prediction, on all devices.", 8
+        "Examples of a step in prediction, on all devices.", 8, at_least=1
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
         "Optimizer, as released; adamw also for models that lamb has pretrained.",
@@ -47,23 +48,26 @@ class FineTuningSettings(TrainingSettings):
         "Updates; by default 1000.",
         None,
         alias="train_step",
-        instead_of="num_train_epochs",
+        instead_of=("num_train_epochs",),
     )
     num_warmup_steps: int = flags.field(
         "Updates with a rising rate; by default 0.",
         None,
         alias="warmup_step",
-        instead_of="warmup_proportion",
+        instead_of=("warmup_proportion",),
     )
     num_train_epochs: float | None = flags.field(
         "Times that each example is trained on, instead of a number of updates.",
         None,
-        instead_of="num_train_steps",
+        instead_of=("num_train_steps",),
+        above=0,
     )
     warmup_proportion: float | None = flags.field(
         "Share of the updates with a rising rate, instead of their number.",
         None,
-        instead_of="num_warmup_steps",
+        instead_of=("num_warmup_steps",),
+        at_least=0,
+        below=1,
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
     max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
@@ -72,17 +76,20 @@ class FineTuningSettings(TrainingSettings):
         "Runs that differ in their seeds, --seed and those after it, each in a folder "
         "of its own; the best one predicts.",
         1,
+        at_least=1,
     )
     pad_to_multiple_of: int | None = flags.field(
         "Batches are padded to a multiple of so many tokens; 0 pads all of them to "
         "--max_seq_length. By default 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a "
         "TPU.",
         None,
+        at_least=0,
     )
     runtime: Literal["onnx", "litert"] | None = flags.field(
         "Compute what --do_predict writes in ONNX Runtime or LiteRT, on the CPU and in "
         "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
         None,
+        needs=("do_predict",),
     )
     cached_dir: str | None = flags.field(
         "Where converted examples are kept; by default --output_dir.", None
@@ -90,42 +97,10 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (
-            ("predict_batch_size", 1),
-            ("num_runs", 1),
-            ("pad_to_multiple_of", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"--{name}={value}: expected at least {least}")
-        if self.num_train_epochs is not None and not self.num_train_epochs > 0:
-            raise InputError(
-                f"--num_train_epochs={self.num_train_epochs}: expected a number above 0"
-            )
-        if self.warmup_proportion is not None and not 0 <= self.warmup_proportion < 1:
-            raise InputError(
-                f"--warmup_proportion={self.warmup_proportion}: expected a number in "
-                f"[0, 1)"
-            )
-        for one, other in (
-            ("num_train_steps", "num_train_epochs"),
-            ("num_warmup_steps", "warmup_proportion"),
-        ):
-            values = getattr(self, one), getattr(self, other)
-            if None not in values:
-                raise InputError(
-                    f"--{one}={values[0]} and --{other}={values[1]}: give one of them"
-                )
-        if self.runtime is not None and not self.do_predict:
-            raise InputError(f"--runtime={self.runtime}: expected --do_predict with it")
         if self.num_runs > 1 and not (self.do_train and self.do_eval):
             raise InputError(
                 f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "
                 f"it, to compare the runs"
-            )
-        if self.albert_hub_module_handle and self.init_checkpoint:
-            raise InputError(
-                "--albert_hub_module_handle and --init_checkpoint: give one of them"
             )
 
     @property

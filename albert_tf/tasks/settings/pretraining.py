@@ -8,7 +8,7 @@ from albert_tf.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings:
+class PretrainingSettings(flags.Settings):
     """What to pretrain, on what.
 
     Raises:
@@ -27,12 +27,13 @@ class PretrainingSettings:
         (),
     )
     max_seq_length: int | None = flags.field(
-        "Tokens of a record; by default as in the records.", None
+        "Tokens of a record; by default as in the records.", None, at_least=1
     )
     max_predictions_per_seq: int | None = flags.field(
         "Most predictions of a record; by default as in the records, or with "
         "--dynamic_masking by --masked_lm_prob.",
         None,
+        at_least=1,
     )
     objective: Literal["sop", "nsp", "none"] | None = flags.field(
         "The sentence loss: order, next sentence, or none beside the masked LM; by "
@@ -43,9 +44,18 @@ class PretrainingSettings:
         "Mask anew in every epoch, and redraw the sentence order.", False
     )
     masked_lm_prob: float = flags.field(
-        "With --dynamic_masking: share of tokens to predict.", 0.15
+        "With --dynamic_masking: share of tokens to predict.",
+        0.15,
+        above=0,
+        below=1,
+        needs=("dynamic_masking",),
     )
-    ngram: int = flags.field("With --dynamic_masking: most words in a masked span.", 3)
+    ngram: int = flags.field(
+        "With --dynamic_masking: most words in a masked span.",
+        3,
+        at_least=1,
+        needs=("dynamic_masking",),
+    )
     output_bias_from_data: bool = flags.field(
         "Start the masked LM's output bias at the log frequencies of the pieces: short "
         "runs learn sooner. Not as released.",
@@ -64,23 +74,9 @@ class PretrainingSettings:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.masked_lm_budget:
             raise InputError(
                 f"--masked_lm_budget={self.masked_lm_budget}: the released code reads "
                 f"it nowhere; use --dynamic_masking and --masked_lm_prob"
             )
-        if not 0 < self.masked_lm_prob < 1:
-            raise InputError(
-                f"--masked_lm_prob={self.masked_lm_prob}: expected a number in (0, 1)"
-            )
-        for name in ("masked_lm_prob", "ngram"):
-            default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default and not self.dynamic_masking:
-                raise InputError(
-                    f"--{name}={getattr(self, name)}: expected --dynamic_masking with "
-                    f"it; the records are masked already"
-                )
-        for name in ("max_seq_length", "max_predictions_per_seq", "ngram"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name}={value}: expected at least 1")

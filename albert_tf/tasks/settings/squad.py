@@ -25,25 +25,19 @@ class SquadSettings(FineTuningSettings):
     num_train_steps: int = flags.field(
         "Updates, instead of --num_train_epochs.",
         None,
-        alias="train_step",
-        instead_of="num_train_epochs",
     )
     num_warmup_steps: int = flags.field(
         "Updates with a rising rate, instead of --warmup_proportion.",
         None,
-        alias="warmup_step",
-        instead_of="warmup_proportion",
     )
     num_train_epochs: float | None = flags.field(
         "Times that each question is trained on, in the released count: a question of "
         "several windows counts once; by default 3.",
         None,
-        instead_of="num_train_steps",
     )
     warmup_proportion: float | None = flags.field(
         "Share of the updates with a rising rate; by default 0.1.",
         None,
-        instead_of="num_warmup_steps",
     )
     train_file: str | None = flags.field("Questions to train on, SQuAD's JSON.", None)
     predict_file: str | None = flags.field(
@@ -89,14 +83,18 @@ class SquadSettings(FineTuningSettings):
         "say, or what is stored with the model, unless that was found on "
         "--predict_file; else 0.",
         None,
+        instead_of=("threshold_file", "fit_threshold"),
     )
     threshold_file: str | None = flags.field(
         "Questions with answers, other than those to be judged, on which to find the "
         "threshold with the best F1; it is stored with the model.",
         None,
+        instead_of=("fit_threshold",),
     )
     fit_threshold: bool = flags.field(
-        "Find the threshold on --predict_file itself, as released.", False
+        "Find the threshold on --predict_file itself, as released.",
+        False,
+        needs=("do_eval", "do_predict"),
     )
     train_feature_file: str | None = flags.field(
         "Where converted questions are kept (.npz); by default in --cached_dir.", None
@@ -108,7 +106,7 @@ class SquadSettings(FineTuningSettings):
         "A released flag without effect: --predict_feature_file holds everything.", None
     )
     num_workers: int = flags.field(
-        "Processes that convert questions; 0: one for each core.", 0
+        "Processes that convert questions; 0: one for each core.", 0, at_least=0
     )
     use_einsum: bool | None = flags.field(
         "A released flag without effect: the numbers are the same.", None
@@ -121,8 +119,6 @@ class SquadSettings(FineTuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_workers < 0:
-            raise InputError(f"--num_workers={self.num_workers}: expected at least 0")
         for flag, file in (
             ("do_train", "train_file"),
             ("do_eval", "predict_file"),
@@ -136,13 +132,6 @@ class SquadSettings(FineTuningSettings):
                 f"--train_feature_file and --predict_feature_file={kept}: expected two "
                 f"files"
             )
-        ways = ["null_score_diff_threshold", "threshold_file"]
-        given = [name for name in ways if getattr(self, name) is not None]
-        given += ["fit_threshold"] * self.fit_threshold
-        if len(given) > 1:
-            raise InputError(f"--{' and --'.join(given)}: give one of them")
-        if self.fit_threshold and not (self.do_eval or self.do_predict):
-            raise InputError("--fit_threshold: expected --do_eval or --do_predict")
 
     def as_released(self) -> "SquadSettings":
         """Fills in the released number of epochs where none is given."""

@@ -9,7 +9,7 @@ from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
+class TrainingSettings(flags.Settings):
     """How to train and evaluate.
 
     Raises:
@@ -29,24 +29,32 @@ class TrainingSettings:
     init_from_group0: bool = flags.field(
         "Give all groups of layers the first group's weights of --init_checkpoint.",
         False,
+        needs=("init_checkpoint",),
     )
     do_train: bool = flags.field("Train.", True)
     do_eval: bool = flags.field("Evaluate, while training or alone.", False)
-    train_batch_size: int = flags.field("Examples of a step, on all devices.", 4096)
+    train_batch_size: int = flags.field(
+        "Examples of a step, on all devices.", 4096, at_least=1
+    )
     eval_batch_size: int = flags.field(
-        "Examples of a step in evaluation, on all devices.", 64
+        "Examples of a step in evaluation, on all devices.", 64, at_least=1
     )
     optimizer: Literal["lamb", "adamw"] = flags.field("Optimizer, as released.", "lamb")
-    learning_rate: float = flags.field("Peak learning rate.", 0.00176)
-    poly_power: float = flags.field("Power of the decay to 0; 1 is linear.", 1.0)
-    weight_decay: float = flags.field("Decoupled weight decay.", 0.01)
-    num_train_steps: int = flags.field("Updates.", 125000)
-    num_warmup_steps: int = flags.field("Updates with a rising rate.", 3125)
-    start_warmup_step: int = flags.field("Update at which the rate starts rising.", 0)
+    learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
+    poly_power: float = flags.field(
+        "Power of the decay to 0; 1 is linear.", 1.0, at_least=0
+    )
+    weight_decay: float = flags.field("Decoupled weight decay.", 0.01, at_least=0)
+    num_train_steps: int = flags.field("Updates.", 125000, at_least=1)
+    num_warmup_steps: int = flags.field("Updates with a rising rate.", 3125, at_least=0)
+    start_warmup_step: int = flags.field(
+        "Update at which the rate starts rising.", 0, at_least=0
+    )
     gradient_accumulation_steps: int = flags.field(
         "Pieces that each device cuts its part of a step into, one after the other: "
         "less memory, the same update.",
         1,
+        at_least=1,
     )
     precision: Literal["float32", "bfloat16", "float16"] = flags.field(
         "Precision of matrix products; weights stay in float32.", "float32"
@@ -56,21 +64,34 @@ class TrainingSettings:
         None,
     )
     early_stopping: int = flags.field(
-        "Stop after so many evaluations without a better key metric; 0: never.", 0
+        "Stop after so many evaluations without a better key metric; 0: never.",
+        0,
+        at_least=0,
     )
     eval_every_steps: int | None = flags.field(
-        "Updates between evaluations; by default --save_checkpoints_steps.", None
+        "Updates between evaluations; by default --save_checkpoints_steps.",
+        None,
+        at_least=1,
     )
-    max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 100)
-    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 5000)
+    max_eval_steps: int = flags.field(
+        "Most batches of an evaluation; 0: all.", 100, at_least=0
+    )
+    save_checkpoints_steps: int = flags.field(
+        "Updates between checkpoints.", 5000, at_least=1
+    )
     keep_checkpoint_max: int = flags.field(
-        "Checkpoints to keep, beside the best; 0 keeps all.", 5
+        "Checkpoints to keep, beside the best; 0 keeps all.", 5, at_least=0
     )
-    log_steps: int = flags.field("Updates between lines of progress.", 100)
+    log_steps: int = flags.field("Updates between lines of progress.", 100, at_least=1)
     iterations_per_loop: int = flags.field(
-        "On a TPU: most updates between two returns to the host.", 1000
+        "On a TPU: most updates between two returns to the host.", 1000, at_least=1
     )
-    seed: int = flags.field("Decides the order of examples and every draw.", 12345)
+    seed: int = flags.field(
+        "Decides the order of examples and every draw.",
+        12345,
+        at_least=0,
+        at_most=2**31 - 1,
+    )
     deterministic: bool = flags.field(
         "Use only operations that give the same bits each time; slower on GPUs.", False
     )
@@ -85,44 +106,12 @@ class TrainingSettings:
     work: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
     def __post_init__(self) -> None:
-        lowest = {
-            "train_batch_size": 1,
-            "eval_batch_size": 1,
-            "num_train_steps": 1,
-            "num_warmup_steps": 0,
-            "start_warmup_step": 0,
-            "gradient_accumulation_steps": 1,
-            "early_stopping": 0,
-            "eval_every_steps": 1,
-            "max_eval_steps": 0,
-            "save_checkpoints_steps": 1,
-            "keep_checkpoint_max": 0,
-            "log_steps": 1,
-            "iterations_per_loop": 1,
-            "seed": 0,
-        }
-        for name, least in lowest.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"--{name}={value}: expected at least {least}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise InputError(
-                f"--learning_rate={self.learning_rate}: expected a number above 0"
-            )
-        if not self.weight_decay >= 0 or not self.poly_power >= 0:
-            raise InputError(
-                f"--weight_decay={self.weight_decay}, --poly_power={self.poly_power}: "
-                f"expected numbers of at least 0"
-            )
-        if self.seed >= 2**31:
-            raise InputError(f"--seed={self.seed}: expected a number below 2^31")
+        super().__post_init__()
         if "://" in self.output_dir:
             raise InputError(
                 f"--output_dir={self.output_dir}: expected a folder of this machine's "
                 f"file systems; mount a bucket to write there"
             )
-        if self.init_from_group0 and not self.init_checkpoint:
-            raise InputError("--init_from_group0: expected --init_checkpoint with it")
         if not any(getattr(self, name) for name in self.work):
             raise InputError(
                 f"--{' or --'.join(self.work)} must be given: got none of them"

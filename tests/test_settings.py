@@ -1,0 +1,372 @@
+"""What each settings class refuses, a line a mistake."""
+
+import dataclasses
+
+import pytest
+
+from albert_tf import flags
+from albert_tf.corpus.config import CorpusSettings
+from albert_tf.corpus.vocabulary import VocabularySettings
+from albert_tf.errors import InputError
+from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings.hub import HubSettings
+from albert_tf.serve.settings.predict import AnswerSettings
+from albert_tf.tasks.settings.choice import ChoiceSettings
+from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
+from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.train.devices import DistributionSettings
+
+NAN, INF = float("nan"), float("inf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranges(flags.Settings):
+    """One field for each kind of check."""
+
+    count: int | None = flags.field("Count.", None, at_least=1, instead_of=("rate",))
+    share: float = flags.field("Share.", 0.5, above=0, at_most=1, needs=("on", "off"))
+    rate: float = flags.field("Rate.", 1.0, above=0)
+    bounded: int = flags.field("Bounded.", 2, at_most=7)
+    small: float = flags.field("Small.", 0.0, below=1)
+    on: bool = flags.field("On.", False)
+    off: bool = flags.field("Off.", False, instead_of=("on",))
+    names: tuple[str, ...] = flags.field("Names.", (), needs=("on",))
+    stored: int = flags.field("Stored.", 0, stored=False, otherwise=None)
+    inner: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Narrower(Ranges):
+    count: int | None = flags.field("Count of it.", 5)
+    rate: float = flags.field("Rate of it.", 0.1, below=1)
+
+
+FILES = {"input_file": ("x",), "output_file": ("y",)}
+CORPUS = {**FILES, "vocab_file": "v"}
+CONVERSION = {"input": "a", "output": "b", "output_format": "tf1"}
+HUB = {"albert_directory": "a", "export_path": "b"}
+PRETRAINING = {"albert_config_file": "c", "input_file": ("x",)}
+RUN = {"output_dir": "run", "do_train": True, "do_eval": True}
+SQUAD = {"output_dir": "run", "do_predict": True, "predict_file": "x"}
+VOCABULARY = {"input_file": ("x",), "model_prefix": "v/30k"}
+NOTHING = "must be given: got none of them"
+TWICE = (
+    "--output_file: {} would be written twice; the names of descriptions end in .json "
+    "and held-out files have .eval in theirs"
+)
+
+# By class, and what is given in any case: (what is given, the message).
+REFUSED = {
+    (Ranges, ()): [
+        ({"count": 0}, "--count=0: expected at least 1"),
+        ({"share": 0.0}, "--share=0.0: expected a number in (0, 1]"),
+        ({"share": NAN}, "--share=nan: expected a number in (0, 1]"),
+        ({"rate": 0}, "--rate=0: expected a number above 0"),
+        ({"rate": INF}, "--rate=inf: expected a number above 0"),
+        ({"bounded": 8}, "--bounded=8: expected at most 7"),
+        ({"small": 1.0}, "--small=1.0: expected a number below 1"),
+        ({"count": 3, "rate": 2.0}, "--count=3 and --rate=2.0: give one of them"),
+        ({"on": True, "off": True}, "--off and --on: give one of them"),
+        ({"share": 0.25}, "--share=0.25: expected --on or --off with it"),
+        ({"names": ("a", "b")}, "--names=a,b: expected --on with it"),
+    ],
+    (Narrower, ()): [
+        ({"count": 0}, "--count=0: expected at least 1"),
+        ({"rate": 1.0}, "--rate=1.0: expected a number in (0, 1)"),
+        ({"count": 3, "rate": 0.2}, "--count=3 and --rate=0.2: give one of them"),
+    ],
+    (TrainingSettings, (("output_dir", "run"),)): [
+        ({"do_train": False}, f"--do_train or --do_eval {NOTHING}"),
+        ({"log_steps": 0}, "--log_steps=0: expected at least 1"),
+        ({"early_stopping": -2}, "--early_stopping=-2: expected at least 0"),
+        ({"learning_rate": NAN}, "--learning_rate=nan: expected a number above 0"),
+        ({"weight_decay": -1.0}, "--weight_decay=-1.0: expected at least 0"),
+        ({"seed": 2**31}, "--seed=2147483648: expected a number in [0, 2147483647]"),
+        (
+            {"output_dir": "gs://bucket/run"},
+            "--output_dir=gs://bucket/run: expected a folder of this machine's file "
+            "systems; mount a bucket to write there",
+        ),
+        (
+            {"init_from_group0": True},
+            "--init_from_group0: expected --init_checkpoint with it",
+        ),
+    ],
+    (FineTuningSettings, tuple(RUN.items())): [
+        (
+            {"do_train": False, "do_eval": False},
+            f"--do_train or --do_eval or --do_predict {NOTHING}",
+        ),
+        ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
+        (
+            {"num_runs": 3, "do_eval": False},
+            "--num_runs=3: expected --do_train and --do_eval with it, to compare the "
+            "runs",
+        ),
+        ({"runtime": "onnx"}, "--runtime=onnx: expected --do_predict with it"),
+        ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
+        ({"train_batch_size": 0}, "--train_batch_size=0: expected at least 1"),
+        (
+            {"num_train_epochs": 0.0},
+            "--num_train_epochs=0.0: expected a number above 0",
+        ),
+        (
+            {"num_train_steps": 7, "num_train_epochs": 3.0},
+            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
+        ),
+        (
+            {"num_warmup_steps": 0, "warmup_proportion": 0.1},
+            "--num_warmup_steps=0 and --warmup_proportion=0.1: give one of them",
+        ),
+        (
+            {"warmup_proportion": 1.0},
+            "--warmup_proportion=1.0: expected a number in [0, 1)",
+        ),
+        (
+            {"init_checkpoint": "a", "albert_hub_module_handle": "b"},
+            "--albert_hub_module_handle=b and --init_checkpoint=a: give one of them",
+        ),
+    ],
+    (ClassifierSettings, tuple(RUN.items())): [
+        (
+            {"do_train": False, "do_eval": False},
+            "--do_train or --do_eval or --do_predict or --export_dir or "
+            f"--glue_submission {NOTHING}",
+        ),
+        (
+            {"threshold_to_export": 0.3},
+            "--threshold_to_export=0.3: expected a probability, with --export_dir",
+        ),
+        (
+            {"threshold_to_export": 1.5, "export_dir": "x"},
+            "--threshold_to_export=1.5: expected a probability, with --export_dir",
+        ),
+    ],
+    (CustomSettings, ()): [
+        (
+            {"text_columns": ("a", "b", "c")},
+            "--text_columns=a,b,c: expected one or two",
+        ),
+        (
+            {"text_columns": ("a", "label")},
+            "--text_columns, --label_column, --index_column: 'label' is named twice",
+        ),
+        (
+            {"kind": "regression", "labels": ("a", "b")},
+            "--labels=a,b: --kind=regression has none",
+        ),
+        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
+        ({"label_separator": ""}, "--label_separator: expected at least one character"),
+    ],
+    (ChoiceSettings, tuple(RUN.items())): [
+        (
+            {"data_dir": "x", "high_only": True, "middle_only": True},
+            "--high_only and --middle_only: give one of them",
+        ),
+        ({"middle_only": True}, "--middle_only: expected --data_dir with it"),
+        ({"choices_at_once": 0}, "--choices_at_once=0: expected at least 1"),
+        (
+            {"do_train": False, "do_eval": False},
+            f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
+        ),
+    ],
+    (SquadSettings, tuple(SQUAD.items())): [
+        ({"do_train": True}, "--do_train: expected --train_file with it"),
+        ({"predict_file": None}, "--do_predict: expected --predict_file with it"),
+        (
+            {"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
+            "--train_feature_file and --predict_feature_file=a.npz: expected two files",
+        ),
+        ({"num_workers": -1}, "--num_workers=-1: expected at least 0"),
+        (
+            {"num_train_steps": 7, "num_train_epochs": 3.0},
+            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
+        ),
+        (
+            {"fit_threshold": True, "null_score_diff_threshold": 0.0},
+            "--null_score_diff_threshold=0.0 and --fit_threshold: give one of them",
+        ),
+        (
+            {"fit_threshold": True, "threshold_file": "x"},
+            "--threshold_file=x and --fit_threshold: give one of them",
+        ),
+        (
+            {"do_predict": False, "export_dir": "x", "fit_threshold": True},
+            "--fit_threshold: expected --do_eval or --do_predict with it",
+        ),
+    ],
+    (PretrainingSettings, tuple(PRETRAINING.items())): [
+        ({"ngram": 2}, "--ngram=2: expected --dynamic_masking with it"),
+        ({"ngram": 0}, "--ngram=0: expected at least 1"),
+        (
+            {"dynamic_masking": True, "masked_lm_prob": 1.0},
+            "--masked_lm_prob=1.0: expected a number in (0, 1)",
+        ),
+        (
+            {"masked_lm_budget": 0.3},
+            "--masked_lm_budget=0.3: the released code reads it nowhere; use "
+            "--dynamic_masking and --masked_lm_prob",
+        ),
+    ],
+    (DistributionSettings, ()): [
+        (
+            {"use_tpu": True, "distribution": "mirrored"},
+            "--use_tpu and --distribution=mirrored: give one of them",
+        ),
+        ({"master": "grpc://x"}, "--master=grpc://x: expected --use_tpu with it"),
+        ({"tpu_name": "x"}, "--tpu_name=x: expected --use_tpu with it"),
+        ({"num_tpu_cores": 8}, "--num_tpu_cores=8: expected --use_tpu with it"),
+        ({"cpu_devices": 0}, "--cpu_devices=0: expected at least 1"),
+        (
+            {"cpu_devices": 2},
+            "--cpu_devices=2: expected --distribution=mirrored with it",
+        ),
+    ],
+    (CorpusSettings, tuple(CORPUS.items())): [
+        (
+            {"vocab_file": None},
+            "--spm_model_file or --vocab_file must be given: got neither",
+        ),
+        (
+            {"max_seq_length": 7},
+            "--max_seq_length=7: expected a number in [8, 65536]",
+        ),
+        ({"dupe_factor": 0}, "--dupe_factor=0: expected a number in [1, 100000]"),
+        ({"ngram": 0}, "--ngram=0: expected at least 1"),
+        (
+            {"ngram": 510},
+            "--ngram=510: expected at most 509, --max_seq_length less 3",
+        ),
+        ({"num_workers": 4097}, "--num_workers=4097: expected a number in [0, 4096]"),
+        ({"random_seed": -1}, "--random_seed=-1: expected at least 0"),
+        (
+            {"max_predictions_per_seq": 0},
+            "--max_predictions_per_seq=0: expected at least 1",
+        ),
+        (
+            {"max_predictions_per_seq": 126, "max_seq_length": 128},
+            "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
+            "less 3",
+        ),
+        ({"masked_lm_prob": 1.0}, "--masked_lm_prob=1.0: expected a number in [0, 1)"),
+        ({"short_seq_prob": 1.5}, "--short_seq_prob=1.5: expected a number in [0, 1]"),
+        ({"eval_fraction": -0.5}, "--eval_fraction=-0.5: expected a number in [0, 1)"),
+        ({"input_file": ()}, "--input_file: expected at least one file, got none"),
+        ({"output_file": ("",)}, "--output_file: expected at least one file, got none"),
+        ({"output_file": ("y", "y")}, "--output_file: y is named twice"),
+        ({"output_file": ("y", "./y")}, "--output_file: y is named twice"),
+        ({"output_file": ("a", "a.json")}, TWICE.format("a.json")),
+        (
+            {"output_file": ("a", "b@2", "a.eval"), "eval_fraction": 0.1},
+            TWICE.format("a.eval"),
+        ),
+        (
+            {"output_file": ("a", "a.eval.json"), "eval_fraction": 0.1},
+            TWICE.format("a.eval.json"),
+        ),
+        (
+            {"output_file": ("y@0",)},
+            "--output_file=y@0: expected 1 to 99999 files after the @",
+        ),
+        (
+            {"runner_options": ("--region=r", "--x=y")},
+            "--runner_options=--region=r,--x=y: expected --runner with it",
+        ),
+        (
+            {"objective": "none", "random_next_sentence": True},
+            "--random_next_sentence asks for --objective=nsp: got --objective=none",
+        ),
+        (
+            {"input_file_mode": "rb", "replace_invalid_utf8": True},
+            "--replace_invalid_utf8 and --input_file_mode=rb: give one of them",
+        ),
+    ],
+    (VocabularySettings, tuple(VOCABULARY.items())): [
+        (
+            {"model_prefix": "v/"},
+            "--model_prefix=v/: expected how the files' names begin, not a folder: "
+            "v/30k say",
+        ),
+        ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
+        (
+            {"character_coverage": 99.995},
+            "--character_coverage=99.995: expected a number in (0, 1]",
+        ),
+        (
+            {"input_sentence_size": 7},
+            "--input_sentence_size=7: expected more than 100, or 0 for all lines",
+        ),
+        (
+            {"user_defined_symbols": ("[CLS]",)},
+            "--user_defined_symbols: '[CLS]' is given twice or is special",
+        ),
+        (
+            {"user_defined_symbols": ("<URL>",)},
+            "--user_defined_symbols: '<URL>' never occurs in text that the tokenizer "
+            "has cleaned; expected '<url>'",
+        ),
+    ],
+    (AnswerSettings, ()): [
+        ({"top_k": 0}, "--top_k=0: expected at least 1"),
+        ({"batch_size": 0}, "--batch_size=0: expected at least 1"),
+        (
+            {"pooling": "pooled", "layer": 2},
+            "--layer=2: expected --pooling=mean or first with it; the pooler's output "
+            "is of the last layer",
+        ),
+    ],
+    (ConversionSettings, tuple(CONVERSION.items())): [
+        (
+            {"keep_accents": False},
+            "--keep_accents with output_format='tf1': expected 'hf', which alone is "
+            "written with a vocabulary",
+        ),
+    ],
+    (HubSettings, tuple(HUB.items())): [
+        (
+            {"checkpoint_name": "model.ckpt-9", "checkpoint": "newest"},
+            "--checkpoint_name=model.ckpt-9 and --checkpoint=newest: give one of them",
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "message"),
+    [
+        pytest.param(
+            settings, {**dict(always), **changes}, message, id=settings.__name__
+        )
+        for (settings, always), rows in REFUSED.items()
+        for changes, message in rows
+    ],
+)
+def test_a_mistake_is_named(settings, values, message):
+    with pytest.raises(InputError) as mistake:
+        settings(**values)
+    assert str(mistake.value) == message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"count": 1, "share": 1.0, "on": True, "bounded": -(10**9), "small": -0.5},
+        {"off": True, "share": 0.1, "inner": (1,)},
+    ],
+)
+def test_values_within_their_bounds_pass(values):
+    settings = Ranges(**values)
+    assert {name: getattr(settings, name) for name in values} == values
+
+
+def test_other_metadata_of_a_field_is_kept():
+    metadata = Ranges.__dataclass_fields__["stored"].metadata
+    assert dict(metadata) == {"help": "Stored.", "stored": False, "otherwise": None}
+
+
+def test_not_a_number_stands_for_no_threshold():
+    settings = ClassifierSettings(**RUN, threshold_to_export=NAN)
+    assert settings.threshold is None
