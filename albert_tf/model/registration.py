@@ -44,7 +44,7 @@ class _Class:
 
     def from_config(self, config: Any) -> Any:
         """Imports the class, and builds an object of it."""
-        module = importlib.import_module(f"albert_tf.{self._module}")
+        module = importlib.import_module(f"albert_tf.model.{self._module}")
         return getattr(module, self._name).from_config(config)
 
 

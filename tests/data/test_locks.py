@@ -15,7 +15,7 @@ from albert_tf.errors import InputError
 HOLD = """
 import sys
 from pathlib import Path
-from albert_tf import locks
+from albert_tf.data import locks
 with locks.held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -11,7 +11,7 @@ from albert_tf.data import quiet
 LOUD = """
 import sys
 from pathlib import Path
-from albert_tf import quiet
+from albert_tf.data import quiet
 import tensorflow as tf
 from albert_tf.serve.runtimes import litert
 quiet.tensorflow()

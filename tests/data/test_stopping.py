@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1].parent
 # A step that takes seconds and never comes back to Python's own instructions.
 WATCH = """
 import functools, hashlib
-from albert_tf import stopping
+from albert_tf.data import stopping
 with stopping.watched(functools.partial(print, flush=True)) as watch:
     print("begun", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", {numbers})

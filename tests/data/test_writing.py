@@ -61,7 +61,7 @@ def test_a_device_is_written_to(tmp_path):
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_output_to_a_stream_stands_between_what_else_is_printed(tmp_path, name):
     program = (
-        "import sys; from albert_tf import writing\n"
+        "import sys; from albert_tf.data import writing\n"
         "print('before', flush=True)\n"
         "with writing.atomic(sys.argv[1]) as file: file.write(b'during\\n')\n"
         "print('after')\n"

@@ -17,7 +17,7 @@ from albert_tf.model import heads, optimizers
 from albert_tf.weights.names import expand
 
 CURVE = Path(__file__).parents[3] / "shared/golden/training_curve_lamb"
-TABLES = json.loads((Path(__file__).parents[1] / "data/lr_tables.json").read_text())
+TABLES = json.loads((Path(__file__).parents[1] / "fixtures/lr_tables.json").read_text())
 BOTH = pytest.mark.parametrize("name", ["adamw", "lamb"])
 CLASSES = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}
 

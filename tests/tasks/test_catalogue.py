@@ -13,7 +13,7 @@ from albert_tf.train.devices import DistributionSettings
 
 # The documentation's example of a task of one's own.
 BOOLQ = """\
-from albert_tf import metrics
+from albert_tf.tasks import metrics
 from albert_tf.tasks.text_task import TextTask
 
 BOOLQ = TextTask(

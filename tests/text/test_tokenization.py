@@ -176,7 +176,7 @@ def test_workers_receive_the_same_tokenizer(load):
 
 def test_tensorflow_is_not_imported():
     code = (
-        "import sys, albert_tf.tokenization, albert_tf.vocabulary; "
+        "import sys, albert_tf.text.tokenization, albert_tf.corpus.vocabulary; "
         "print({'tensorflow', 'keras'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

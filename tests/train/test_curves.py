@@ -200,7 +200,7 @@ def test_loss_and_accuracy_of_one_thing_have_one_colour(write, drawn):
 
 def test_matplotlib_is_loaded_to_draw_and_pyplot_never(write, tmp_path):
     code = (
-        "import sys; from albert_tf import curves\n"
+        "import sys; from albert_tf.train import curves\n"
         f"curves.read({str(write(TRAIN))!r}); assert 'matplotlib' not in sys.modules\n"
         f"curves.draw({str(write(TRAIN))!r}, {str(tmp_path / 'x.svg')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
