@@ -156,24 +156,23 @@ def _items(settings: Any) -> list[dataclasses.Field]:
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
-def define(settings: type, **defaults: Any) -> None:
+def define(settings: type) -> None:
     """Declares one absl flag per field of a settings class.
 
     Args:
         settings: a dataclass whose fields are bool, int, float, str, `Literal[...]`,
             `tuple[str, ...]` (comma-separated on the command line), or one of these
             `| None`. Fields not made with `field` are no flags.
-        **defaults: defaults of this script that differ from the class's own.
     """
     _defined.append(settings)
     hints = typing.get_type_hints(settings)
     for item in _items(settings):
-        default = defaults.get(item.name, item.default)
-        if default is dataclasses.MISSING:
-            default = None  # `read` refuses it
+        default = None if _is_required(item) else item.default  # `read` refuses None
         _define_one(item.name, hints[item.name], default, item.metadata["help"])
         if "alias" in item.metadata:
-            flags.DEFINE_alias(item.metadata["alias"], item.name)
+            flags.DEFINE_alias(
+                item.metadata["alias"], item.name, flag_values=flags.FLAGS
+            )
 
 
 def read(settings: type[_S]) -> _S:
@@ -391,9 +390,9 @@ def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is typing.Literal:
-        flags.DEFINE_enum(name, default, list(typing.get_args(hint)), help)
+        flags.DEFINE_enum(name, default, list(typing.get_args(hint)), help, flags.FLAGS)
     elif typing.get_origin(hint) is tuple:
-        flags.DEFINE_list(name, default and list(default), help)
+        flags.DEFINE_list(name, default and list(default), help, flags.FLAGS)
     else:
         declare = {
             bool: flags.DEFINE_bool,
@@ -401,4 +400,4 @@ def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
             float: flags.DEFINE_float,
             str: flags.DEFINE_string,
         }[hint]
-        declare(name, default, help)
+        declare(name, default, help, flag_values=flags.FLAGS)

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import multiprocessing
+import runpy
 import subprocess
 import sys
 from multiprocessing import forkserver
@@ -15,12 +16,14 @@ import albert_tf  # noqa: F401 (before TensorFlow, as the scripts do)
 import keras
 import numpy as np
 import pytest
+from absl import flags as absl_flags
 from keras import ops
 
-from albert_tf import weights
+from albert_tf import flags, weights
 from albert_tf.model.config import AlbertConfig
 
-DATA = Path(__file__).parent / "fixtures"
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests/fixtures"
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +44,27 @@ def processes():
         environ.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
         forkserver.ensure_running()
     return context
+
+
+@pytest.fixture
+def settings_of(monkeypatch):
+    """Reads a command line as its script does, without running the script.
+
+    `settings_of("run_race.py", "--data_dir=x")` returns the settings in the order in
+    which the script defines them; a call without flags returns their classes.
+    """
+
+    def read(script, *arguments):
+        monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+        monkeypatch.setattr(flags, "_defined", [])
+        runpy.run_path(str(ROOT / script))
+        if arguments:
+            absl_flags.FLAGS([script, *arguments])
+            flags._overrule_flagfiles([script, *arguments])
+            return [flags.read(settings) for settings in flags._defined]
+        return flags._defined
+
+    return read
 
 
 @pytest.fixture(scope="session")
