@@ -26,11 +26,11 @@ def main() -> None:
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.tasks.pretraining import Pretraining
     from albert_tf.train import loop
-    from albert_tf.weights import model_folder
+    from albert_tf.weights.folder import ModelFolder
 
     strategy = loop.prepare(config, devices)
-    folders = model_folder.places(config.output_dir, config.init_checkpoint)
-    task = Pretraining(pretraining, evaluate=config.do_eval, folders=folders)
+    opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
+    task = Pretraining(pretraining, config.do_eval, opened.folders)
     loop.run(task, config, strategy)
 
 

@@ -12,7 +12,7 @@ from albert_tf.serve import predict
 from albert_tf.serve.predict import AnswerSettings, Predictor
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import model_folder
+from albert_tf.weights.folder import ModelFolder
 
 # Written for this page, before there was a model to try them on.
 SENTENCES = (
@@ -35,8 +35,7 @@ def show(folder: Path, held_out: Path, length: int) -> None:
     documents = held_out.read_text(encoding="utf-8").strip().split("\n\n")
     fill = predict.load(folder, AnswerSettings(task="fill_mask", top_k=3))
     judge = predict.load(folder, AnswerSettings(task="sentence_order"))
-    tokenizer = model_folder.find_tokenizer([folder], None)
-    assert tokenizer is not None
+    tokenizer = ModelFolder(folder).tokenizer
     print("Words for the mask:\n")
     _show_fills(fill, SENTENCES)
     print("\nThe same in documents it has never seen, and what the author wrote:\n")

@@ -15,7 +15,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import programs, runtimes
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.text import tokenization
-from albert_tf.weights import model_folder
+from albert_tf.weights.folder import ModelFolder
 
 # Largest difference of an output that two programs may show on the same weights.
 TOLERANCE = 1e-4
@@ -36,11 +36,12 @@ def convert(settings: ConversionSettings) -> None:
     quiet.tensorflow()
     for_runtime = settings.output_format in runtimes.SUFFIXES
     _check_settings(settings, for_runtime)
-    source = weights.open_source(settings.input, settings.checkpoint)
-    config = _config(source, settings.albert_config_file)
-    place = Path(settings.input)
-    folder = place if place.is_dir() else place.parent
-    task = model_folder.task_of(folder) or {}
+    opened = ModelFolder(
+        settings.input,
+        checkpoint=settings.checkpoint,
+        files=settings,
+    )
+    source, config, task = opened.source, opened.config, opened.task
     model = _model(source, config, task)
     report = weights.load(model, source, allow_missing=settings.allow_missing)
     print(
@@ -48,9 +49,7 @@ def convert(settings: ConversionSettings) -> None:
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )
-    tokenizer = _tokenizer(settings, folder)
-    if tokenizer is not None:
-        model_folder.check_vocabulary(config, tokenizer, [folder])
+    tokenizer = opened.find_tokenizer() if settings.output_format == "hf" else None
     tokens = _sample_tokens(config)
     if for_runtime:
         _export(model, settings, tokens)
@@ -67,8 +66,8 @@ def convert(settings: ConversionSettings) -> None:
             _check_natively(model, Path(path), format, tokens)
     if settings.output_format == "hf" and tokenizer is None:
         print(
-            f"skipped  the tokenizer's files: no vocabulary in {folder}; expected "
-            f"--spm_model_file or --vocab_file"
+            f"skipped  the tokenizer's files: no vocabulary in {opened.folders[0]}; "
+            f"expected --spm_model_file or --vocab_file"
         )
 
 
@@ -111,25 +110,6 @@ def _save(
     written = weights.save(model, settings.output, settings.output_format, **more)
     print(f"written  {written} ({settings.output_format})")
     return written
-
-
-def _tokenizer(
-    settings: ConversionSettings, folder: Path
-) -> tokenization.Tokenizer | None:
-    """Returns that of the given vocabulary, or the input's; None if not needed."""
-    if settings.output_format != "hf":
-        return None
-    if settings.spm_model_file or settings.vocab_file:
-        return model_folder.open_tokenizer(
-            settings.spm_model_file,
-            settings.vocab_file,
-            [folder],
-            settings.do_lower_case,
-            settings.keep_accents,
-        )
-    return model_folder.find_tokenizer(
-        [folder], settings.do_lower_case, settings.keep_accents
-    )
 
 
 def _check_written(
@@ -186,17 +166,6 @@ def _export(
     tolerance = TOLERANCE if settings.precision == "float32" else np.inf
     what = f"{path} run by {settings.output_format} itself"
     _compare(what, _run(model, tokens), theirs, mask, tolerance)
-
-
-def _config(source: weights.Source, file: str | None) -> AlbertConfig:
-    if file:
-        return AlbertConfig.find(file)
-    try:
-        return source.config()
-    except InputError as mistake:
-        raise InputError(
-            f"{mistake}; name the configuration with --albert_config_file"
-        ) from None
 
 
 def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:

@@ -19,7 +19,8 @@ from albert_tf.serve import saved_models
 from albert_tf.serve.settings.hub import HubSettings
 from albert_tf.text import inputs_in_graph, tokenization
 from albert_tf.text.in_graph import GraphTokenizer
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
 
 # What TF-Hub calls our inputs.
 _INPUTS = {
@@ -44,12 +45,12 @@ def export(settings: HubSettings) -> None:
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
     _check_places(folder, Path(target), Path(preprocessing))
-    tokenizer = _tokenizer(folder, settings)
-    source = weights.open_source(
-        folder / (settings.checkpoint_name or ""), settings.checkpoint
+    opened = ModelFolder(
+        folder / (settings.checkpoint_name or ""),
+        checkpoint=settings.checkpoint,
+        files=settings,
     )
-    config = source.config()
-    model_folder.check_vocabulary(config, tokenizer, [folder])
+    source, config, tokenizer = opened.source, opened.config, opened.tokenizer
     model = weights.model_for(source, config)
     if not isinstance(model, models.AlbertPretrainer):
         model = models.AlbertEncoder(config)
@@ -122,7 +123,7 @@ def export_encoder(
         signatures={"serving_default": _signature(encode)},
         assets={
             Path(tokenizer.path).name: Path(tokenizer.path).read_bytes(),
-            model_folder.VOCABULARY: model_folder.identity_json(tokenizer),
+            metadata.VOCABULARY: metadata.identity_json(tokenizer),
         },
     )
 
@@ -262,22 +263,6 @@ def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
             spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
             pack.get_concrete_function([spec] * texts, tf.TensorSpec([], tf.int32))
     return pack
-
-
-def _tokenizer(folder: Path, settings: HubSettings) -> tokenization.Tokenizer:
-    spm, words = settings.spm_model_file, settings.vocab_file
-    if not spm and not words:
-        found = sorted(folder.glob("*.model"))
-        spm = str(found[0]) if len(found) == 1 else None
-        words = str(folder / "vocab.txt") if (folder / "vocab.txt").exists() else None
-        if not spm and (found or not words):
-            listed = ", ".join(path.name for path in found) or "none"
-            raise InputError(
-                f"{folder}: expected one .model file or vocab.txt, found {listed}; "
-                f"name the vocabulary with --spm_model_file or --vocab_file"
-            )
-    cleaning = settings.do_lower_case, settings.keep_accents
-    return model_folder.open_tokenizer(spm, words, [folder], *cleaning)
 
 
 def _described(model: keras.Model) -> str:

@@ -42,7 +42,9 @@ from albert_tf.tasks.squad.features import Lengths
 from albert_tf.text import inputs
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
+from albert_tf.weights.settings import ModelFileSettings
 
 # Rows that are sorted by length together, and so held in memory.
 _ROWS_TO_SORT = 2048
@@ -271,32 +273,12 @@ def _is_json(config: PredictSettings) -> bool:
 
 
 def _load(config: PredictSettings, options: AnswerSettings) -> Predictor:
-    path = Path(config.model)
-    model = tokenizer = None
-    if config.spm_model_file or config.vocab_file:
-        tokenizer = model_folder.open_tokenizer(
-            config.spm_model_file,
-            config.vocab_file,
-            [_folder(path)],
-            config.do_lower_case,
-            config.keep_accents,
-        )
-    if config.albert_config_file:
-        model = AlbertConfig.find(config.albert_config_file)
     return load(
-        path,
+        config.model,
         options,
         checkpoint=config.checkpoint,
-        config=model,
-        tokenizer=tokenizer,
-        do_lower_case=config.do_lower_case,
-        keep_accents=config.keep_accents,
+        files=config,
     )
-
-
-def _folder(path: Path) -> Path:
-    """Returns the folder that weights stand in."""
-    return path if path.is_dir() else path.parent
 
 
 def _to_standard_output(line: bytes) -> None:
@@ -390,10 +372,7 @@ def load(
     options: AnswerSettings = AnswerSettings(),
     *,
     checkpoint: str = "best",
-    config: AlbertConfig | None = None,
-    tokenizer: Tokenizer | None = None,
-    do_lower_case: bool | None = None,
-    keep_accents: bool | None = None,
+    files: ModelFileSettings = ModelFileSettings(),
 ) -> Predictor:
     """Opens a model for raw text.
 
@@ -402,19 +381,16 @@ def load(
             of any format that `weights.load` takes, for `options.task`.
         options: how to answer.
         checkpoint: which one of a run's folder, see `weights.open_source`.
-        config: the model's; by default what stands beside the weights.
-        tokenizer: its vocabulary; by default the one beside the weights.
-        do_lower_case: casing of that one; by default as the folder says, or true.
-        keep_accents: whether it keeps accents; by default as the folder says.
+        files: the configuration and vocabulary; by default those beside the weights.
 
     Raises:
         InputError: something is missing or does not fit.
     """
-    path = Path(path)
-    described = model_folder.task_of(_folder(path)) or {}
+    opened = ModelFolder(path, checkpoint=checkpoint, files=files)
+    described = opened.task
     kind = options.task or described.get("kind")
     if kind is None:
-        weights.open_source(path, checkpoint)  # else a path that is none
+        _ = opened.source  # refuses a path where nothing is
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
             f"one of {', '.join(_FOR_ANY_MODEL)}"
@@ -424,22 +400,12 @@ def load(
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
     options.check_for(kind)
     if kind == described.get("kind"):
-        model_folder.check_complete(_folder(path), described)
+        metadata.check_complete(opened.folders[0], described)
     else:
         described = {}
-    source = weights.open_source(path, checkpoint)
-    folders = [_folder(path)]
-    config = config or model_folder.find_config(folders) or source.config()
-    if tokenizer is None:
-        tokenizer = model_folder.find_tokenizer(folders, do_lower_case, keep_accents)
-    if tokenizer is None:
-        raise InputError(
-            f"{path}: no vocabulary beside it; expected --spm_model_file or "
-            f"--vocab_file"
-        )
-    model_folder.check_vocabulary(config, tokenizer, folders)
+    source, tokenizer = opened.source, opened.tokenizer
     described = {**described, "kind": kind}
-    model = _KINDS[kind].model(config, described)
+    model = _KINDS[kind].model(opened.config, described)
     parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}
     only = [part for part in ("encoder", parts.get(kind, "head")) if part]
     weights.load(model, source, only=only, warn=False)

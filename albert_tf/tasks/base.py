@@ -194,7 +194,7 @@ class FineTuningTask(Task):
     @property
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
-        """What `task.json` says of the model, see `model_folder`."""
+        """What `task.json` says of the model, see `metadata`."""
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
         """Loads the encoder, and the head if the file has one that fits.

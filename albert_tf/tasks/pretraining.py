@@ -23,7 +23,8 @@ from albert_tf.model.models import AlbertPretrainer
 from albert_tf.tasks import base
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.text import tokenization
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import names_vocabulary
 
 _EXAMPLES_TO_COUNT = 50_000
 # Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
@@ -81,7 +82,7 @@ class Pretraining(base.Task):
 
     def check_folder(self, folder: Path) -> None:
         """Refuses a folder that was trained with another vocabulary."""
-        theirs, ours = model_folder.fingerprint_of(folder), self._data.fingerprint
+        theirs, ours = metadata.fingerprint(folder), self._data.fingerprint
         if theirs and ours and theirs != ours:
             raise InputError(
                 f"{self._data.source.files[0]}: made with another vocabulary "
@@ -92,7 +93,7 @@ class Pretraining(base.Task):
     def describe(self, folder: Path) -> None:
         """Notes the vocabulary of the records; copies it if it is where it was."""
         if identity := self._data.vocabulary:
-            model_folder.write_vocabulary(folder, identity, self._data.tokenizer())
+            metadata.write_vocabulary(folder, identity, self._data.tokenizer())
 
     def build_model(self) -> keras.Model:
         """Creates the encoder with the heads of the objective."""
@@ -208,7 +209,7 @@ class _Records:
     """The record files of one flag, checked against the flags and the model."""
 
     def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
-        self._is_noted = model_folder.is_noted(folders)
+        self._is_noted = names_vocabulary(folders)
         patterns = getattr(settings, flag)
         self._flag = flag
         found = {path for pattern in patterns for path in files.glob(pattern)}
@@ -264,7 +265,7 @@ class _Records:
 
     @property
     def vocabulary(self) -> dict[str, Any] | None:
-        """What names it in a folder, see `model_folder.identity`."""
+        """What names it in a folder, see `metadata.identity`."""
         if not self._described:
             return None
         made_with = self._described["settings"]

@@ -8,7 +8,6 @@ loss scale.
 """
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,11 +20,12 @@ from albert_tf import errors, weights
 from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
+from albert_tf.weights import checkpoints
+from albert_tf.weights.checkpoints import BEST
 
 _EXAMPLES = "albert_tf/examples_seen"
 _FINGERPRINT = "albert_tf/examples_fingerprint"
 _SUFFIXES = (".data-00000-of-00001", ".index")
-_BEST = "model.ckpt-best"
 
 
 class Checkpoints:
@@ -68,11 +68,7 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, damaged ones too, in rising order."""
-        found = (
-            re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name)
-            for path in self._folder.glob("model.ckpt-*.index")
-        )
-        return sorted(int(match[1]) for match in found if match)
+        return checkpoints.steps(self._folder)
 
     def prefix(self, step: int) -> Path:
         """Returns the path of a step's checkpoint, without the suffixes."""
@@ -155,7 +151,7 @@ class Checkpoints:
         """Removes what a process that was killed while it saved has left."""
         for folder in self._folder.glob(".writing-*"):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in self._folder.glob(f"{_BEST}*.tmp"):
+        for file in self._folder.glob(f"{BEST}*.tmp"):
             file.unlink(missing_ok=True)
 
     def save(self, examples_seen: int) -> Path:
@@ -191,10 +187,10 @@ class Checkpoints:
     @property
     def best(self) -> Mapping[str, float]:
         """What is known of the best checkpoint: its step and figures, or nothing."""
-        if not (self._folder / f"{_BEST}.index").exists():
+        if not (self._folder / f"{BEST}.index").exists():
             return {}  # as after a kill within `mark_best`
         try:
-            best = read_json_object(self._folder / f"{_BEST}.json")
+            best = read_json_object(self._folder / f"{BEST}.json")
         except InputError:
             return {}
         numbers = all(type(value) in (int, float) for value in best.values())
@@ -205,8 +201,8 @@ class Checkpoints:
 
         Nothing else of the optimizer is set.
         """
-        prefix = self._folder / _BEST
-        if not prefix.with_name(f"{_BEST}.index").exists():
+        prefix = self._folder / BEST
+        if not prefix.with_name(f"{BEST}.index").exists():
             return False
         self._load(prefix)
         if with_step:
@@ -219,7 +215,7 @@ class Checkpoints:
         Raises:
             InputError: it cannot be written; the best one before it is kept.
         """
-        best = self._folder / _BEST
+        best = self._folder / BEST
         with errors.writing(best):
             for suffix in _SUFFIXES:
                 shutil.copyfile(f"{prefix}{suffix}", f"{best}{suffix}.tmp")
@@ -227,7 +223,7 @@ class Checkpoints:
             Path(f"{best}{_SUFFIXES[-1]}").unlink(missing_ok=True)
             for suffix in _SUFFIXES:
                 Path(f"{best}{suffix}.tmp").replace(f"{best}{suffix}")
-        with records.atomic(str(self._folder / f"{_BEST}.json")) as file:
+        with records.atomic(str(self._folder / f"{BEST}.json")) as file:
             file.write(json.dumps(figures, indent=2).encode() + b"\n")
 
 

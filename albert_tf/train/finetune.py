@@ -12,7 +12,6 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf import weights
 from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
@@ -23,10 +22,9 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.train import loop
 from albert_tf.train.devices import is_chief
 from albert_tf.train.loop import Outcome
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
 
-# The placeholder that the released notebook gives for a required flag.
-_FROM_HUB = "from_tf_hub"
 # What is known of several runs.
 _RUNS = "runs.json"
 
@@ -49,7 +47,6 @@ def model_config(settings: ModelSettings, config: FineTuningSettings) -> AlbertC
     Raises:
         InputError: there is none, or it is bad.
     """
-    found = _config_file(settings, config)
     changes: dict[str, Any] = {
         "hidden_dropout_prob": settings.albert_dropout_prob,
         "attention_probs_dropout_prob": settings.albert_dropout_prob,
@@ -57,52 +54,24 @@ def model_config(settings: ModelSettings, config: FineTuningSettings) -> AlbertC
         "recompute": settings.recompute,
     }
     return dataclasses.replace(
-        found, **{key: v for key, v in changes.items() if v is not None}
+        _opened(settings, config).config,
+        **{key: v for key, v in changes.items() if v is not None},
     )
 
 
-def _config_file(settings: ModelSettings, config: FineTuningSettings) -> AlbertConfig:
-    if settings.albert_config_file:
-        return AlbertConfig.find(settings.albert_config_file)
-    found = model_folder.find_config(_folders(config))
-    if found is None and config.start:
-        found = weights.open_source(config.start, config.checkpoint).config()
-    if found is None:
-        raise InputError(
-            f"--albert_config_file: expected, as --output_dir={config.output_dir} "
-            f"holds no model (no albert_config.json) and no --init_checkpoint is "
-            f"given"
-        )
-    return found
-
-
-def load_tokenizer(settings: ModelSettings, config: FineTuningSettings) -> Tokenizer:
-    """Returns the tokenizer.
-
-    Raises:
-        InputError: there is no vocabulary, it is bad, or not the folder's.
-    """
-    spm = None if settings.spm_model_file == _FROM_HUB else settings.spm_model_file
-    folders = _folders(config)
-    cleaning = settings.do_lower_case, settings.keep_accents
-    if spm or settings.vocab_file:
-        return model_folder.open_tokenizer(spm, settings.vocab_file, folders, *cleaning)
-    found = model_folder.find_tokenizer(folders, *cleaning)
-    if found is None:
-        raise InputError(
-            "no vocabulary beside the weights: expected --spm_model_file or "
-            "--vocab_file"
-        )
-    return found
-
-
-def _folders(config: FineTuningSettings) -> list[Path]:
-    return model_folder.places(config.output_dir, config.start)
+def _opened(settings: ModelSettings, config: FineTuningSettings) -> ModelFolder:
+    return ModelFolder(
+        config.start,
+        output_dir=config.output_dir,
+        checkpoint=config.checkpoint,
+        files=settings,
+    )
 
 
 def folders_of_head(config: FineTuningSettings) -> list[Path]:
     """Lists the folders whose head is going to be used, if they have one."""
-    return _folders(config)[: 1 if config.do_train else None]
+    opened = ModelFolder(config.start, output_dir=config.output_dir)
+    return opened.folders[: 1 if config.do_train else None]
 
 
 def known_task(config: FineTuningSettings) -> dict[str, Any]:
@@ -112,9 +81,9 @@ def known_task(config: FineTuningSettings) -> dict[str, Any]:
         Its contents and, as "folder", where it is; empty if there is none.
     """
     for folder in folders_of_head(config):
-        found = model_folder.task_of(folder)
+        found = metadata.read_task(folder)
         if found is not None:
-            model_folder.check_complete(folder, found)
+            metadata.check_complete(folder, found)
             return {**found, "folder": str(folder)}
     return {}
 
@@ -139,7 +108,7 @@ def check_head(
     """
     own = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
     for folder in dict.fromkeys((*own, *folders_of_head(config))):
-        noted = model_folder.task_of(folder)
+        noted = metadata.read_task(folder)
         for key in (*own_keys, *keys) if folder in own else keys:
             wanted = json.loads(json.dumps(description[key]))
             if noted is not None and noted.get(key) != wanted:
@@ -160,10 +129,7 @@ def prepare(
     Raises:
         InputError: one of them is missing or bad, or they do not fit.
     """
-    model = model_config(settings, config)
-    tokenizer = load_tokenizer(settings, config)
-    model_folder.check_vocabulary(model, tokenizer, _folders(config))
-    return model, tokenizer
+    return model_config(settings, config), _opened(settings, config).tokenizer
 
 
 def check_export(
@@ -260,7 +226,7 @@ def run(
         print(summary.pop("text"), file=log)
         if is_chief(strategy):
             whole = Path(config.output_dir)
-            model_folder.copy(whole / f"run-{summary['best']}", whole)
+            metadata.copy(whole / f"run-{summary['best']}", whole)
             _write(whole / _RUNS, {**summary, "runs": figures})
     if config.checkpoint == "best":
         best.use_best()
@@ -275,9 +241,9 @@ def _write_inputs(task, config, strategy, unsaved) -> None:
         save()
     if config.do_train and is_chief(strategy):
         folder = Path(config.output_dir)
-        noted = model_folder.task_of(folder) or {}
+        noted = metadata.read_task(folder) or {}
         kept = {key: noted[key] for key in task.kept if key in noted}
-        model_folder.write(folder, task.tokenizer, {**task.description, **kept})
+        metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
 
 
 def _check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 import glob
 import inspect
-import logging
 import math
 import re
 import zipfile
@@ -19,16 +18,14 @@ from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig, read_json_object
+from albert_tf.weights import checkpoints
 from albert_tf.weights.names import HEADS, IGNORED, expand
 
-CHECKPOINTS = ("best", "newest")
-_BEST = "model.ckpt-best"
 # A model may be so many times as large as the file that it is read from, and a small
 # one always: what does not fit is then named tensor by tensor.
 _MOST_MISSING = 10
 _SMALL = 1_000_000
 _MOST_COMPRESSED = 100
-_log = logging.getLogger(__name__)
 
 # Hugging Face's "gelu" is the exact form, not the released one.
 HF_ACTIVATIONS = {
@@ -73,16 +70,16 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
 
     Args:
         path: a file, folder or checkpoint prefix.
-        checkpoint: which one of a folder of TF1 checkpoints. "best" is
-            `model.ckpt-best`, and the newest where there is none; "newest" the one
-            that the file `checkpoint` names, or the only one. What was taken is logged.
+        checkpoint: which one of a folder of TF1 checkpoints, "best" or "newest", see
+            `checkpoints.choose`.
 
     Raises:
         InputError: nothing there, an unknown format, or a damaged file.
     """
-    if checkpoint not in CHECKPOINTS:
+    if checkpoint not in checkpoints.CHOICES:
         raise InputError(
-            f"checkpoint={checkpoint!r}: expected one of {', '.join(CHECKPOINTS)}"
+            f"checkpoint={checkpoint!r}: expected one of "
+            f"{', '.join(checkpoints.CHOICES)}"
         )
     path = Path(path)
     if path.is_dir():
@@ -133,33 +130,7 @@ def _open_folder(folder: Path, checkpoint: str) -> Source:
             f"{folder}: pytorch_model.bin is a pickle, which is never read because it "
             f"can run code; save the model as safetensors"
         )
-    return _open_tf_checkpoint(str(_choose(folder, checkpoint)), folder)
-
-
-def _choose(folder: Path, checkpoint: str) -> Path:
-    """Returns the prefix of one of a folder's TF1 checkpoints, and logs which."""
-    names = sorted(path.stem for path in folder.glob("*.index"))
-    newest = names[0] if len(names) == 1 else None
-    if (folder / "checkpoint").exists():
-        with errors.reading(folder / "checkpoint"):
-            text = (folder / "checkpoint").read_text("utf-8", errors="replace")
-        named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
-        # The folder may have moved since: only the last part of the path counts.
-        newest = Path(named[1]).name if named else newest
-    chosen = _BEST if checkpoint == "best" and _BEST in names else newest
-    if chosen is None:
-        raise InputError(
-            f"{folder}: expected one set of weights (TF checkpoint, SavedModel, "
-            f".safetensors, model.weights.h5); found {', '.join(names) or 'none'}"
-        )
-    if chosen not in names:
-        raise InputError(
-            f"{folder}/checkpoint: names {chosen!r}; expected one of "
-            f"{', '.join(names) or 'none, as there is no .index file'}"
-        )
-    kind = "best" if chosen == _BEST else "newest"
-    _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
-    return folder / chosen
+    return _open_tf_checkpoint(str(checkpoints.choose(folder, checkpoint)), folder)
 
 
 def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:

@@ -21,7 +21,7 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import predict, programs
 from albert_tf.text import tokenization
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
 
 missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
 if missing:
@@ -95,7 +95,7 @@ def write_runs(folder, tokenizer):
         task = {"kind": kind, "labels": labels, "max_seq_length": 40}
         task |= {"texts": 2 if rows is PAIRS else 1, "bounds": None}
         run = folder / f"run_{kind}"
-        model_folder.write(run, tokenizer, task)
+        metadata.write_task(run, tokenizer, task)
         weights.save(model, run, "tf1")
         answers[kind] = list(predict.load(run)(rows))
         if kind == "classification":

@@ -405,8 +405,7 @@ def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
     with pytest.raises(InputError) as refused:
         hub.export(settings(tmp_path))
     assert str(refused.value) == (
-        f"{tmp_path}: expected one .model file or vocab.txt, found none; name the "
-        f"vocabulary with --spm_model_file or --vocab_file"
+        f"no vocabulary in {tmp_path}: expected --spm_model_file or --vocab_file"
     )
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")

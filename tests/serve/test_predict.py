@@ -14,7 +14,7 @@ from albert_tf import AlbertConfig, InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import predict, runtimes
 from albert_tf.text import tokenization
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -70,7 +70,7 @@ def folder(tmp_path_factory, tokenizer):
             made[kind] = path = tmp_path_factory.mktemp(kind)
             if kind in TASKS:
                 task = {"kind": kind, "max_seq_length": 40, **TASKS[kind]}
-                model_folder.write(path, tokenizer, task)
+                metadata.write_task(path, tokenizer, task)
             else:
                 (path / "spm.model").write_bytes(tokenizer.model)
             weights.save(MODELS[kind](), path, "tf1")

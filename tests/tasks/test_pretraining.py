@@ -19,7 +19,7 @@ from albert_tf.tasks import pretraining
 from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.train import checkpoints, loop
-from albert_tf.weights import model_folder
+from albert_tf.weights.folder import ModelFolder
 
 
 @pytest.fixture
@@ -429,7 +429,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     )
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     loop.run(task, config, strategy, io.StringIO())
-    found = model_folder.find_tokenizer([tmp_path / "run"])
+    found = ModelFolder(tmp_path / "run").find_tokenizer()
     assert found.path == str(tmp_path / "run" / "spm_small.model")
     assert found.fingerprint == vocabulary.fingerprint
 
@@ -462,7 +462,7 @@ def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
         "keep_accents": False,
         "fingerprint": "0123456789abcdef",
     }
-    assert model_folder.find_tokenizer([tmp_path / "run"]) is None
+    assert ModelFolder(tmp_path / "run").find_tokenizer() is None
 
 
 def test_what_no_record_is_to_blame_for_is_one_line_too(files):

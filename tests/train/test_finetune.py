@@ -36,7 +36,7 @@ from albert_tf.train import (
     report,
     trainer,
 )
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -231,9 +231,7 @@ def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     single = config(output_dir=str(tmp_path / "single"), seed=12)
     second = finetune.run(task, single, one_device(), log=io.StringIO())
     assert second.best["eval_accuracy"] == values[1]
-    assert (
-        model_folder.read(tmp_path / "run" / "run-2").task["kind"] == "classification"
-    )
+    assert metadata.read_task(tmp_path / "run" / "run-2")["kind"] == "classification"
 
 
 def test_failed_runs_are_named_and_counted_apart(task):
@@ -340,7 +338,7 @@ def test_what_a_run_was_given_is_written_before_the_first_step(
 
 def test_a_folder_of_several_runs_is_checked_in_each(task, config, tmp_path):
     one = tmp_path / "run/run-2"
-    model_folder.write(one, task.tokenizer, {**task.description, "labels": ["a", "b"]})
+    metadata.write_task(one, task.tokenizer, {**task.description, "labels": ["a", "b"]})
     with pytest.raises(InputError) as refused:
         finetune.check_head(config(), task.description, ("kind", "labels"))
     assert str(refused.value) == (
@@ -440,7 +438,7 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     config, tmp_path, data, task
 ):
     start = tmp_path / "start"
-    model_folder.write(start, task.tokenizer, {"kind": "classification"})
+    metadata.write_task(start, task.tokenizer, {"kind": "classification"})
     weights.save(task.build_model(), start, "tf1")
     settings = config(init_checkpoint=str(start / "model.ckpt-best"))
     flags = finetune.ModelSettings(albert_dropout_prob=0.3)
@@ -466,7 +464,8 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
 def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
     vocabulary = str(data / "spm_small.model")
     cased = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
-    model_folder.write(tmp_path / "start", cased, {"kind": "classification"})
+    metadata.write_task(tmp_path / "start", cased, {"kind": "classification"})
+    (tmp_path / "start/albert_config.json").write_text(CONFIG.to_json_string())
     settings = config(init_checkpoint=str(tmp_path / "start"))
     for flags, kept in (
         (finetune.ModelSettings(), True),
@@ -474,7 +473,7 @@ def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, da
         (finetune.ModelSettings(spm_model_file="from_tf_hub"), True),
         (finetune.ModelSettings(spm_model_file=vocabulary, do_lower_case=True), False),
     ):
-        tokenizer = finetune.load_tokenizer(flags, settings)
+        tokenizer = finetune.prepare(settings, flags)[1]
         assert tokenizer.do_lower_case is not kept
         assert len(tokenizer.tokenize("THE")) != len(tokenizer.tokenize("the")) or (
             not kept
@@ -495,8 +494,8 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
         f"vocabulary that the model was made for, or for a new model an "
         f"albert_config.json with vocab_size=1500"
     )
-    with pytest.raises(InputError, match=r"no vocabulary beside the weights: expected"):
-        finetune.load_tokenizer(finetune.ModelSettings(), config())
+    with pytest.raises(InputError, match=r"no vocabulary in .*: expected --spm_model"):
+        finetune.prepare(config(), finetune.ModelSettings(albert_config_file=str(path)))
     with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
         finetune.model_config(finetune.ModelSettings(), config())
 

@@ -14,7 +14,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import convert
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.text import tokenization
-from albert_tf.weights import huggingface, model_folder
+from albert_tf.weights import huggingface, metadata
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -171,7 +171,7 @@ def test_a_run_is_written_with_its_labels_and_vocabulary(
     kind, labels, problem, small, tmp_path, capsys
 ):
     run = tmp_path / "run"
-    model_folder.write(run, small, {**RUN, "kind": kind, "labels": labels})
+    metadata.write_task(run, small, {**RUN, "kind": kind, "labels": labels})
     weights.save(models.AlbertClassifier(CONFIG, len(labels or "1")), run, "tf1")
     config = converted(run, tmp_path / "hf")
     names = labels or ["LABEL_0"]
@@ -196,7 +196,7 @@ def test_a_run_is_written_with_its_labels_and_vocabulary(
 )
 def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_path):
     run = tmp_path / "run"
-    model_folder.write(run, small, {"kind": kind, "max_seq_length": 90})
+    metadata.write_task(run, small, {"kind": kind, "max_seq_length": 90})
     weights.save(model(CONFIG), run, "tf1")
     config = converted(run, tmp_path / "hf")
     assert config["architectures"] == [architecture]
@@ -295,7 +295,7 @@ def test_weights_are_as_they_were(small, tmp_path):
 def test_a_named_vocabulary_is_cleaned_for_as_the_weights_note(small, tmp_path, data):
     run = tmp_path / "run"
     cased = tokenization.load(small.path, do_lower_case=False)
-    model_folder.write(run, cased, {"kind": "regression"})
+    metadata.write_task(run, cased, {"kind": "regression"})
     weights.save(models.AlbertClassifier(CONFIG, 1), run, "tf1")
     converted(run, tmp_path / "hf", spm_model_file=small.path)
     settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())

@@ -281,7 +281,7 @@ def run_folder(tmp_path):
 def test_the_best_checkpoint_of_a_run_unless_another_is_named(
     name, options, seed, logged, run_folder, caplog
 ):
-    caplog.set_level("INFO", "albert_tf.weights.reading")
+    caplog.set_level("INFO", "albert_tf.weights.checkpoints")
     copy = models.AlbertEncoder(SHARED_CONFIG)
     weights.load(copy, run_folder / name, **options)
     assert_same(copy, randomised(models.AlbertEncoder(SHARED_CONFIG), seed))

@@ -21,7 +21,7 @@ from albert_tf.tasks.squad.features import Lengths
 from albert_tf.text import inputs_in_graph
 from albert_tf.text.in_graph import OffsetTokenizer, without_end_spaces
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
 
 _FAR = np.iinfo(np.int32).max
 # The memory that an answer needs grows with the windows that a model reads at once.
@@ -94,7 +94,7 @@ class _Questions(tf.Module):
         self._optional = optional
         # A linear head has no odds, but a score of no answer to compare with others.
         self._compares = not _is_conditional(model)
-        self.vocabulary = model_folder.identity_json(tokenizer)
+        self.vocabulary = metadata.identity_json(tokenizer)
         self._tokenize = OffsetTokenizer(tokenizer)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
         self._lengths, self._search, self._threshold = lengths, search, threshold

@@ -13,7 +13,7 @@ from albert_tf.serve import runtimes, saved_models
 from albert_tf.text import inputs, inputs_in_graph
 from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
 
 TEXTS = tf.TensorSpec([None], tf.string)
 
@@ -42,7 +42,7 @@ class TextInputs(tf.Module):
         saved_models.check_vocabulary(model, tokenizer)
         check_length(model, max_seq_length)
         inputs.encode(tokenizer, [], None, max_seq_length)  # refuses a short length
-        self.vocabulary = model_folder.identity_json(tokenizer)
+        self.vocabulary = metadata.identity_json(tokenizer)
         most = max_seq_length if beginnings else None
         self._tokenize = GraphTokenizer(tokenizer, most)
         self._max_seq_length = max_seq_length
@@ -136,5 +136,5 @@ class Service:
             folder,
             model=self.model,
             signatures={"serving_default": self.compiled},
-            assets={model_folder.VOCABULARY: self.graph.vocabulary},
+            assets={metadata.VOCABULARY: self.graph.vocabulary},
         )

@@ -5,11 +5,11 @@ from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
+from albert_tf.weights.settings import CheckpointSettings, ModelFileSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSettings(flags.Settings):
+class ConversionSettings(CheckpointSettings, ModelFileSettings):
     """What to convert into what."""
 
     input: str = flags.field(
@@ -17,7 +17,6 @@ class ConversionSettings(flags.Settings):
         "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
         "preset folder, or a .keras file."
     )
-    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     output: str = flags.field(
         "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
         "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."
@@ -31,11 +30,6 @@ class ConversionSettings(flags.Settings):
         "the check shows what that costs.",
         "float32",
     )
-    albert_config_file: str | None = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
-        "by default the file beside the weights.",
-        None,
-    )
     allow_missing: tuple[str, ...] = flags.field(
         "Beginnings of weights that may be missing from the input and keep their "
         "initial values, such as encoder.pooler.",
@@ -46,24 +40,6 @@ class ConversionSettings(flags.Settings):
         "as these are installed, each in a process of its own. This executes what a "
         "SavedModel holds: only for files that you trust.",
         False,
-    )
-    spm_model_file: str | None = flags.field(
-        "For hf: the SentencePiece vocabulary to write beside the weights; by default "
-        "the one beside the input.",
-        None,
-    )
-    vocab_file: str | None = flags.field(
-        "For hf: the same for a WordPiece vocabulary.", None
-    )
-    do_lower_case: bool | None = flags.field(
-        "For hf: whether the vocabulary is of lower-cased text; by default as noted "
-        "beside the input, true where nothing is noted.",
-        None,
-    )
-    keep_accents: bool | None = flags.field(
-        "For hf: whether combining marks stay; by default as noted beside the input or "
-        "in the vocabulary, false where nothing is noted.",
-        None,
     )
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
+from albert_tf.weights.settings import CheckpointSettings, ModelFileSettings
 
 # The options that not every kind of task has.
 _KINDS_OF_OPTION = {
@@ -89,14 +89,13 @@ class AnswerSettings(flags.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(flags.Settings):
+class PredictSettings(CheckpointSettings, ModelFileSettings):
     """Which model, and where texts come from."""
 
     model: str = flags.field(
         "Folder of a fine-tuning run, or weights of any format that "
         "convert_checkpoint.py reads."
     )
-    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     input_file: str | None = flags.field(
         "Texts, one row a line; columns between tabs, or JSON lines (.jsonl, .json). "
         "By default the arguments, or else standard input.",
@@ -107,25 +106,4 @@ class PredictSettings(flags.Settings):
     )
     output_file: str | None = flags.field(
         "Answers, as JSON lines; by default standard output.", None
-    )
-    albert_config_file: str | None = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
-        "by default the file beside the weights.",
-        None,
-    )
-    spm_model_file: str | None = flags.field(
-        "SentencePiece vocabulary; by default the one beside the weights.", None
-    )
-    vocab_file: str | None = flags.field(
-        "WordPiece vocabulary; by default the one beside the weights.", None
-    )
-    do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the model's folder or the vocabulary does, "
-        "or else true.",
-        None,
-    )
-    keep_accents: bool | None = flags.field(
-        "Keep combining marks, which the release drops; by default as the model's "
-        "folder or the vocabulary does, or else false.",
-        None,
     )

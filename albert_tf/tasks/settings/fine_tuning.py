@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from albert_tf import flags
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.weights.settings import ModelFileSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,32 +116,9 @@ class FineTuningSettings(TrainingSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class ModelSettings(ModelFileSettings):
     """Which model, and which vocabulary."""
 
-    albert_config_file: str | None = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
-        "by default the file beside the weights.",
-        None,
-    )
-    spm_model_file: str | None = flags.field(
-        "SentencePiece vocabulary (.model); by default the one beside the weights.",
-        None,
-    )
-    vocab_file: str | None = flags.field(
-        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
-        None,
-    )
-    do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the model's folder or the vocabulary does, "
-        "or else true.",
-        None,
-    )
-    keep_accents: bool | None = flags.field(
-        "Keep combining marks, which the release drops; by default as the model's "
-        "folder or the vocabulary does, or else false.",
-        None,
-    )
     albert_dropout_prob: float | None = flags.field(
         "Dropout of hidden states and of attention; by default as the model's file "
         "says.",

@@ -5,11 +5,11 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.weights.checkpoint_flag import CHECKPOINT_HELP
+from albert_tf.weights.settings import CheckpointSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(flags.Settings):
+class TrainingSettings(CheckpointSettings):
     """How to train and evaluate.
 
     Raises:
@@ -25,7 +25,6 @@ class TrainingSettings(flags.Settings):
         "used by a run that goes on.",
         None,
     )
-    checkpoint: Literal["best", "newest"] = flags.field(CHECKPOINT_HELP, "best")
     init_from_group0: bool = flags.field(
         "Give all groups of layers the first group's weights of --init_checkpoint.",
         False,

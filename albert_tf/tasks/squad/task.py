@@ -20,7 +20,7 @@ from albert_tf.tasks.squad.answers import Answers, Candidates, Search
 from albert_tf.tasks.squad.features import Lengths, Window, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import model_folder
+from albert_tf.weights import metadata
 
 KIND = "question_answering"
 # Keys of `task.json`: the threshold, and `digest` of the questions it was found on.
@@ -252,10 +252,10 @@ class QuestionAnswering(base.FineTuningTask):
         Returns:
             Whether it is noted.
         """
-        noted = model_folder.task_of(folder)
+        noted = metadata.read_task(folder)
         if noted is not None:
             changed = {**noted, THRESHOLD: threshold, FITTED_ON: fitted_on}
-            model_folder.write(folder, self.tokenizer, changed)
+            metadata.write_task(folder, self.tokenizer, changed)
         return noted is not None
 
     def complaint(self, figures: Mapping[str, float]) -> str | None:

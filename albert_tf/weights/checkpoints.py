@@ -1,0 +1,54 @@
+"""Which checkpoints a folder has, which is the best one and which the newest."""
+
+import logging
+import re
+from pathlib import Path
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+
+CHOICES = ("best", "newest")
+BEST = "model.ckpt-best"
+_log = logging.getLogger(__name__)
+
+
+def steps(folder: Path) -> list[int]:
+    """Lists the steps that have a checkpoint, damaged ones too, in rising order."""
+    names = (path.name for path in folder.glob("model.ckpt-*.index"))
+    matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def choose(folder: Path, checkpoint: str) -> Path:
+    """Returns the prefix of one of a folder's TF1 checkpoints, and logs which.
+
+    Args:
+        folder: of a run, or released.
+        checkpoint: "best" is `model.ckpt-best`, and the newest where there is none;
+            "newest" the one that the file `checkpoint` names, or the only one.
+
+    Raises:
+        InputError: there is none, or the file `checkpoint` names none of several.
+    """
+    names = sorted(path.stem for path in folder.glob("*.index"))
+    newest = names[0] if len(names) == 1 else None
+    if (folder / "checkpoint").exists():
+        with errors.reading(folder / "checkpoint"):
+            text = (folder / "checkpoint").read_text("utf-8", errors="replace")
+        named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
+        # The folder may have moved since: only the last part of the path counts.
+        newest = Path(named[1]).name if named else newest
+    chosen = BEST if checkpoint == "best" and BEST in names else newest
+    if chosen is None:
+        raise InputError(
+            f"{folder}: expected one set of weights (TF checkpoint, SavedModel, "
+            f".safetensors, model.weights.h5); found {', '.join(names) or 'none'}"
+        )
+    if chosen not in names:
+        raise InputError(
+            f"{folder}/checkpoint: names {chosen!r}; expected one of "
+            f"{', '.join(names) or 'none, as there is no .index file'}"
+        )
+    kind = "best" if chosen == BEST else "newest"
+    _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
+    return folder / chosen

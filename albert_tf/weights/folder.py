@@ -1,0 +1,213 @@
+"""What a path of weights means: which checkpoint, config, vocabulary and task."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from albert_tf.errors import InputError
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text import tokenization
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.weights import metadata
+from albert_tf.weights.reading import Source, open_source
+from albert_tf.weights.settings import ModelFileSettings
+
+_OF_WEIGHTS = (
+    *("*.index", "*.safetensors", "*.h5", "*.keras", "*.bin", "saved_model.pb"),
+    metadata.TASK,
+)
+
+
+class ModelFolder:
+    """Weights and the files beside them, each opened when it is first asked for.
+
+    Args:
+        path: a file, folder or checkpoint prefix, see `weights.load`; None: a new
+            model, or that of `output_dir`.
+        output_dir: the folder of a run that starts from `path`: its own files count
+            before those beside the weights.
+        checkpoint: which one of a folder of checkpoints, see `checkpoints.choose`.
+        files: the configuration, vocabulary and cleaning, where these are given.
+
+    Attributes:
+        folders: where files are looked for, in this order.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        output_dir: str | Path | None = None,
+        checkpoint: str = "best",
+        files: ModelFileSettings = ModelFileSettings(),
+    ):
+        self._path = None if path is None else Path(path)
+        self._checkpoint = checkpoint
+        self._files = files
+        self.folders = [] if output_dir is None else [Path(output_dir)]
+        if self._path is not None:
+            is_folder = self._path.is_dir()
+            self.folders.append(self._path if is_folder else self._path.parent)
+
+    @functools.cached_property
+    def source(self) -> Source:
+        """The weights themselves.
+
+        Raises:
+            InputError: no path is given, or see `open_source`.
+        """
+        if self._path is None:
+            raise InputError("no weights: expected a path")
+        return open_source(self._path, self._checkpoint)
+
+    @functools.cached_property
+    def task(self) -> Mapping[str, Any]:
+        """The first `task.json` of the folders; empty where there is none.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        return next(filter(None, map(metadata.read_task, self.folders)), {})
+
+    @functools.cached_property
+    def config(self) -> AlbertConfig:
+        """The model: the named file's, else the folders', else that of the weights.
+
+        Raises:
+            InputError: there is none, or it is damaged.
+        """
+        if self._files.albert_config_file:
+            return AlbertConfig.find(self._files.albert_config_file)
+        # A .keras file has its own, and may lie beside any other model.
+        own = self._path is not None and self._path.suffix == ".keras"
+        for folder in self.folders[:-1] if own else self.folders:
+            for path in (folder / metadata.CONFIG, folder / "assets" / metadata.CONFIG):
+                if path.is_file():
+                    return AlbertConfig.from_json_file(path)
+        if self._path is None:
+            raise InputError(
+                f"--albert_config_file: expected, as --output_dir={self.folders[0]} "
+                f"holds no model (no {metadata.CONFIG}) and no --init_checkpoint is "
+                f"given"
+            )
+        source = self.source
+        try:
+            return source.config()
+        except InputError as mistake:
+            raise InputError(
+                f"{mistake}; name the configuration with --albert_config_file"
+            ) from None
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary, which has the size of `config`'s.
+
+        Raises:
+            InputError: there is none, see `find_tokenizer`.
+        """
+        tokenizer = self.find_tokenizer()
+        if tokenizer is None:
+            raise InputError(
+                f"no vocabulary in {', '.join(map(str, self.folders))}: expected "
+                f"--spm_model_file or --vocab_file"
+            )
+        return tokenizer
+
+    def find_tokenizer(self) -> Tokenizer | None:
+        """Opens the named vocabulary, or that of the first folder that has one.
+
+        How text is cleaned for a named one is looked up in this order: as given, in the
+        metadata beside the weights that have the vocabulary's fingerprint, in those of
+        the vocabulary's own folder that name it, in others beside the weights, in the
+        vocabulary itself, as released.
+
+        Returns:
+            None where none is named and no folder has one.
+
+        Raises:
+            InputError: a folder has several vocabularies, one is damaged, it is not the
+                one that the folder names, or not of the size of `config`'s.
+        """
+        files = self._files.vocabularies
+        if not any(files):
+            path = next(filter(None, map(_vocabulary_in, self.folders)), None)
+            if path is None:
+                return None
+            files = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
+        tokenizer = self._open(files)
+        self.config.check_vocabulary(
+            tokenizer.path, tokenizer.vocab_size, names_vocabulary(self.folders)
+        )
+        return tokenizer
+
+    def _open(self, files: tuple[str | None, str | None]) -> Tokenizer:
+        notes = list(filter(None, map(metadata.find, self.folders)))
+        for path, note in notes[:1]:
+            _check_fingerprint(files, path, note)
+        given = dataclasses.asdict(self._files)
+        beside = [note for _, note in notes]
+        certain = [note for note in beside if "fingerprint" in note]
+        own = metadata.naming(Path(files[0] or files[1] or ""))
+        cleaning = []
+        for key in ("do_lower_case", "keep_accents"):
+            values = (note.get(key) for note in (given, *certain, own, *beside))
+            cleaning.append(next((v for v in values if v is not None), None))
+        return tokenization.load(*files, *cleaning)
+
+
+def names_vocabulary(folders: Iterable[Path]) -> bool:
+    """Whether the first of some folders that has weights names their vocabulary.
+
+    Returns:
+        True also where none has weights: that of a new model will be named.
+    """
+    for folder in folders:
+        if any(next(folder.glob(pattern), None) for pattern in _OF_WEIGHTS):
+            return metadata.fingerprint(folder) is not None
+    return True
+
+
+def _vocabulary_in(folder: Path) -> Path | None:
+    """Returns the vocabulary that a folder names, or else its only one."""
+    if named := metadata.find(folder):
+        path, note = named
+        if path.name == metadata.TASK:
+            metadata.get(path, note, "do_lower_case")
+            return path.parent / metadata.get(path, note, "vocabulary")
+        # What a pretraining run could not copy is put there by hand.
+        if (vocabulary := path.parent / note.get("vocabulary", "")).is_file():
+            return vocabulary
+    return _only_vocabulary(folder)
+
+
+def _only_vocabulary(folder: Path) -> Path | None:
+    paths = [
+        path
+        for place in (folder, folder / "assets")
+        for pattern in ("*.model", "vocab*.txt")
+        for path in sorted(place.glob(pattern))
+    ]
+    if len(paths) > 1:
+        raise InputError(
+            f"{folder}: {len(paths)} vocabularies "
+            f"({', '.join(path.name for path in paths)}); expected "
+            f"--spm_model_file or --vocab_file"
+        )
+    return paths[0] if paths else None
+
+
+def _check_fingerprint(
+    files: tuple[str | None, str | None], path: Path, note: Mapping[str, Any]
+) -> None:
+    """Refuses a vocabulary other than the one whose fingerprint is noted."""
+    if "fingerprint" not in note:
+        return
+    cleaning = note.get("do_lower_case"), note.get("keep_accents")
+    tokenizer = tokenization.load(*files, *cleaning)
+    if tokenizer.fingerprint != note["fingerprint"]:
+        raise InputError(
+            f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the vocabulary "
+            f"that {path} names; expected {note.get('vocabulary') or 'that one'}"
+        )

@@ -1,0 +1,280 @@
+"""`task.json` and `vocabulary.json`, which stand beside weights.
+
+`task.json` describes the outputs of a fine-tuned model and how inputs are made for it,
+and names its vocabulary. Where there is no task (pretraining, exports),
+`vocabulary.json` alone names the vocabulary.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from albert_tf import errors
+from albert_tf.data import json_values, records
+from albert_tf.errors import InputError
+from albert_tf.model.config import read_json_object
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.weights import checkpoints
+
+VOCABULARY = "vocabulary.json"
+TASK = "task.json"
+CONFIG = "albert_config.json"
+# What predicting with a model of a kind needs of its `task.json`.
+_NEEDED = {
+    "classification": ("labels", "texts"),
+    "multi_label": ("labels", "texts"),
+    "regression": ("texts", "bounds"),
+    "multiple_choice": ("max_qa_length",),
+    "question_answering": (
+        *("version", "head", "doc_stride", "max_query_length", "n_best_size"),
+        *("max_answer_length", "start_n_top", "end_n_top", "null_score_diff_threshold"),
+    ),
+}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # nor not a number
+
+
+def _is_bounds(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_name(value: Any) -> bool:
+    """Whether it names a file that is in the folder itself."""
+    if not _is_text(value) or value in ("", "..") or "\0" in value:
+        return False
+    return Path(value).name == value
+
+
+_COUNT = _is_count, "an integer of at least 1"
+# Of the keys of `task.json` that are read: the check, and what is expected.
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "kind": (
+        lambda value: _is_text(value) and value in _NEEDED,
+        f"one of {', '.join(_NEEDED)}",
+    ),
+    "task": (_is_text, "a text"),
+    "labels": (lambda value: value is None or _is_texts(value), "texts, or null"),
+    "label_separator": (
+        lambda value: value is None or (_is_text(value) and bool(value)),
+        "a text, or null",
+    ),
+    "texts": (lambda value: _is_count(value) and value < 3, "1 or 2"),
+    "bounds": (
+        lambda value: value is None or _is_bounds(value),
+        "two numbers, or null",
+    ),
+    "version": (lambda value: value in ("1.1", "2.0"), "1.1 or 2.0"),
+    "head": (lambda value: value in ("linear", "conditional"), "linear or conditional"),
+    "choices": (lambda value: type(value) is int and value >= 0, "an integer"),
+    **dict.fromkeys(
+        (
+            *("max_seq_length", "max_qa_length", "doc_stride", "max_query_length"),
+            *("n_best_size", "max_answer_length", "start_n_top", "end_n_top"),
+        ),
+        _COUNT,
+    ),
+    "null_score_diff_threshold": (
+        lambda value: value is None or _is_number(value),
+        "a number, or null",
+    ),
+    "threshold_fitted_on": (
+        lambda value: value is None or _is_text(value),
+        "a text, or null",
+    ),
+    "vocabulary": (_is_name, "the name of a file in this folder"),
+    "do_lower_case": (lambda value: isinstance(value, bool), "true or false"),
+    "keep_accents": (lambda value: isinstance(value, bool), "true or false"),
+    "fingerprint": (_is_text, "a text"),
+}
+
+
+def write_task(folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]) -> None:
+    """Copies the vocabulary into a folder, and writes `task.json`.
+
+    Args:
+        folder: made if need be.
+        tokenizer: whose vocabulary and casing are noted.
+        task: what else `task.json` says, see `ModelFolder`.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    _copy_vocabulary(folder, tokenizer)
+    contents = {**task, **identity(tokenizer)}
+    with records.atomic(str(folder / TASK)) as file:
+        file.write(_json(contents))
+
+
+def write_vocabulary(
+    folder: Path, identity: Mapping[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    """Notes the vocabulary of a folder without a task.
+
+    Args:
+        folder: made if need be.
+        identity: see `identity`.
+        tokenizer: whose file is copied; None where it is gone.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    if tokenizer:
+        _copy_vocabulary(folder, tokenizer)
+    with errors.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with records.atomic(str(folder / VOCABULARY)) as file:
+        file.write(_json(identity))
+
+
+def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
+    """Copies a file, in one move; a link of that name gives way to the copy.
+
+    Raises:
+        InputError: the folder cannot be written, or holds another file of that name
+            that no run has put there.
+    """
+    source = Path(tokenizer.path)
+    vocabulary = folder / source.name
+    with errors.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = source.read_bytes()
+        if vocabulary.is_file() and vocabulary.read_bytes() == contents:
+            return
+        if vocabulary.exists() and not naming(vocabulary):
+            raise InputError(
+                f"{vocabulary}: exists, and is not {source}; expected another name, or "
+                f"another folder"
+            )
+        new = folder / f".{source.name}.{os.getpid()}"
+        try:
+            new.write_bytes(contents)
+            new.replace(vocabulary)
+        finally:
+            new.unlink(missing_ok=True)
+
+
+def identity(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns what names a vocabulary in a folder: file, cleaning and fingerprint."""
+    return {
+        "vocabulary": Path(tokenizer.path).name,
+        "do_lower_case": tokenizer.do_lower_case,
+        "keep_accents": tokenizer.keep_accents,
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+def identity_json(tokenizer: Tokenizer) -> bytes:
+    """Returns what stands in a `vocabulary.json`."""
+    return _json(identity(tokenizer))
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def read_task(folder: Path) -> Mapping[str, Any] | None:
+    """Returns the contents of a folder's `task.json`; None where there is none.
+
+    Raises:
+        InputError: it is no JSON object, or a value is of another type than is read.
+    """
+    return _read(folder / TASK) if (folder / TASK).is_file() else None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    task = read_json_object(path)
+    for key, (is_right, expected) in _VALUES.items():
+        if key in task and not is_right(task[key]):
+            raise InputError(
+                f"{path}: {key}={json_values.shown(task[key])}: expected {expected}"
+            )
+    return task
+
+
+def check_complete(folder: Path, task: Mapping[str, Any]) -> None:
+    """Refuses a `task.json` that does not hold what its kind needs to be used.
+
+    Args:
+        folder: where it is.
+        task: its contents, see `read_task`.
+
+    Raises:
+        InputError: a key is missing.
+    """
+    if "kind" not in task:
+        raise InputError(f"{folder / TASK}: expected the key 'kind'")
+    for key in _NEEDED[task["kind"]]:
+        if key not in task:
+            raise InputError(
+                f"{folder / TASK}: expected the key {key!r}, for {task['kind']}"
+            )
+    if task["kind"] in ("classification", "multi_label") and task["labels"] is None:
+        raise InputError(f"{folder / TASK}: labels=null: expected texts")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copies a fine-tuned model without its other checkpoints; both are folders.
+
+    Raises:
+        InputError: something cannot be copied.
+    """
+    vocabulary = get(source / TASK, _read(source / TASK), "vocabulary")
+    with errors.writing(target):
+        for name in (CONFIG, vocabulary, TASK):
+            shutil.copyfile(source / name, target / name)
+        for path in sorted(source.glob(f"{checkpoints.BEST}.*")):
+            shutil.copyfile(path, target / path.name)
+
+
+def fingerprint(folder: Path) -> str | None:
+    """Returns the fingerprint of a folder's vocabulary; None where none is noted.
+
+    Raises:
+        InputError: what notes it is damaged.
+    """
+    note = find(folder)
+    return note[1].get("fingerprint") if note else None
+
+
+def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Reads the file that names a folder's vocabulary."""
+    for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
+        if (folder / name).is_file():
+            return folder / name, _read(folder / name)
+    return None
+
+
+def naming(vocabulary: Path) -> Mapping[str, Any]:
+    """Reads the note in a vocabulary's folder; empty where it names no such file."""
+    found = find(vocabulary.parent)
+    if found is None or found[1].get("vocabulary") != vocabulary.name:
+        return {}
+    return found[1]
+
+
+def get(path: Path, note: Mapping[str, Any], key: str) -> Any:
+    """Returns the value of a key of a file.
+
+    Raises:
+        InputError: it is missing.
+    """
+    if key not in note:
+        raise InputError(f"{path}: expected the key {key!r}")
+    return note[key]

@@ -1,0 +1,334 @@
+"""Folders of weights: configuration, vocabulary, casing and `task.json`."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, InputError, weights
+from albert_tf.serve import predict
+from albert_tf.text import tokenization
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
+from albert_tf.weights.settings import ModelFileSettings
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=6,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=12,
+)
+
+
+@pytest.fixture
+def vocabulary(data):
+    return str(data / "spm_small.model")
+
+
+@pytest.fixture
+def folder(tmp_path, vocabulary):
+    """Makes the folder of a run that kept case."""
+    made = tmp_path / "run"
+    tokenizer = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
+    metadata.write_task(made, tokenizer, {"kind": "regression", "max_seq_length": 31})
+    weights.save(AlbertClassifier(CONFIG, 1), made, "tf1")
+    return made
+
+
+@pytest.fixture
+def other(tmp_path, vocabulary):
+    """Makes a vocabulary of the same tokens in other bytes: another fingerprint."""
+    path = tmp_path / "others" / "other.model"
+    path.parent.mkdir()
+    contents = Path(vocabulary).read_bytes()
+    path.write_bytes(tokenization.with_cleaning(contents, True, True))
+    return str(path)
+
+
+def tokenizer_of(path=None, output_dir=None, **files):
+    """Opens the vocabulary that goes with the weights at a path."""
+    files.setdefault("albert_config_file", str(config_file(CONFIG)))
+    settings = ModelFileSettings(**files)
+    return ModelFolder(path, output_dir=output_dir, files=settings).find_tokenizer()
+
+
+def config_file(config):
+    path = Path(config_file.folder) / f"config-{config.vocab_size}.json"
+    path.write_text(config.to_json_string())
+    return path
+
+
+@pytest.fixture(autouse=True)
+def configs(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("configs")
+    monkeypatch.setattr(config_file, "folder", folder, raising=False)
+
+
+def edit(path, remove=(), **values):
+    contents = {**json.loads(path.read_text()), **values}
+    path.write_text(json.dumps({k: v for k, v in contents.items() if k not in remove}))
+
+
+def message_of(call, *given, **options):
+    with pytest.raises(InputError) as mistake:
+        call(*given, **options)
+    return str(mistake.value)
+
+
+def test_a_folder_needs_nothing_else(folder, tmp_path):
+    moved = shutil.move(folder, tmp_path / "elsewhere")
+    opened = ModelFolder(moved)
+    assert opened.config == CONFIG
+    assert opened.task["kind"] == "regression" and opened.task["max_seq_length"] == 31
+    assert opened.tokenizer.do_lower_case is False
+    assert opened.tokenizer.path.startswith(str(moved))
+    weights.load(AlbertClassifier(CONFIG, 1), opened.source)
+    # Written again, it keeps its vocabulary.
+    metadata.write_task(moved, opened.tokenizer, {"kind": "classification"})
+    again = ModelFolder(moved)
+    assert again.task["kind"] == "classification"
+    assert again.tokenizer.fingerprint == opened.tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("place", ["", "assets"])
+def test_released_folders_and_modules_have_config_and_vocabulary(
+    tmp_path, vocabulary, place
+):
+    (tmp_path / place).mkdir(exist_ok=True)
+    shutil.copy(vocabulary, tmp_path / place / "30k-clean.model")
+    (tmp_path / place / "albert_config.json").write_text(CONFIG.to_json_string())
+    opened = ModelFolder(tmp_path, output_dir=tmp_path / "absent")
+    assert opened.config == CONFIG
+    assert opened.tokenizer.do_lower_case is True
+    assert tokenizer_of(tmp_path, do_lower_case=False).do_lower_case is False
+    absent = ModelFolder(output_dir=tmp_path / "absent")
+    assert message_of(lambda: absent.config) == (
+        f"--albert_config_file: expected, as --output_dir={tmp_path}/absent holds no "
+        f"model (no albert_config.json) and no --init_checkpoint is given"
+    )
+    named = ModelFileSettings(albert_config_file="albert_base_v2")
+    absent = ModelFolder(output_dir=tmp_path / "absent", files=named)
+    assert message_of(lambda: absent.tokenizer) == (
+        f"no vocabulary in {tmp_path}/absent: expected --spm_model_file or --vocab_file"
+    )
+
+
+def test_the_config_is_the_named_one_else_the_runs_else_that_of_the_weights(
+    folder, tmp_path
+):
+    other = dataclasses.replace(CONFIG, hidden_size=10)
+    keras_file = tmp_path / "beside" / "model.keras"
+    weights.save(AlbertClassifier(other, 1), keras_file, "keras")
+    shutil.copy(folder / "albert_config.json", keras_file.parent)
+    assert ModelFolder(keras_file).config == other
+    assert ModelFolder(keras_file, output_dir=folder).config == CONFIG
+    named = ModelFileSettings(albert_config_file="albert_base_v2")
+    assert ModelFolder(keras_file, files=named).config.hidden_size == 768
+
+
+def test_a_released_wordpiece_folder_is_understood(tmp_path):
+    (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    small = config_file(dataclasses.replace(CONFIG, vocab_size=5))
+    tokenizer = tokenizer_of(tmp_path, albert_config_file=str(small))
+    assert isinstance(tokenizer, tokenization.WordPieceTokenizer)
+    (tmp_path / "a.model").write_text("")
+    assert message_of(tokenizer_of, tmp_path) == (
+        f"{tmp_path}: 2 vocabularies (a.model, vocab_chinese.txt); expected "
+        f"--spm_model_file or --vocab_file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "named", "given", "expected"),
+    [
+        ("run", None, None, False),
+        ("run", None, True, True),
+        ("run", "own.model", None, False),
+        ("run", "own.model", True, True),
+        ("new", "own.model", None, True),
+        # Without weights the vocabulary's own folder counts, where it names this one.
+        ("new", "run/spm_small.model", None, False),
+        ("new", "noted/mine.model", None, False),
+        ("new", "noted/another.model", None, True),
+        # But the weights' metadata have the fingerprint of the vocabulary.
+        ("run", "lower/mine.model", None, False),
+    ],
+)
+def test_the_casing_of_a_vocabulary(
+    folder, tmp_path, vocabulary, path, named, given, expected
+):
+    for name, lower in (("noted", False), ("lower", True)):
+        (tmp_path / name).mkdir()
+        note = {"vocabulary": "mine.model", "do_lower_case": lower}
+        (tmp_path / name / "vocabulary.json").write_text(json.dumps(note))
+        shutil.copy(vocabulary, tmp_path / name / "mine.model")
+    shutil.copy(vocabulary, tmp_path / "noted" / "another.model")
+    shutil.copy(vocabulary, tmp_path / "own.model")
+    file = None if named is None else str(tmp_path / named)
+    (tmp_path / "new").mkdir()
+    tokenizer = tokenizer_of(tmp_path / path, spm_model_file=file, do_lower_case=given)
+    assert tokenizer.do_lower_case is expected
+
+
+def test_accents_are_noted_as_casing_is(tmp_path, vocabulary):
+    kept = tokenization.load(vocabulary, keep_accents=True)
+    metadata.write_task(tmp_path, kept, {"kind": "regression"})
+    assert tokenizer_of(tmp_path).keep_accents
+    assert tokenizer_of(tmp_path).fingerprint == kept.fingerprint
+    assert not tokenizer_of(tmp_path, keep_accents=False).keep_accents
+    assert tokenizer_of(tmp_path, spm_model_file=vocabulary).keep_accents
+
+
+def test_a_vocabulary_that_is_not_the_folders_is_refused(folder, other, tmp_path):
+    refusal = (
+        f"1500 pieces, and not the vocabulary that {folder}/task.json names; expected "
+        f"spm_small.model"
+    )
+    new = tmp_path / "new"
+    assert message_of(tokenizer_of, folder, new, spm_model_file=other) == (
+        f"{other}: {refusal}"
+    )
+    shutil.copy(other, folder / "spm_small.model")
+    assert message_of(tokenizer_of, folder) == f"{folder}/spm_small.model: {refusal}"
+
+
+def test_a_folder_without_a_fingerprint_is_used_as_before(folder, other):
+    def opened(size, **files):
+        config = config_file(dataclasses.replace(CONFIG, vocab_size=size))
+        return tokenizer_of(folder, albert_config_file=str(config), **files)
+
+    assert opened(1536).vocab_size == 1500  # padded to a multiple of 128
+    for size in (1499, 1537):
+        assert message_of(opened, size) == (
+            f"{folder}/spm_small.model: 1500 pieces, but the model's vocab_size is "
+            f"{size}; expected the vocabulary that the model was made for, or for a "
+            f"new model an albert_config.json with vocab_size=1500"
+        )
+    edit(folder / "task.json", remove=("fingerprint", "keep_accents"))
+    assert opened(1500, spm_model_file=other).path == other
+    assert opened(1537)
+    assert "vocab_size is 1499" in message_of(opened, 1499)
+
+
+@pytest.mark.parametrize("place", ["", "assets"])
+def test_folders_without_a_task_name_their_vocabulary(
+    place, tmp_path, vocabulary, other
+):
+    tokenizer = tokenization.load(vocabulary, do_lower_case=False, keep_accents=True)
+    identity = metadata.identity(tokenizer)
+    metadata.write_vocabulary(tmp_path / place, identity, tokenizer)
+    found = tokenizer_of(tmp_path, tmp_path / "absent")
+    assert found.path == str(tmp_path / place / "spm_small.model")
+    assert found.fingerprint == tokenizer.fingerprint
+    assert metadata.fingerprint(tmp_path) == tokenizer.fingerprint
+    # The file is gone; another is put there by hand.
+    (tmp_path / place / "spm_small.model").unlink()
+    assert tokenizer_of(tmp_path) is None
+    shutil.copy(vocabulary, tmp_path / "mine.model")
+    assert tokenizer_of(tmp_path).fingerprint == tokenizer.fingerprint
+    shutil.move(other, tmp_path / "mine.model")
+    assert "mine.model: 1500 pieces, and not the voc" in message_of(
+        tokenizer_of, tmp_path
+    )
+
+
+def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
+    tokenizer = tokenization.load(vocabulary)
+    shared, run = tmp_path / "shared.model", tmp_path / "run"
+    run.mkdir()
+    shared.write_bytes(b"of others")
+    (run / "spm_small.model").symlink_to(shared)
+    assert message_of(metadata.write_task, run, tokenizer, {}) == (
+        f"{run}/spm_small.model: exists, and is not {vocabulary}; expected another "
+        f"name, or another folder"
+    )
+    # What an earlier run has put there is replaced, but not what a link names.
+    note = {"vocabulary": "spm_small.model"}
+    (run / "vocabulary.json").write_text(json.dumps(note))
+    metadata.write_task(run, tokenizer, {})
+    assert shared.read_bytes() == b"of others"
+    assert (run / "spm_small.model").read_bytes() == Path(vocabulary).read_bytes()
+    names = sorted(path.name for path in run.iterdir())
+    assert names == ["spm_small.model", "task.json", "vocabulary.json"]
+
+
+# A value of another type for each key, beside the right ones that it may have.
+VALUES = [[], [1], {}, "", "x", 0, -3, 2.5, True, None, 10**400, float("nan"), "../x"]
+RIGHT = {
+    "kind": [],
+    "task": ["", "x", "../x"],
+    "labels": [None],
+    "label_separator": [None, "x", "../x"],
+    "texts": [],
+    "bounds": [None],
+    "max_seq_length": [10**400],
+    "max_qa_length": [10**400],
+    "doc_stride": [10**400],
+    "n_best_size": [10**400],
+    "start_n_top": [10**400],
+    "choices": [0, 10**400],
+    "version": [],
+    "head": [],
+    "null_score_diff_threshold": [0, -3, 2.5, None],
+    "vocabulary": ["x"],
+    "do_lower_case": [True],
+}
+
+
+@pytest.mark.parametrize("key", RIGHT)
+def test_values_of_other_types_are_refused(folder, key):
+    path = folder / "task.json"
+    wrong = [v for v in VALUES if repr(v) not in map(repr, RIGHT[key])]
+    assert len(wrong) >= 8
+    for value in wrong:
+        edit(path, **{key: value})
+        for read in (metadata.read_task, tokenizer_of):
+            message = message_of(read, folder)
+            assert message.startswith((f"{path}: {key}=", f"{path}:")), message
+            assert ": expected " in message or "digits" in message, message
+            assert "\n" not in message and len(message) < 400
+
+
+@pytest.mark.parametrize(
+    "contents", ["[]", "1", "null", '"x"', "{", "\xff", "[" * 9999]
+)
+def test_a_file_that_is_no_object_is_refused(folder, contents):
+    (folder / "task.json").write_bytes(contents.encode("latin-1"))
+    for read in (metadata.read_task, tokenizer_of):
+        assert message_of(read, folder).startswith(f"{folder}/task.json:")
+
+
+@pytest.mark.parametrize("name", ["../other.model", "/etc/passwd", "a/b.model", ".."])
+def test_the_vocabulary_is_in_the_folder_itself(folder, name):
+    edit(folder / "task.json", vocabulary=name)
+    assert message_of(metadata.copy, folder, folder.parent) == (
+        f'{folder}/task.json: vocabulary="{name}": expected the name of a file in this '
+        f"folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "mistake"),
+    [
+        ("classification", ["labels"], "expected the key 'labels', for classification"),
+        ("classification", {"labels": None}, "labels=null: expected texts"),
+        ("regression", ["bounds"], "expected the key 'bounds', for regression"),
+        ("multi_label", ["texts"], "expected the key 'texts', for multi_label"),
+        ("multiple_choice", [], "expected the key 'max_qa_length', for multiple_ch"),
+        ("question_answering", [], "expected the key 'version', for question_answ"),
+        ("regression", ["vocabulary"], "expected the key 'vocabulary'"),
+    ],
+)
+def test_a_missing_key_is_named_before_the_model_is_built(
+    folder, kind, values, mistake
+):
+    complete = {"labels": ["a", "b"], "label_separator": ",", "texts": 1}
+    complete |= {"bounds": None, "head": "linear", "kind": kind}
+    removed = values if isinstance(values, list) else ()
+    complete |= values if isinstance(values, dict) else {}
+    edit(folder / "task.json", removed, **complete)
+    assert message_of(predict.load, folder).startswith(f"{folder}/task.json: {mistake}")
