@@ -1,10 +1,13 @@
-"""Scores of predictions, in plain numpy: fractions in [0, 1], correlations in [-1, 1].
+"""Scores of predictions: fractions in [0, 1], correlations in [-1, 1].
 
 Labels and predictions are arrays of one length n > 0: class numbers, int [n]; or for
 several labels per example 0 and 1, int [n, K]; or numbers, float [n]. K is the number
 of labels. What a formula leaves undefined (0/0) is 0, so that a model that predicts one
 class for everything gets the worst score and not NaN.
 """
+
+# scikit-learn and scipy are imported where they are used: they take a second.
+import warnings
 
 import numpy as np
 
@@ -29,21 +32,25 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
     A label that no example has and none is predicted to have is left out.
     """
+    from sklearn.metrics import f1_score
+
     labels, predictions = _pair(labels, predictions)
-    label_count = _label_count(labels, predictions)
-    true, predicted, both = _counts(labels, predictions, label_count)
-    occurs = true + predicted > 0
-    return (
-        float(_ratio(2 * both, true + predicted)[occurs].mean()) if any(occurs) else 0.0
-    )
+    if labels.ndim > 1:
+        occurs = (labels | predictions).any(axis=0)
+        f1s = per_label(labels, predictions, len(occurs))[occurs, F1]
+        return float(f1s.mean()) if len(f1s) else 0.0
+    return float(f1_score(labels, predictions, average="macro", zero_division=0))
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the F1 of all labels' decisions together."""
+    from sklearn.metrics import f1_score
+
     labels, predictions = _pair(labels, predictions)
-    label_count = _label_count(labels, predictions)
-    true, predicted, both = _counts(labels, predictions, label_count)
-    return float(_ratio(2 * both.sum(), true.sum() + predicted.sum()))
+    if labels.ndim > 1:  # one long row of decisions
+        labels, predictions = labels.ravel(), predictions.ravel()
+        return float(f1_score(labels, predictions, zero_division=0))
+    return float(f1_score(labels, predictions, average="micro", zero_division=0))
 
 
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -51,33 +58,32 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
 
     0 where all labels or all predictions are one class. Source: Gorodkin 2004, R_K.
     """
+    from sklearn.metrics import matthews_corrcoef
+
     labels, predictions = _pair(labels, predictions)
-    matrix = confusion_matrix(labels, predictions, _label_count(labels, predictions))
-    matrix = matrix.astype(np.float64)
-    true, predicted, total = matrix.sum(axis=1), matrix.sum(axis=0), matrix.sum()
-    covariance = np.trace(matrix) * total - true @ predicted
-    spread = (total**2 - predicted @ predicted) * (total**2 - true @ true)
-    return float(_ratio(covariance, np.sqrt(spread)))
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    return float(matthews_corrcoef(labels, predictions))
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the linear correlation; 0 where one side is constant."""
+    from scipy import stats
+
     labels, predictions = _pair(labels, predictions)
-    labels, predictions = (x.astype(np.float64) for x in (labels, predictions))
-    # Asked of the values: the mean of equal numbers may differ from them by rounding.
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
-    left, right = labels - labels.mean(), predictions - predictions.mean()
-    # Each to length 1 before they meet, lest tiny numbers become 0 when squared.
-    left, right = left / np.abs(left).max(), right / np.abs(right).max()
-    product = left @ right / np.sqrt((left @ left) * (right @ right))
-    return float(np.clip(product, -1.0, 1.0))
+    with warnings.catch_warnings(category=stats.NearConstantInputWarning):
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        return float(stats.pearsonr(labels, predictions).statistic)
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the correlation of ranks, equal numbers sharing the mean of theirs."""
+    from scipy import stats
+
     labels, predictions = _pair(labels, predictions)
-    return pearson(_ranks(labels), _ranks(predictions))
+    return pearson(stats.rankdata(labels), stats.rankdata(predictions))
 
 
 def mean_squared_error(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -98,13 +104,17 @@ def confusion_matrix(
 
     Returns:
         int64 [K, K]; a row for each class, a column for each predicted one.
+
+    Raises:
+        ValueError: a class number is not in [0, K).
     """
+    from sklearn import metrics
+
     labels, predictions = _pair(labels, predictions)
-    if min(labels.min(), predictions.min()) < 0:
-        raise ValueError("a negative class number; expected one in [0, K)")
-    found = np.zeros((label_count, label_count), np.int64)
-    np.add.at(found, (labels, predictions), 1)
-    return found
+    for numbers in (labels, predictions):  # scikit-learn would leave them out
+        if numbers.min() < 0 or numbers.max() >= label_count:
+            raise ValueError(f"class numbers: expected 0 to {label_count - 1}")
+    return metrics.confusion_matrix(labels, predictions, labels=range(label_count))
 
 
 def per_label(
@@ -121,17 +131,16 @@ def per_label(
         float64 [K, 4]: precision, recall, F1, and the number of examples that have the
         label.
     """
+    from sklearn.metrics import precision_recall_fscore_support
+
     labels, predictions = _pair(labels, predictions)
-    true, predicted, both = _counts(labels, predictions, label_count)
-    return np.stack(
-        [
-            _ratio(both, predicted),
-            _ratio(both, true),
-            _ratio(2 * both, true + predicted),
-            true,
-        ],
-        axis=1,
+    numbers = list(range(label_count))
+    if labels.ndim > 1 and label_count == 1:
+        labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
+    scores = precision_recall_fscore_support(
+        labels, predictions, labels=numbers, zero_division=0
     )
+    return np.stack(scores, axis=1)
 
 
 def _pair(labels, predictions) -> tuple[np.ndarray, np.ndarray]:
@@ -142,34 +151,3 @@ def _pair(labels, predictions) -> tuple[np.ndarray, np.ndarray]:
             f"expected two equal shapes with at least one example"
         )
     return labels, predictions
-
-
-def _label_count(labels: np.ndarray, predictions: np.ndarray) -> int:
-    if labels.ndim > 1:
-        return labels.shape[1]
-    return int(max(labels.max(), predictions.max())) + 1
-
-
-def _counts(
-    labels: np.ndarray, predictions: np.ndarray, label_count: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns how often each label is true, is predicted, and both, float64 [K]."""
-    if labels.ndim > 1:
-        labels, predictions = labels > 0, predictions > 0
-        found = (labels, predictions, labels & predictions)
-        return tuple(x.sum(axis=0).astype(np.float64) for x in found)
-    matrix = confusion_matrix(labels, predictions, label_count).astype(np.float64)
-    return matrix.sum(axis=1), matrix.sum(axis=0), np.diag(matrix)
-
-
-def _ratio(part, whole) -> np.ndarray:
-    """Divides, and makes 0/0 0."""
-    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Returns the rank of each number from 1 on; equal ones share their mean."""
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[group]
