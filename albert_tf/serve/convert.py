@@ -14,7 +14,6 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import programs, runtimes
 from albert_tf.serve.settings.conversion import ConversionSettings
-from albert_tf.text import tokenization
 from albert_tf.weights.folder import ModelFolder
 
 # Largest difference of an output that two programs may show on the same weights.
@@ -26,7 +25,7 @@ def convert(settings: ConversionSettings) -> None:
 
     The same tokens are run through the model that was read and through what was
     written, read again; with `run_natively` also through the programs that the two
-    formats belong to. Without it nothing of the input is executed.
+    formats belong to. Nothing of the input is executed.
 
     Raises:
         InputError: what `weights.load`, `weights.save` and `runtimes.save` refuse, no
@@ -34,44 +33,34 @@ def convert(settings: ConversionSettings) -> None:
             that does not fit, or outputs that differ by more than `TOLERANCE`.
     """
     quiet.tensorflow()
-    for_runtime = settings.output_format in runtimes.SUFFIXES
-    _check_settings(settings, for_runtime)
-    opened = ModelFolder(
-        settings.input,
-        checkpoint=settings.checkpoint,
-        files=settings,
-    )
-    source, config, task = opened.source, opened.config, opened.task
-    model = _model(source, config, task)
+    _check_settings(settings)
+    opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
+    source, config = opened.source, opened.config
+    model = weights.model_for(source, config)
+    is_choice = opened.task.get("kind") == "multiple_choice"
+    if isinstance(model, models.AlbertClassifier) and is_choice:
+        model = models.AlbertMultipleChoice(config)  # looks like regression
     report = weights.load(model, source, allow_missing=settings.allow_missing)
     print(
         f"read     {source.path} ({report.format}): {type(model).__name__}, "
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )
-    tokenizer = opened.find_tokenizer() if settings.output_format == "hf" else None
     tokens = _sample_tokens(config)
-    if for_runtime:
+    places = [(Path(settings.input), report.format)]
+    if settings.output_format in runtimes.SUFFIXES:
         _export(model, settings, tokens)
-        places: list[tuple[str, str]] = [(settings.input, report.format)]
     else:
-        written = _save(model, settings, tokenizer, task)
+        written = _save(model, settings, opened)
         _check_written(model, written, tokens)
-        places = [
-            (settings.input, report.format),
-            (str(written), settings.output_format),
-        ]
+        places.append((written, settings.output_format))
     if settings.run_natively:
         for path, format in places:
-            _check_natively(model, Path(path), format, tokens)
-    if settings.output_format == "hf" and tokenizer is None:
-        print(
-            f"skipped  the tokenizer's files: no vocabulary in {opened.folders[0]}; "
-            f"expected --spm_model_file or --vocab_file"
-        )
+            _check_natively(model, path, format, tokens)
 
 
-def _check_settings(settings: ConversionSettings, for_runtime: bool) -> None:
+def _check_settings(settings: ConversionSettings) -> None:
+    for_runtime = settings.output_format in runtimes.SUFFIXES
     if settings.precision != "float32" and not for_runtime:
         raise InputError(
             f"precision={settings.precision!r} with output_format="
@@ -85,30 +74,18 @@ def _check_settings(settings: ConversionSettings, for_runtime: bool) -> None:
         )
 
 
-def _model(
-    source: weights.Source, config: AlbertConfig, task: Mapping[str, Any]
-) -> keras.Model:
-    """Creates the model whose weights were opened."""
-    model = weights.model_for(source, config)
-    if isinstance(model, models.AlbertClassifier) and task.get("kind") == (
-        "multiple_choice"
-    ):
-        return models.AlbertMultipleChoice(config)  # looks like regression
-    return model
-
-
-def _save(
-    model: keras.Model,
-    settings: ConversionSettings,
-    tokenizer: tokenization.Tokenizer | None,
-    task: Mapping[str, Any],
-) -> Path:
-    """Writes weights, for transformers also the vocabulary."""
+def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder):
+    """Writes weights, for transformers also the vocabulary; returns where."""
     more: dict[str, Any] = {}
     if settings.output_format == "hf":
-        more = {"tokenizer": tokenizer, "task": task}
+        more = {"tokenizer": opened.find_tokenizer(), "task": opened.task}
     written = weights.save(model, settings.output, settings.output_format, **more)
     print(f"written  {written} ({settings.output_format})")
+    if more and more["tokenizer"] is None:
+        print(
+            f"skipped  the tokenizer's files: no vocabulary in {opened.folders[0]}; "
+            f"expected --spm_model_file or --vocab_file"
+        )
     return written
 
 
@@ -131,14 +108,11 @@ def _check_natively(
     """Compares with the outputs of the program that weights belong to."""
     what = f"{place} run by {format} itself"
     reason = programs.obstacle(place, format)
-    if reason is None:
-        theirs = programs.run(place, format, tokens)
-        if theirs:
-            mask = tokens["input_mask"]
-            _compare(what, _run(model, tokens), theirs, mask, TOLERANCE)
-            return
-        reason = "takes other inputs than tokens"
-    print(f"skipped  {what}: {reason}")
+    if reason is not None:
+        print(f"skipped  {what}: {reason}")
+        return
+    theirs = programs.run(place, format, tokens)
+    _compare(what, _run(model, tokens), theirs, tokens["input_mask"], TOLERANCE)
 
 
 def _export(

@@ -1,8 +1,7 @@
 """Runs weights in the program that they belong to, in a process of its own.
 
-That program executes what it is given: a SavedModel is a program, and PyTorch and
-TensorFlow crash each other where TensorFlow is imported first. The process imports
-no other library of this package's but numpy before the program's own:
+PyTorch and TensorFlow crash each other where TensorFlow is imported first. So the
+process imports no other library of this package's but numpy before the program's own:
 
     python programs.py PROGRAM PLACE INPUTS.npz OUTPUTS.npz
 """
@@ -42,10 +41,9 @@ def obstacle(place: Path, format: str) -> str | None:
     program = _PROGRAMS.get(format)
     if program is None:
         return "no program for this format here"
-    packages, file = program[1:]
-    if not (place / file).is_file():
-        return f"no folder with {file}"
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if not (place / "config.json").is_file():
+        return "no folder with config.json"
+    missing = [name for name in program[1] if importlib.util.find_spec(name) is None]
     return f"needs {' and '.join(missing)}" if missing else None
 
 
@@ -60,8 +58,7 @@ def run(
         tokens: `input_ids`, `input_mask` and `segment_ids`, int32 [B, T].
 
     Returns:
-        float arrays under our names of outputs; none where a SavedModel takes other
-        inputs, such as text.
+        float arrays under our names of outputs.
 
     Raises:
         InputError: the program failed.
@@ -135,38 +132,16 @@ def _run_kerashub(place: Path, tokens: Mapping[str, np.ndarray]):
     return {key: np.asarray(value) for key, value in outputs.items()}
 
 
-def _run_saved_model(place: Path, tokens: Mapping[str, np.ndarray]):
-    import tensorflow as tf
-
-    if importlib.util.find_spec("tensorflow_text"):
-        import tensorflow_text  # noqa: F401 (operations of models that take text)
-    module = tf.saved_model.load(str(place))
-    if not callable(module):  # it answers raw text
-        return {}
-    outputs = module(
-        {
-            "input_word_ids": tf.constant(tokens["input_ids"]),
-            "input_mask": tf.constant(tokens["input_mask"]),
-            "input_type_ids": tf.constant(tokens["segment_ids"]),
-        },
-        training=False,
-    )
-    return {key: outputs[key].numpy() for key in ("sequence_output", "pooled_output")}
-
-
-# By format: how it runs, what has to be installed, and the file it needs.
+# By format: how it runs, and what has to be installed.
 _PROGRAMS = {
-    "hf": (_run_huggingface, ("torch", "transformers"), "config.json"),
-    "kerashub": (_run_kerashub, ("keras_hub",), "config.json"),
-    "model_garden": (_run_saved_model, ("tensorflow",), "saved_model.pb"),
-    "keras": (_run_saved_model, ("tensorflow",), "saved_model.pb"),
+    "hf": (_run_huggingface, ("torch", "transformers")),
+    "kerashub": (_run_kerashub, ("keras_hub",)),
 }
 
 
 def _main(format: str, place: str, inputs: str, outputs: str) -> None:
     with np.load(inputs) as arrays:
-        found = _PROGRAMS[format][0](Path(place), dict(arrays))
-    np.savez(outputs, **found)
+        np.savez(outputs, **_PROGRAMS[format][0](Path(place), dict(arrays)))
 
 
 if __name__ == "__main__":

@@ -36,9 +36,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
         (),
     )
     run_natively: bool = flags.field(
-        "Also run the input and the output in the programs that they belong to, as far "
-        "as these are installed, each in a process of its own. This executes what a "
-        "SavedModel holds: only for files that you trust.",
+        "Also run the input and the output in Hugging Face's or KerasHub's programs, "
+        "as far as these are installed, each in a process of its own.",
         False,
     )
 
