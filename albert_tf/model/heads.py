@@ -56,7 +56,6 @@ class MaskedLMHead(ConfiguredLayer):
         self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
-        """Creates the transform and the output bias."""
         self.transform.build((None, None, self.config.hidden_size))
         self.norm.build((None, None, self.config.embedding_size))
         self.output_bias = self.add_weight(
@@ -113,7 +112,6 @@ class SentenceHead(ConfiguredLayer):
         self.output_dense = dense(config, 2, "output", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the output layer."""
         self.output_dense.build((None, self.config.hidden_size))
 
     def call(self, pooled):
@@ -139,7 +137,6 @@ class ClassifierHead(ConfiguredLayer):
         self.output_dense = _output(num_labels, self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the output layer."""
         self.output_dense.build((None, self.config.hidden_size))
 
     def call(self, pooled, training=False):
@@ -204,7 +201,6 @@ class SpanHead(ConfiguredLayer):
         self.output_dense = _output(2, self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the output layer."""
         self.output_dense.build((None, None, self.config.hidden_size))
 
     def call(self, states):
@@ -268,7 +264,6 @@ class ConditionalSpanHead(ConfiguredLayer):
         self.answer = dense(config, 1, "answer", use_bias=False, dtype=policy)
 
     def build(self, input_shape=None):
-        """Creates the layers of the three questions."""
         size = self.config.hidden_size
         for part in (self.start, self.end_norm, self.end, self.answer):
             part.build((None, None, size))

@@ -381,8 +381,6 @@ class Embeddings(ConfiguredLayer):
         self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
-        """Creates the three tables."""
-
         def table(name, rows):
             return self.add_weight(
                 shape=(rows, self.config.embedding_size),
@@ -428,7 +426,6 @@ class Attention(ConfiguredLayer):
         self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
-        """Creates the four projections and the normalisation."""
         shape = (None, None, self.config.hidden_size)
         for part in (self.query, self.key, self.value, self.output_dense, self.norm):
             part.build(shape)
@@ -492,7 +489,6 @@ class FeedForward(ConfiguredLayer):
         self.activation = ACTIVATIONS[config.hidden_act]
 
     def build(self, input_shape=None):
-        """Creates both dense layers and the normalisation."""
         shape = (None, None, self.config.hidden_size)
         self.intermediate.build(shape)
         self.output_dense.build((None, None, self.config.intermediate_size))
@@ -539,7 +535,6 @@ class Block(ConfiguredLayer):
         )
 
     def build(self, input_shape=None):
-        """Builds what no other block has built."""
         for part in (self.attention, self.feed_forward):
             if not part.built:
                 part.build()

@@ -81,7 +81,6 @@ class AlbertEncoder(_ConfiguredModel):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates every variable."""
         self.embeddings.build()
         if self.projection is not None:
             self.projection.build((None, None, self.config.embedding_size))
@@ -319,7 +318,6 @@ class _ModelWithHead(_ConfiguredModel):
         self.encoder = AlbertEncoder(config, dtype=self.dtype_policy, name="encoder")
 
     def build(self, input_shape=None):
-        """Creates the head's variables; the encoder has its own."""
         self.head.build()
 
 
@@ -344,7 +342,6 @@ class AlbertPretrainer(_ModelWithHead):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the heads' variables."""
         self.masked_lm.build()
         if self.sentence is not None:
             self.sentence.build()

@@ -153,7 +153,6 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         self.exclude_from_weight_decay(var_names=EXCLUDED)
 
     def build(self, variables):
-        """Creates the slots of the variables, which start at 0."""
         if self.built:
             return
         super().build(variables)

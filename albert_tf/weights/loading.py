@@ -1,7 +1,4 @@
-"""Weights in and out: released TF1 checkpoints, TF-Hub, Hugging Face, KerasHub.
-
-Nothing is ever unpickled.
-"""
+"""Sets a model's weights from those of an opened file, by the table of names."""
 
 import dataclasses
 import logging
@@ -19,29 +16,15 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.names import (
     HEADS,
     OF_ENCODER,
+    STEP,
     Target,
+    check_optimizer,
     expand,
+    expand_slots,
     listed,
     tensor_name,
 )
 from albert_tf.weights.reading import Source, check_model, open_source
-from albert_tf.weights.slots import (
-    STEP,
-    check_has_slots,
-    check_optimizer,
-    expand_slots,
-)
-from albert_tf.weights.writing import save
-
-__all__ = [
-    "MisfitError",
-    "Report",
-    "Source",
-    "load",
-    "model_for",
-    "open_source",
-    "save",
-]
 
 
 class MisfitError(InputError):
@@ -112,48 +95,24 @@ def load(
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
-    targets = _wanted(model, source.format, parts)
-    shapes = source.shapes
+    targets, shapes = _wanted(model, source.format, parts), source.shapes
     if optimizer is not None:
         check_optimizer(optimizer, model)
-        check_has_slots(source)
+        _check_has_slots(source)
         targets += expand_slots(optimizer, targets)
         shapes = {**shapes, **source.ignored}
     allowed = _checked_beginnings(allow_missing, targets)
     names = {target: _find(target, shapes, init_from_group0) for target in targets}
-    missing = {t.ours: t.shape for t, name in names.items() if name is None}
-    used = {*names.values(), None if optimizer is None else STEP}
-    unused = {n: shape for n, shape in source.shapes.items() if n not in used}
-    _check_fit(
-        f"{source.path} ({source.format}) does not fit {type(model).__name__}",
-        missing={
-            name: shape
-            for name, shape in missing.items()
-            if not name.startswith(allowed)
-        },
-        unused={
-            name: shape
-            for name, shape in unused.items()
-            if parts is None
-            or ("encoder" in parts and OF_ENCODER[source.format].match(name))
-        },
-        differing={
-            name: (shapes[name], target.shape)
-            for target, name in names.items()
-            if name is not None and shapes[name] != target.shape
-        },
-    )
-    loaded = {target: name for target, name in names.items() if name is not None}
+    report = _report(names, source, None if optimizer is None else STEP)
+    _check_fit(model, report, parts, allowed, names, source)
     step = None if optimizer is None else source.read(STEP)
-    _assign(loaded, source)
+    _assign({t: name for t, name in names.items() if name is not None}, source)
     if optimizer is not None:
         optimizer.iterations.assign(step)
     if warn:
-        _warn("%s: left as they were: %s", source, missing)
-        _warn("%s: not used: %s", source, unused)
-    ours = tuple(target.ours for target in loaded)
-    ignored = tuple(name for name in source.ignored if name not in used)
-    return Report(source.format, ours, missing, unused, ignored)
+        _warn("%s: left as they were: %s", source, report.missing)
+        _warn("%s: not used: %s", source, report.unused)
+    return report
 
 
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:
@@ -250,12 +209,61 @@ def _warn(text: str, source: Source, left: Mapping[str, tuple[int, ...]]) -> Non
         logging.getLogger(__name__).warning(text, source.path, listed(left))
 
 
-def _check_fit(subject: str, *, missing, unused, differing) -> None:
+def _report(
+    names: Mapping[Target, str | None], source: Source, step: str | None
+) -> Report:
+    used = {*names.values(), step}
+    return Report(
+        format=source.format,
+        loaded=tuple(t.ours for t, name in names.items() if name is not None),
+        missing={t.ours: t.shape for t, name in names.items() if name is None},
+        unused={n: shape for n, shape in source.shapes.items() if n not in used},
+        ignored=tuple(name for name in source.ignored if name not in used),
+    )
+
+
+def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> None:
+    """Refuses weights that are missing, left over or of another shape.
+
+    Args:
+        model: for the message.
+        report: what will be loaded.
+        parts: of the model, see `only`.
+        allowed: beginnings of names that may be missing.
+        names: of the targets in the file.
+        source: the file.
+    """
+    missing = {
+        name: shape
+        for name, shape in report.missing.items()
+        if not name.startswith(allowed)
+    }
+    of_encoder = OF_ENCODER[source.format].match
+    unused = {
+        name: shape
+        for name, shape in report.unused.items()
+        if parts is None or ("encoder" in parts and of_encoder(name))
+    }
     lines = [f"  not in the file: {listed(missing)}"] if missing else []
     lines += [f"  no place in the model: {listed(unused)}"] if unused else []
-    lines += [
-        f"  {name}: shape {list(theirs)} in the file, {list(ours)} by the configuration"
-        for name, (theirs, ours) in differing.items()
-    ]
+    shapes = {**source.shapes, **source.ignored}
+    for target, name in names.items():
+        theirs = shapes.get(name, target.shape)
+        if theirs != target.shape:
+            lines.append(
+                f"  {name}: shape {list(theirs)} in the file, {list(target.shape)} by "
+                f"the configuration"
+            )
     if lines:
+        subject = f"{source.path} ({source.format}) does not fit {type(model).__name__}"
         raise MisfitError("\n".join([f"{subject}:", *lines]))
+
+
+def _check_has_slots(source: Source) -> None:
+    """Refuses a file that holds no state of an optimizer at all."""
+    has_slots = any(name.endswith(("/adam_m", "/adam_v")) for name in source.ignored)
+    if source.format != "tf1" or not has_slots or STEP not in source.ignored:
+        raise InputError(
+            f"{source.path} ({source.format}) holds no optimizer slots; expected a TF1 "
+            f"checkpoint with <weight>/adam_m, <weight>/adam_v and {STEP}"
+        )

@@ -6,7 +6,7 @@ into the tensors of one model; loading and saving are loops over what that retur
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -15,6 +15,9 @@ import numpy as np
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
+
+# What a TF1 checkpoint calls the number of updates.
+STEP = "global_step"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,3 +292,29 @@ def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
 def listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Returns names and shapes for a message."""
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+
+
+def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
+    """Lists the optimizer's slots of some TF1 tensors, laid out like the tensors."""
+    return [
+        dataclasses.replace(
+            target,
+            ours=f"{target.ours}.{slot}",
+            name=f"{target.name}/{slot}",
+            group0=f"{target.group0}/{slot}",
+            variable=variable,
+        )
+        for target in targets
+        for slot, variable in optimizer.slots(target.variable).items()
+    ]
+
+
+def check_optimizer(optimizer, model) -> None:
+    """Builds an optimizer of this package if need be; refuses any other."""
+    if not hasattr(optimizer, "slots"):
+        raise InputError(
+            f"optimizer={type(optimizer).__name__}: expected one of "
+            f"albert_tf.optimizers, whose slots have a place in a TF1 checkpoint"
+        )
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)

@@ -17,8 +17,15 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import huggingface
-from albert_tf.weights.names import Target, expand, listed
-from albert_tf.weights.slots import STEP, check_optimizer, expand_slots
+from albert_tf.weights.checkpoints import BEST
+from albert_tf.weights.names import (
+    STEP,
+    Target,
+    check_optimizer,
+    expand,
+    expand_slots,
+    listed,
+)
 
 
 def save(
@@ -139,7 +146,7 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     if "ckpt" in folder.name and not folder.is_dir():
         prefix, folder = folder, folder.parent
     else:
-        prefix = folder / "model.ckpt-best"
+        prefix = folder / BEST
     tensors = _collected(model, "tf1") | _training_state(model, optimizer, extra)
     with writing(path), _new_folder(folder) as new:
         tf.raw_ops.SaveV2(
