@@ -6,7 +6,7 @@ Modules, in the order of the work: `config` (settings), `text` and `files` (read
 `marks` (a warning), `store` (tokenized groups of documents), `plan` (who makes what),
 `pairs` (segments A and B), `masking` (n-grams of whole words), `examples` (a unit's
 records), `manifest` (the description beside the files); `local` and `beam` run them, on
-`workers` or on Apache Beam.
+`workers` or on Apache Beam. `dynamic_masking` masks records while training.
 """
 
 import sys

@@ -119,7 +119,8 @@ def make(
     for i in range(0, len(drawn), rows):
         batch = _assemble(text.tokens, drawn[i : i + rows], config, vocabulary, counts)
         if config.masked_lm_prob:
-            _add_masks(batch, rules, rng, counts)
+            seeds = rng.integers(1 << 64, size=len(batch["input_ids"]), dtype=np.uint64)
+            masking.add_masks(batch, rules, seeds, counts)
         yield records.encode(features, batch)
 
 
@@ -185,25 +186,6 @@ def _assemble(
         "token_boundary": boundary & input_mask | special,
         "next_sentence_labels": drawn[:, pairs.LABEL :],
     }
-
-
-def _add_masks(
-    batch: dict[str, np.ndarray],
-    rules: masking.Rules,
-    rng: np.random.Generator,
-    counts: Counter,
-) -> None:
-    ids = batch["input_ids"]
-    rows = np.arange(len(ids))
-    maskable = batch["input_mask"].copy()
-    last_sep = batch["input_mask"].sum(axis=1) - 1
-    first_sep = last_sep - batch["segment_ids"].sum(axis=1)
-    maskable[:, 0] = maskable[rows, first_sep] = maskable[rows, last_sep] = False
-    masked = masking.mask(ids, batch["token_boundary"], maskable, rules, rng, counts)
-    batch["input_ids"] = masked.ids
-    batch["masked_lm_positions"] = masked.positions
-    batch["masked_lm_ids"] = masked.labels
-    batch["masked_lm_weights"] = masked.weights
 
 
 def _count(

@@ -2,19 +2,34 @@
 
 Paper 3.1: spans of n words, n drawn with probability 1/n up to `ngram`, until 15 % of
 the tokens are to be predicted; 80 % of these become [MASK], 10 % stay, 10 % become a
-random piece.
+random token.
 
-Letters: B rows, T tokens a row, W words of the row that has most, V pieces, P slots for
-predictions.
+All draws of a row depend on its own seed alone, so rows are masked alike in whatever
+batch they come: the generator draws the seeds, `dynamic_masking` makes them of a row's
+place in the run.
+
+Letters: B rows, T tokens a row, W words of the row that has most, K words of the batch,
+P slots for predictions.
 """
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 # Shares of the predictions that become [MASK] and that stay as they are.
 MASKED, KEPT = 0.8, 0.1
+
+# What draws are for: each use has 2^32 draws of a seed's sequence to itself. Spans are
+# taken twice with `permute`.
+_SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
+# A word's key holds, from the highest bit on, when it is tried, how long a span from it
+# is, and its number in the row. Both numbers have so many bits.
+_BITS = 16
+_NUMBER = (1 << _BITS) - 1
+# So many turns are prepared at once: most rows are full long before their last word.
+_TURNS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,12 +42,12 @@ class Rules:
         ngram: most words in a span.
         favor_shorter_ngram: spans of n words have a weight of 1/n; else of
             1/(ngram + 1 - n).
-        whole_words: spans are made of words; else of pieces.
-        cross_separators: the text on both sides of a [SEP] counts as one: a piece that
+        whole_words: spans are made of words; else of tokens.
+        cross_separators: the text on both sides of a [SEP] counts as one: a token that
             continues a word joins it across, and spans reach across (as released).
         permute: shuffle the tokens of as many more spans and predict them too.
         mask_id: id of [MASK].
-        replacements: int [R], the ids that a random piece is drawn from.
+        replacements: int [R], the ids that a random token is drawn from.
     """
 
     masked_lm_prob: float
@@ -76,6 +91,30 @@ class Masked:
     weights: np.ndarray
 
 
+def draw(seeds: np.ndarray, use: int, places: np.ndarray | int) -> np.ndarray:
+    """Draws numbers that depend on a seed, a use and a place alone.
+
+    They are numbers of the sequence splitmix64, any of which can be made by itself.
+
+    Args:
+        seeds: uint64 [N].
+        use: what is drawn.
+        places: int [N], not negative, a place for each number; 0 for one of each seed.
+
+    Returns:
+        uint64 [N], evenly from all.
+    """
+    z = np.asarray(places).astype(np.uint64)
+    z += np.uint64((use << 32) + 1)
+    z = z * np.uint64(0x9E3779B97F4A7C15) + seeds
+    z ^= z >> np.uint64(30)
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    z ^= z >> np.uint64(27)
+    z *= np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return z
+
+
 class Words:
     """The words of a batch.
 
@@ -89,34 +128,34 @@ class Words:
         limit: int [K], one past the number of the last word that a span from it may
             hold.
         per_row: int [B], words of each row.
+        row_first: int [B], the number of each row's first word.
+        tokens_per_row: int [B], tokens of each row that may be masked.
     """
 
     def __init__(self, starts: np.ndarray, maskable: np.ndarray, rules: Rules):
-        B, T = starts.shape
         self.tokens = np.flatnonzero(maskable)
+        self.tokens_per_row = np.count_nonzero(maskable, axis=1)
+        first_token = np.cumsum(self.tokens_per_row) - self.tokens_per_row
         # A token that does not follow another maskable one begins a new run of text.
-        run_begins = np.empty(self.tokens.size, bool)
-        run_begins[:1] = True
-        np.not_equal(self.tokens[1:], self.tokens[:-1] + 1, out=run_begins[1:])
-        rows = self.tokens // T
-        row_begins = np.empty(self.tokens.size, bool)
-        row_begins[:1] = True
-        np.not_equal(rows[1:], rows[:-1], out=row_begins[1:])
-        text_begins = row_begins if rules.cross_separators else run_begins | row_begins
+        text_begins = np.zeros(self.tokens.size + 1, bool)
+        if not rules.cross_separators:
+            np.not_equal(self.tokens[1:], self.tokens[:-1] + 1, out=text_begins[1:-1])
+        text_begins[first_token] = True
+        text_begins = text_begins[:-1]
         if rules.whole_words:
             begins = starts[maskable] | text_begins
         else:
             begins = np.ones(self.tokens.size, bool)
         self.first = np.flatnonzero(begins)
         self.sizes = np.diff(self.first, append=self.tokens.size)
-        self.row = rows[self.first]
-        self.per_row = np.bincount(self.row, minlength=B)
-        row_first = np.cumsum(self.per_row) - self.per_row
-        number = np.arange(self.first.size)
-        self.rank = number - row_first[self.row]
+        self.row_first = np.searchsorted(self.first, first_token)
+        self.per_row = np.diff(self.row_first, append=self.first.size)
+        self.row = np.repeat(np.arange(len(starts)), self.per_row)
+        row_first = np.repeat(self.row_first, self.per_row)
+        self.rank = np.arange(self.first.size) - row_first
         texts = np.flatnonzero(text_begins[self.first])
         ends = np.append(texts[1:], self.first.size)
-        self.limit = np.repeat(ends, ends - texts) - row_first[self.row]
+        self.limit = np.repeat(ends, ends - texts) - row_first
 
 
 def mask(
@@ -124,18 +163,18 @@ def mask(
     starts: np.ndarray,
     maskable: np.ndarray,
     rules: Rules,
-    rng: np.random.Generator,
+    seeds: np.ndarray,
     counts: Counter,
 ) -> Masked:
     """Masks every row of a batch.
 
     The spans of a row begin at its words, taken in random order. For each, n is drawn;
     a span that would exceed the row's predictions loses words until it fits; one that
-    does not fit, or touches a word already taken, is passed over. So the spans accepted
+    does not fit, or touches a word already taken, is skipped. So the spans accepted
     are shorter than those drawn: 0.61/0.26/0.14 of 1, 2, 3 words against the drawn
     0.55/0.27/0.18 (as released).
 
-    **As released:** a random piece may be a special one there and [SEP] may be crossed;
+    **As released:** a random token may be a special one there and [SEP] may be crossed;
     both are the caller's choice by `rules`.
 
     Args:
@@ -144,30 +183,66 @@ def mask(
         maskable: bool [B, T], false at [CLS], [SEP] and padding. Every row must begin
             with [CLS] and hold two [SEP]: they count for the number of predictions.
         rules: how to mask.
-        rng: source of the draws.
+        seeds: uint64 [B], decide what is drawn for each row.
         counts: raised by the spans drawn and accepted, by their words, and by the
             predictions of each kind.
 
     Returns:
         The masked batch.
     """
+    T = ids.shape[1]
     words = Words(starts, maskable, rules)
     lengths = np.count_nonzero(maskable, axis=1) + 3
     quota = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
     quota = np.clip(quota, 1, rules.max_predictions)
-    spans = _Spans(words, rules, rng, counts)
-    masked = words.tokens[np.repeat(spans.take(quota), words.sizes)]
+    spans = _Spans(words, rules, seeds, counts)
+    masked = words.tokens[np.repeat(spans.take(quota, _SPANS), words.sizes)]
     original = ids.ravel()
     output = original.copy()
-    output[masked] = _replaced(original[masked], rules, rng, counts)
+    row, column = np.divmod(masked, T)
+    output[masked] = _replaced(original[masked], seeds[row], column, rules, counts)
     predicted = masked
     if rules.permute:
-        moved = words.tokens[np.repeat(spans.take(quota), words.sizes)]
-        output[moved] = original[_shuffled_in_rows(moved, ids.shape[1], rng)]
+        again = spans.take(quota, _SPANS_TO_PERMUTE)
+        moved = words.tokens[np.repeat(again, words.sizes)]
+        row, column = np.divmod(moved, T)
+        shuffled = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
+        output[moved] = original[moved[shuffled]]
         counts["predictions_permuted"] += moved.size
         predicted = np.sort(np.concatenate([masked, moved]))
     positions, labels, weights = _slots(predicted, original, ids.shape, rules.slots)
     return Masked(output.reshape(ids.shape), positions, labels, weights)
+
+
+def separators(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the columns of both [SEP] of each row of features: two of int [B]."""
+    last = batch["input_mask"].sum(axis=1) - 1
+    return last - batch["segment_ids"].sum(axis=1), last
+
+
+def add_masks(
+    batch: dict[str, np.ndarray], rules: Rules, seeds: np.ndarray, counts: Counter
+) -> None:
+    """Masks the features of records, see `examples.spec`.
+
+    Args:
+        batch: `input_ids`, replaced by what the model sees, `input_mask`, `segment_ids`
+            and `token_boundary`; gets `masked_lm_positions`, `masked_lm_ids` and
+            `masked_lm_weights`.
+        rules: see `mask`.
+        seeds: see `mask`.
+        counts: see `mask`.
+    """
+    rows = np.arange(len(seeds))
+    maskable = batch["input_mask"] > 0
+    for column in (0, *separators(batch)):
+        maskable[rows, column] = False
+    starts = batch["token_boundary"] > 0
+    masked = mask(batch["input_ids"], starts, maskable, rules, seeds, counts)
+    batch["input_ids"] = masked.ids
+    batch["masked_lm_positions"] = masked.positions
+    batch["masked_lm_ids"] = masked.labels
+    batch["masked_lm_weights"] = masked.weights
 
 
 class _Spans:
@@ -176,63 +251,71 @@ class _Spans:
     Tables of [B, W + 1] numbers are kept flat, with a row every `width` numbers.
     """
 
-    def __init__(
-        self, words: Words, rules: Rules, rng: np.random.Generator, counts: Counter
-    ):
-        B = words.per_row.size
+    def __init__(self, words: Words, rules: Rules, seeds: np.ndarray, counts: Counter):
         self._words = words
         self._rules = rules
-        self._rng = rng
+        self._seeds = np.repeat(seeds, words.per_row)
         self._counts = counts
         self._width = int(words.per_row.max(initial=0)) + 1
         self._at = words.row * self._width + words.rank
-        shape = B * self._width
+        shape = words.per_row.size * self._width
         self._taken = np.zeros(shape, bool)
         self._limit = np.zeros(shape, np.int64)
         self._limit[self._at] = words.limit
         # Tokens of the row's earlier words; after the last word, those of all.
-        per_row = np.bincount(words.row, weights=words.sizes, minlength=B)
-        self._before = np.repeat(per_row.astype(np.int64), self._width)
-        row_first = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
-        self._before[self._at] = words.first - row_first[words.row]
+        tokens = words.tokens_per_row
+        self._before = np.repeat(tokens, self._width)
+        first_token = np.cumsum(tokens) - tokens
+        self._before[self._at] = words.first - np.repeat(first_token, words.per_row)
 
-    def take(self, quota: np.ndarray) -> np.ndarray:
+    def take(self, quota: np.ndarray, use: int) -> np.ndarray:
         """Takes spans until each row has `quota` more tokens or no span fits.
 
         Args:
             quota: int [B].
+            use: what is drawn, see `draw`.
 
         Returns:
             bool [K], whether a word was taken by this call.
         """
         earlier = self._taken.copy()
-        order = self._order()
         rows = np.arange(quota.size)
         room = quota.copy()
-        for turn in range(self._width - 1):
+        for turn, (begin, n) in enumerate(self._turns(use)):
             rows = rows[(room[rows] > 0) & (turn < self._words.per_row[rows])]
             if not rows.size:
                 break
-            begin = rows * self._width + order[turn, rows]
-            room[rows] -= self._try(begin, rows, room[rows])
+            room[rows] -= self._try(begin[rows], n[rows], rows, room[rows])
         return (self._taken & ~earlier)[self._at]
 
-    def _order(self) -> np.ndarray:
-        """Draws in which order the words of each row are tried, int [W, B]."""
-        W = self._width - 1
-        B = self._words.per_row.size
-        bits = W.bit_length()
-        ranks = np.arange(W)
-        keys = self._rng.integers(1 << 62, size=(B, W)) >> bits << bits | ranks
-        keys[ranks >= self._words.per_row[:, None]] = np.iinfo(np.int64).max
-        keys.sort(axis=1)
-        return np.ascontiguousarray(keys.T) & ((1 << bits) - 1)
+    def _turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Draws in which order the words of each row are tried, and the spans.
 
-    def _try(self, begin: np.ndarray, rows: np.ndarray, room: np.ndarray) -> np.ndarray:
+        Yields:
+            For each turn the word's place in the tables and the words of its span, int
+            [B] each; without meaning for a row that has no more words.
+        """
+        drawn = draw(self._seeds, use, self._words.rank) >> np.uint64(_BITS + 1)
+        keys = np.full(self._taken.size, np.iinfo(np.int64).max)
+        keys[self._at] = drawn.view(np.int64) << _BITS | self._words.rank
+        keys = np.sort(keys.reshape(-1, self._width), axis=1)
+        row_begins = np.arange(len(keys)) * self._width
+        for turn in range(0, self._width - 1, _TURNS):
+            turns = np.ascontiguousarray(keys[:, turn : turn + _TURNS].T)
+            length = turns >> _BITS & _NUMBER
+            n = np.ones_like(turns)
+            for threshold in self._rules.thresholds:
+                n += length < threshold * (1 << _BITS)
+            yield from zip(row_begins + (turns & _NUMBER), n, strict=True)
+
+    def _try(
+        self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, room: np.ndarray
+    ) -> np.ndarray:
         """Takes at most one span from one word of each row.
 
         Args:
             begin: int [R], place of the word in the tables.
+            n: int [R], words of the span that was drawn.
             rows: int [R], its row.
             room: int [R], tokens that may still be taken.
 
@@ -240,8 +323,6 @@ class _Spans:
             int [R], tokens taken.
         """
         before, taken, ngram = self._before, self._taken, self._rules.ngram
-        drawn = self._rng.random(rows.size)
-        n = 1 + (drawn[:, None] < self._rules.thresholds).sum(axis=1)
         end = np.minimum(begin + n, rows * self._width + self._limit[begin])
         for _ in range(ngram - 1):
             end -= (before[end] - before[begin] > room) & (end > begin + 1)
@@ -263,24 +344,23 @@ class _Spans:
 
 
 def _replaced(
-    labels: np.ndarray, rules: Rules, rng: np.random.Generator, counts: Counter
+    labels: np.ndarray,
+    seeds: np.ndarray,
+    columns: np.ndarray,
+    rules: Rules,
+    counts: Counter,
 ) -> np.ndarray:
-    """Draws what the model sees in the place of each label."""
-    draw = rng.random(labels.size)
-    other = rng.choice(rules.replacements, labels.size)
-    masked = draw < MASKED
-    kept = ~masked & (draw < MASKED + KEPT)
+    """Draws what the model sees in the place of each label; all are [N]."""
+    drawn = draw(seeds, _REPLACED, columns)
+    kind = (drawn >> np.uint64(32)) / 2.0**32
+    other = (drawn & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
+    other = rules.replacements[other >> np.uint64(32)]
+    masked = kind < MASKED
+    kept = ~masked & (kind < MASKED + KEPT)
     counts["predictions_masked"] += int(masked.sum())
     counts["predictions_kept"] += int(kept.sum())
     counts["predictions_random"] += int((~masked & ~kept).sum())
     return np.where(masked, rules.mask_id, np.where(kept, labels, other))
-
-
-def _shuffled_in_rows(
-    positions: np.ndarray, T: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Shuffles flat positions among those of the same row."""
-    return positions[np.lexsort((rng.random(positions.size), positions // T))]
 
 
 def _slots(

@@ -1,9 +1,9 @@
 """Batches: endless, shuffled and resumable, or once and in order.
 
 Which examples a batch holds depends on the seed and on its place in the run alone:
-neither on the number of devices nor on how often the run was stopped. So a run goes on
-from a number, the examples seen so far, and no buffer has to be saved. What record
-files draw while they prepare examples also depends on the number of input pipelines.
+neither on the number of devices nor on how often the run was stopped. So a run resumes
+from a number, the examples seen so far, and no buffer has to be saved. What is drawn to
+prepare an example depends on the seed and on its place in the run alone.
 
 B is the batch of all devices together.
 """
@@ -26,8 +26,8 @@ from albert_tf.errors import InputError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    Batch = Mapping[str, tf.Tensor]
-    Prepare = Callable[[Batch, tf.Tensor], Batch]
+    Batch = dict[str, tf.Tensor]
+    Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
 _log = logging.getLogger(__name__)
 # Of each record file: what tells it from another of the same length.
@@ -138,8 +138,8 @@ class Records(Source):
         files: TFRecord files, plain or all compressed with gzip.
         sizes: records in each file.
         spec: the features to read.
-        prepare: what is done to a batch of examples, with a seed int32 [2] of its own;
-            None for nothing.
+        prepare: what is done to a batch of examples, with the seed and int64 [B], the
+            place of each in the run; None for nothing.
         limits: what all values of some features are below, see `records.parser`.
         are_trusted: whether the records are this package's own, as they were made, so
             that `limits` need not be checked of each batch, at 5 % of the time.
@@ -177,17 +177,11 @@ class Records(Source):
 
     def training(self, share, *, seed, start=0):
         """See `Source`."""
-        together = _batches_together(self, share)
-        step = start // share.batch_size
-        # Prepared together are always the same batches, so begin where these begin.
-        begin = start - step % together * share.batch_size
-        epoch, skipped = divmod(begin, len(self))
-        lines = _epochs(self, seed, epoch).skip(skipped)
-        lines = lines.batch(share.batch_size // share.pipelines, drop_remainder=True)
+        epoch, skipped = divmod(start, len(self))
+        lines = _epochs(self, seed, epoch).skip(skipped).enumerate(start)
+        lines = lines.batch(share.rows, drop_remainder=True)
         lines = lines.shard(share.pipelines, share.pipeline)
-        done = step % together * share.rows // share.per_replica
-        found = _parsed(lines, self, share, together, seed, step // together)
-        return found.skip(done) if done else found
+        return _parsed(lines, self, share, seed)
 
     def evaluation(self, share, *, max_batches=None):
         """See `Source`; examples come in order."""
@@ -199,21 +193,10 @@ class Records(Source):
             count = min(count, max_batches * share.batch_size)
             lines = lines.take(count)
         fillers = -count % share.batch_size
-        lines = lines.concatenate(lines.take(1).repeat(fillers))
+        lines = lines.concatenate(lines.take(1).repeat(fillers)).enumerate()
         lines = lines.batch(share.rows, drop_remainder=True)
         lines = lines.shard(share.pipelines, share.pipeline)
-        rows = tf.data.Dataset.range(count + fillers).map(
-            lambda number: tf.cast(tf.where(number < count, number, -1), tf.int32)
-        )
-        rows = rows.batch(share.rows).shard(share.pipelines, share.pipeline)
-        found = _parsed(lines, self, share, 1, 0, 0)
-        return tf.data.Dataset.zip(found, rows.rebatch(share.per_replica)).map(
-            lambda batch, row: {
-                **batch,
-                "row": row,
-                "example_weight": tf.cast(row >= 0, tf.float32),
-            }
-        )
+        return _parsed(lines, self, share, 0, count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -399,12 +382,6 @@ class Share:
         return self.replica_batch_size or self.rows
 
 
-def _batches_together(source: Records, share: Share) -> int:
-    if source.prepare is None:
-        return 1
-    return -(-_ROWS_TO_PREPARE // share.rows)
-
-
 def _epochs(source: Records, seed: int, first: int) -> "tf.data.Dataset":
     """Returns the serialised examples of all epochs from one on, one after another."""
     import tensorflow as tf
@@ -440,33 +417,46 @@ def _parsed(
     lines: "tf.data.Dataset",
     source: Records,
     share: Share,
-    together: int,
     seed: int,
-    first: int,
+    count: int | None = None,
 ) -> "tf.data.Dataset":
-    """Parses and prepares batches of lines, some together; cuts them for replicas."""
+    """Parses and prepares batches of numbered lines; cuts them for replicas.
+
+    Args:
+        lines: batches of (int64 [rows], string [rows]).
+        source: what they are of.
+        share: how to cut them.
+        seed: what is drawn depends on it.
+        count: examples from this number on are fillers; None for training.
+    """
     import tensorflow as tf
 
     limits = None if source.are_trusted else source.limits
     parse = records.parser(source.spec, limits)
+    prepare = source.prepare
     per_replica = share.per_replica
 
-    def work(number, serialised):
-        batch: Batch = parse(tf.reshape(serialised, [-1]))
-        if source.prepare is not None:
-            place = tf.stack([tf.cast(number, tf.int32), share.pipeline])
-            batch = source.prepare(
-                batch, tf.random.experimental.stateless_fold_in(place, seed)
-            )
+    def work(places, serialised):
+        return tf.reshape(places, [-1]), parse(tf.reshape(serialised, [-1]))
+
+    def cut(places, batch):
+        if count is not None:
+            row = tf.where(places < count, places, -1)
+            weight = tf.cast(row >= 0, tf.float32)
+            row = tf.cast(row, tf.int32)
+            batch = {**batch, "row": row, "example_weight": weight}
         return {
             name: tf.reshape(value, [-1, per_replica, *value.shape[1:]])
             for name, value in batch.items()
         }
 
-    lines = lines.batch(together).enumerate(first)
     calls = min(cores.available(), _CALLS_AT_ONCE)
+    if prepare is not None and count is None:
+        lines = lines.batch(-(-_ROWS_TO_PREPARE // share.rows))
     found = lines.map(work, num_parallel_calls=calls, deterministic=True)
-    return _ahead(found.unbatch(), share)
+    if prepare is not None:
+        found = found.map(lambda places, batch: (places, prepare(batch, seed, places)))
+    return _ahead(found.map(cut).unbatch(), share)
 
 
 def _ahead(found: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":

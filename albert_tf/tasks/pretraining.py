@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import weights
-from albert_tf.corpus import files, manifest, masking_in_graph
+from albert_tf.corpus import dynamic_masking, files, manifest
 from albert_tf.data import batches, json_values, records
 from albert_tf.data.batches import Records
 from albert_tf.errors import InputError
@@ -233,7 +233,7 @@ class _Records:
             self.traits = _traits(described)
         self._described = described
         if settings.dynamic_masking:
-            masking = masking_in_graph.for_records(
+            masking = dynamic_masking.for_records(
                 self._paths,
                 masked_lm_prob=settings.masked_lm_prob,
                 max_predictions_per_seq=settings.max_predictions_per_seq,

@@ -1,12 +1,20 @@
+import io
+import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from albert_tf.corpus import masking
+from albert_tf import corpus
+from albert_tf.corpus import dynamic_masking, manifest, masking
+from albert_tf.data import batches, records
+from albert_tf.errors import InputError
 
+DATA = Path(__file__).parents[1] / "fixtures"
+MASKED_FEATURES = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
 V, CLS, SEP, MASK = 97, 2, 3, 4
-STARTS = np.arange(V) % 3 != 0  # ids divisible by three continue a word
 
 
 def rules(**changes):
@@ -24,44 +32,88 @@ def rules(**changes):
     return masking.Rules(**values | changes)
 
 
-def batch(B=211, T=61, seed=0):
-    """Random rows [CLS] A [SEP] B [SEP] of different lengths."""
+def made(rows, T, labels=(0,)):
+    """Makes a batch of rows given as (words of A, words of B), words as lists."""
+    B = len(rows)
+    batch = {
+        name: np.zeros((B, T), np.int32)
+        for name in ("input_ids", "input_mask", "segment_ids", "token_boundary")
+    }
+    for i, (a, b) in enumerate(rows):
+        words = [[CLS], *a, [SEP], *b, [SEP]]
+        ids = [id for word in words for id in word]
+        first_sep = 1 + sum(map(len, a))
+        batch["input_ids"][i, : len(ids)] = ids
+        batch["input_mask"][i, : len(ids)] = 1
+        batch["segment_ids"][i, first_sep + 1 : len(ids)] = 1
+        begins = np.cumsum([0, *map(len, words)])[:-1]
+        batch["token_boundary"][i, begins] = 1
+    labels = np.resize(np.array(labels, np.int32), B)[:, None]
+    return {**batch, "next_sentence_labels": labels}
+
+
+def random_rows(B=211, seed=0):
+    """Makes rows of different lengths, whose words have one to three tokens."""
     rng = np.random.default_rng(seed)
-    ids = np.zeros((B, T), np.int32)
-    maskable = np.zeros((B, T), bool)
-    for row in range(B):
-        a, b = rng.integers(1, 28, 2)
-        ids[row, : a + b + 3] = rng.integers(5, V, a + b + 3)
-        ids[row, [0, a + 1, a + b + 2]] = CLS, SEP, SEP
-        maskable[row, 1 : a + b + 2] = True
-        maskable[row, a + 1] = False
-    return ids, maskable
+
+    def half():
+        return [
+            rng.integers(5, V, size).tolist()
+            for size in rng.integers(1, 4, rng.integers(1, 15))
+        ]
+
+    return made([(half(), half()) for _ in range(B)], T=95)
 
 
-def run(rule, ids, maskable, seed=0, starts=STARTS):
-    counts = Counter()
-    rng = np.random.default_rng(seed)
-    masked = masking.mask(ids, starts[ids], maskable, rule, rng, counts)
-    return masked, counts
+def run(batch, seed=5, counts=None, **changes):
+    out = dict(batch)
+    seeds = np.random.default_rng(seed).integers(
+        1 << 64, size=len(batch["input_ids"]), dtype=np.uint64
+    )
+    counts = Counter() if counts is None else counts
+    masking.add_masks(out, rules(**changes), seeds, counts)
+    return out
 
 
-def words_of(ids, maskable, cross=False):
-    """Lists the words of each row in the plainest way: lists of columns."""
-    found = []
-    for row, allowed in zip(ids, maskable, strict=True):
-        words = []
-        for column in np.flatnonzero(allowed):
-            fresh = not words or (not cross and words[-1][-1] != column - 1)
-            if fresh or STARTS[row[column]]:
-                words.append([column])
-            else:
-                words[-1].append(column)
-        found.append(words)
-    return found
+def predicted(out):
+    """Returns where the predictions are, bool [B, T]."""
+    where = np.zeros(out["input_ids"].shape, bool)
+    rows, slots = np.nonzero(out["masked_lm_weights"])
+    where[rows, out["masked_lm_positions"][rows, slots]] = True
+    return where
 
 
-def chosen(masked, row):
-    return set(masked.positions[row, masked.weights[row] > 0].tolist())
+def unmasked(out):
+    ids = out["input_ids"].copy()
+    rows, slots = np.nonzero(out["masked_lm_weights"])
+    columns = out["masked_lm_positions"][rows, slots]
+    ids[rows, columns] = out["masked_lm_ids"][rows, slots]
+    return ids
+
+
+def words_of(batch, row, cross=False):
+    """Lists the words of a row in the plainest way: lists of columns."""
+    words, text_begins = [], True
+    for column in range(1, batch["input_mask"][row].sum() - 1):
+        if batch["input_ids"][row, column] == SEP:
+            text_begins = not cross
+        elif text_begins or batch["token_boundary"][row, column]:
+            words.append([column])
+            text_begins = False
+        else:
+            words[-1].append(column)
+    return words
+
+
+def shares(out):
+    """Returns the share of each set of predicted columns."""
+    sets = Counter(tuple(np.flatnonzero(row).tolist()) for row in predicted(out))
+    return {columns: times / sets.total() for columns, times in sets.items()}
+
+
+def near(expected, B):
+    error = max(np.sqrt(share * (1 - share) / B) for share in expected.values())
+    return pytest.approx(expected, abs=3 * error)
 
 
 def test_span_lengths_are_drawn_with_probability_one_over_n():
@@ -70,137 +122,461 @@ def test_span_lengths_are_drawn_with_probability_one_over_n():
     longer = rules(favor_shorter_ngram=False).thresholds
     np.testing.assert_allclose(longer, [9 / 11, 6 / 11])
     assert rules(ngram=1).thresholds.size == 0
+    counts = Counter()
+    run(random_rows(B=5003), counts=counts)
+    drawn = {n: counts[f"spans_drawn/{n}"] for n in (1, 2, 3)}
+    total = sum(drawn.values())
+    expected = {1: 6 / 11, 2: 3 / 11, 3: 2 / 11}
+    assert {n: times / total for n, times in drawn.items()} == near(expected, total)
 
 
-def test_drawn_spans_follow_these_probabilities():
-    _, counts = run(rules(), *batch(B=5003))
-    drawn = np.array([counts[f"spans_drawn/{n}"] for n in (1, 2, 3)])
-    error = np.sqrt(0.25 / drawn.sum())
-    np.testing.assert_allclose(
-        drawn / drawn.sum(), [6 / 11, 3 / 11, 2 / 11], atol=3 * error
-    )
+def test_spans_of_a_row_worked_by_hand():
+    # Words of columns 1; 2, 3 | 5, 6, 7, and half of 9 tokens to predict: 4, as the
+    # half is rounded to even. n is 1 with probability 2/3, else 2.
+    B = 20011
+    batch = made([([[7], [8, 9]], [[10, 11, 12]])] * B, T=11)
+    out = run(batch, masked_lm_prob=0.5, ngram=2)
+    # First word 2, 3: word 1 follows. First word 1: n = 2 takes both; n = 1 leaves
+    # room for either of the others. First word 5, 6, 7: word 1 is all that fits.
+    expected = 1 / 3 + 1 / 3 * (1 / 3 + 2 / 3 * 1 / 2)
+    assert shares(out) == near({(1, 2, 3): expected, (1, 5, 6, 7): 1 - expected}, B)
+
+
+@pytest.mark.parametrize(
+    ("cross", "expected"),
+    [
+        (False, {(1, 3): 5 / 18, (1, 4): 6 / 18, (3, 4): 7 / 18}),
+        (True, {(1, 3): 6 / 18, (1, 4): 5 / 18, (3, 4): 7 / 18}),
+    ],
+)
+def test_spans_stop_at_a_separator_unless_they_may_cross(cross, expected):
+    # Words 1 | 3; 4 and two tokens to predict. 1 first (1/3): 3 or 4 follows; if it may
+    # cross, n = 2 (1/3) takes 1 and 3. 3 first: n = 2 takes 3 and 4, else 1 or 4
+    # follows. 4 first: 1 or 3 follows.
+    B = 20011
+    batch = made([([[7]], [[8], [9]])] * B, T=8)
+    out = run(batch, masked_lm_prob=1 / 3, ngram=2, cross_separators=cross)
+    assert shares(out) == near(expected, B)
+
+
+def test_a_word_reaches_across_a_separator_only_where_spans_do():
+    batch = made([([[7]], [[8], [9]])] * 211, T=8)
+    batch["token_boundary"][:, 3] = 0  # 8 continues the word of 7, as released
+    out = run(batch, masked_lm_prob=1 / 3, cross_separators=True)
+    assert set(shares(out)) == {(1, 3), (4,)}
+    out = run(batch, masked_lm_prob=1 / 3)
+    assert set(shares(out)) == {(1, 3), (1, 4), (3, 4)}
+
+
+def test_every_word_is_as_likely_as_any_other_of_its_row():
+    B = 20011
+    batch = made([([[7]] * 11, [[8]] * 11)] * B, T=25)
+    where = predicted(run(batch, ngram=1)).sum(axis=0)
+    times = np.delete(where, [0, 12, 24])
+    assert where.sum() == times.sum() == 4 * B
+    assert abs(times - times.mean()).max() < 4 * np.sqrt(times.mean())
 
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_words_are_masked_whole_or_not_at_all(cross):
-    ids, maskable = batch()
-    masked, _ = run(rules(cross_separators=cross), ids, maskable)
-    partly = 0
-    for row, words in enumerate(words_of(ids, maskable, cross)):
-        taken = chosen(masked, row)
-        assert taken <= {column for word in words for column in word}
+    batch = random_rows()
+    where = predicted(run(batch, cross_separators=cross))
+    whole = 0
+    for row in range(len(where)):
+        words = words_of(batch, row, cross)
+        length = int(batch["input_mask"][row].sum())
+        assert set(np.flatnonzero(where[row])) <= {c for word in words for c in word}
         for word in words:
-            assert taken.isdisjoint(word) or taken.issuperset(word)
-            partly += len(word) > 1 and taken.issuperset(word)
-    assert partly > 100
+            assert len(set(where[row, word])) == 1
+            whole += len(word) > 1 and where[row, word[0]]
+        # What is left does not fit.
+        room = max(1, round(0.15 * length)) - where[row].sum()
+        free = [word for word in words if not where[row, word[0]]]
+        assert 0 <= room < min(map(len, free), default=9)
+    assert whole > 100
 
 
-def test_without_whole_words_pieces_are_masked_alone():
-    ids, maskable = batch()
-    masked, _ = run(rules(whole_words=False), ids, maskable)
-    words = words_of(ids, maskable)
-    broken = sum(
-        0 < len(chosen(masked, row) & set(word)) < len(word)
-        for row in range(len(ids))
-        for word in words[row]
-    )
-    assert broken > 100
+def test_each_row_predicts_its_share_of_tokens():
+    batch = random_rows()
+    out = run(batch, whole_words=False)
+    lengths = batch["input_mask"].sum(axis=1).tolist()
+    expected = [max(1, round(0.15 * length)) for length in lengths]
+    assert out["masked_lm_weights"].sum(axis=1).tolist() == expected
+    out = run(batch, whole_words=False, max_predictions=4)
+    assert out["masked_lm_weights"].shape == (211, 4)
+    most = np.minimum(4, expected).tolist()
+    assert out["masked_lm_weights"].sum(axis=1).tolist() == most
+    one = made([([[7]], [])], T=5)
+    assert run(one)["masked_lm_positions"].tolist() == [[1] + [0] * 49]
 
 
-def test_each_row_predicts_its_share_when_all_words_are_single_pieces():
-    ids, maskable = batch()
-    masked, _ = run(rules(), ids, maskable, starts=np.ones(V, bool))
-    lengths = maskable.sum(axis=1) + 3
-    expected = [max(1, round(0.15 * length)) for length in lengths.tolist()]
-    assert masked.weights.sum(axis=1).tolist() == expected
-    masked, _ = run(rules(max_predictions=4), ids, maskable)
-    assert masked.weights.shape == (211, 4)
-    assert masked.weights.sum(axis=1).max() == 4
-
-
-def test_predictions_never_exceed_the_share_with_long_words():
-    ids, maskable = batch()
-    masked, _ = run(rules(), ids, maskable)
-    lengths = maskable.sum(axis=1) + 3
-    assert (masked.weights.sum(axis=1) <= np.maximum(1, np.rint(0.15 * lengths))).all()
-
-
-def test_every_word_is_as_likely_as_any_other_inside_the_row():
-    B, T = 20011, 24
-    ids = np.full((B, T), 7, np.int32)
-    maskable = np.ones((B, T), bool)
-    maskable[:, [0, 23]] = False
-    masked, _ = run(rules(ngram=1), ids, maskable)
-    times = np.bincount(masked.positions[masked.weights > 0], minlength=T)[1:23]
-    share = times.sum() / 22
-    assert abs(times - share).max() < 4 * np.sqrt(share)
-
-
-def test_spans_stop_at_a_separator_unless_they_may_cross():
-    # Two words, one on each side of [SEP], and room for both: a span of two that could
-    # cross would take both in one turn.
-    ids = np.array([[CLS, 7, SEP, 8, SEP]] * 1009, np.int32)
-    maskable = ids > MASK
-    half = {"masked_lm_prob": 0.4, "ngram": 2}
-    _, counts = run(rules(**half), ids, maskable)
-    assert (counts["spans/1"], counts["spans/2"]) == (2018, 0)
-    _, counts = run(rules(**half, cross_separators=True), ids, maskable)
-    assert counts["spans/2"] > 100
-
-
-def test_labels_are_the_originals_and_the_rest_is_untouched():
-    ids, maskable = batch()
-    masked, _ = run(rules(), ids, maskable)
-    rows, slots = np.nonzero(masked.weights)
-    columns = masked.positions[rows, slots]
-    np.testing.assert_array_equal(masked.labels[rows, slots], ids[rows, columns])
-    untouched = np.ones(ids.shape, bool)
-    untouched[rows, columns] = False
-    np.testing.assert_array_equal(masked.ids[untouched], ids[untouched])
-    assert (np.diff(masked.positions, axis=1)[masked.weights[:, 1:] > 0] > 0).all()
-    assert not masked.positions[masked.weights == 0].any()
-    assert not masked.labels[masked.weights == 0].any()
+@pytest.mark.parametrize("permute", [False, True])
+def test_labels_are_the_originals_and_the_rest_is_untouched(permute):
+    batch = random_rows()
+    out = run(batch, permute=permute)
+    np.testing.assert_array_equal(unmasked(out), batch["input_ids"])
+    for name in batch.keys() - {"input_ids"}:
+        np.testing.assert_array_equal(out[name], batch[name])
+    used = out["masked_lm_weights"] > 0
+    positions, labels = out["masked_lm_positions"], out["masked_lm_ids"]
+    assert used.shape == (211, 100 if permute else 50)
+    assert (np.diff(used.astype(int), axis=1) <= 0).all()  # unused slots come last
+    assert (np.diff(positions, axis=1)[used[:, 1:]] > 0).all()
+    assert not positions[~used].any() and not labels[~used].any()
 
 
 def test_eighty_percent_become_mask_ten_stay_ten_are_random():
-    ids, maskable = batch(B=9001)
-    masked, counts = run(rules(), ids, maskable)
-    total = int(masked.weights.sum())
-    kinds = [counts[f"predictions_{kind}"] for kind in ("masked", "kept", "random")]
-    assert sum(kinds) == total
-    error = np.sqrt(0.16 / total)
-    np.testing.assert_allclose(np.array(kinds) / total, [0.8, 0.1, 0.1], atol=3 * error)
-    seen = np.take_along_axis(masked.ids, masked.positions, 1)[masked.weights > 0]
-    assert (seen == MASK).sum() == kinds[0]
-    assert seen.min() == MASK  # no special piece among the random ones
-    assert set(range(5, V)) <= set(seen.tolist())
+    batch, counts = random_rows(B=4001), Counter()
+    out = run(batch, seed=6, counts=counts)
+    where = predicted(out)
+    seen, labels = out["input_ids"][where], batch["input_ids"][where]
+    # One in V - 5 random tokens is the label.
+    chance = 0.1 / (V - 5)
+    kinds = {"mask": (seen == MASK).mean(), "kept": (seen == labels).mean()}
+    assert kinds == near({"mask": 0.8, "kept": 0.1 + chance}, seen.size)
+    counted = [counts[f"predictions_{kind}"] for kind in ("masked", "kept", "random")]
+    assert sum(counted) == seen.size and counted[0] == (seen == MASK).sum()
+    random = seen[(seen != MASK) & (seen != labels)]
+    times = np.bincount(random, minlength=V)
+    assert not times[:5].any()
+    assert abs(times[5:] - times.sum() / 92).max() < 4 * np.sqrt(times.sum() / 92)
 
 
 def test_permutation_moves_as_many_more_tokens_within_their_row():
-    ids, maskable = batch()
-    masked, counts = run(rules(permute=True, max_predictions=6), ids, maskable)
-    assert masked.positions.shape == (211, 12)
-    total = int(masked.weights.sum())
-    moved = counts["predictions_permuted"]
-    assert 0.45 * total < moved < 0.5 * total + 1
-    plain = rules(permute=True, max_predictions=6, replacements=np.array([MASK]))
-    masked, _ = run(plain, ids, maskable)
-    for row in range(len(ids)):
+    batch, counts = random_rows(), Counter()
+    plain = {"permute": True, "max_predictions": 6, "replacements": np.array([MASK])}
+    out = run(batch, counts=counts, **plain)
+    total = int(out["masked_lm_weights"].sum())
+    assert 0.45 * total < counts["predictions_permuted"] < 0.5 * total + 1
+    moved = 0
+    for ids, seen in zip(batch["input_ids"], out["input_ids"], strict=True):
         # Taking [MASK]s away, and what they hide, the tokens are the same.
-        hidden = Counter(ids[row].tolist()) - Counter(masked.ids[row].tolist())
-        assert sum(hidden.values()) == (masked.ids[row] == MASK).sum()
-    assert (np.diff(masked.positions, axis=1)[masked.weights[:, 1:] > 0] > 0).all()
+        hidden = Counter(ids.tolist()) - Counter(seen.tolist())
+        assert hidden.total() == (seen == MASK).sum()
+        moved += ((seen != ids) & (seen != MASK)).sum()
+    assert moved > 211
+    assert out["masked_lm_weights"].sum(axis=1).max() == 12
 
 
-def test_one_seed_gives_one_result_and_another_gives_another():
-    ids, maskable = batch()
-    first, again, other = (run(rules(), ids, maskable, seed=s)[0] for s in (1, 1, 2))
-    np.testing.assert_array_equal(first.ids, again.ids)
-    assert (first.ids != other.ids).any()
+@pytest.mark.parametrize("permute", [False, True])
+def test_a_row_is_masked_alike_in_any_batch(permute):
+    batch = random_rows()
+    seeds = np.arange(211, dtype=np.uint64) ** 5
+    rule = rules(permute=permute)
+
+    def masked(rows):
+        out = {name: values[rows] for name, values in batch.items()}
+        masking.add_masks(out, rule, seeds[rows], Counter())
+        return out
+
+    whole = masked(np.arange(211))
+    for rows in (np.arange(3, 20), np.array([7]), np.arange(211)[::-3]):
+        for name, values in masked(rows).items():
+            np.testing.assert_array_equal(values, whole[name][rows])
+    other = run(batch, seed=6, permute=permute)
+    assert (other["masked_lm_positions"] != whole["masked_lm_positions"]).any()
 
 
-def test_a_batch_of_one_row_with_one_word():
-    ids = np.array([[CLS, 7, SEP, SEP]], np.int32)
-    masked, _ = run(rules(), ids, ids > MASK)
-    assert masked.positions[0].tolist() == [1] + [0] * 49
-    assert masked.labels[0, 0] == 7
+def test_draws_are_even_and_independent_of_their_neighbours():
+    seeds = np.arange(501, dtype=np.uint64)[:, None]
+    drawn = masking.draw(seeds, 1, np.arange(401)) / 2.0**64
+    assert abs(drawn.mean() - 1 / 2) < 3 / np.sqrt(12 * drawn.size)
+    for one, other in (
+        (drawn[1:], drawn[:-1]),
+        (drawn[:, 1:], drawn[:, :-1]),
+        (drawn, masking.draw(seeds, 2, np.arange(401)) / 2.0**64),
+    ):
+        correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < 4 / np.sqrt(one.size)
+
+
+# Masking while training
+
+
+def run_dynamic(batch, seed=5, redraw_order=False, **changes):
+    mask = dynamic_masking.DynamicMasking(rules(**changes), redraw_order, {})
+    return call(mask, batch, seed)
+
+
+def call(mask, batch, seed=5):
+    return mask.mask(batch, seed, np.arange(len(batch["input_ids"])))
+
+
+@pytest.mark.parametrize("permute", [False, True])
+def test_masks_that_the_records_have_are_taken_off_first(permute):
+    batch = random_rows()
+    ids, static = batch["input_ids"], dict(batch)
+    rule = rules(max_predictions=13, permute=permute)
+    masking.add_masks(static, rule, np.arange(211, dtype=np.uint64), Counter())
+    assert (static["input_ids"] != ids).sum() > 211
+    # An unused slot stands for nothing, whatever it holds.
+    static["masked_lm_positions"] += static["masked_lm_weights"] == 0
+    out = run_dynamic(static, max_predictions=9)
+    assert out["masked_lm_ids"].shape == (211, 9)
+    np.testing.assert_array_equal(unmasked(out), ids)
+    assert {k: v.tolist() for k, v in out.items()} == {
+        k: v.tolist() for k, v in run_dynamic(batch, max_predictions=9).items()
+    }
+
+
+def test_the_order_is_redrawn_from_either_order():
+    a, b = [[7, 8], [9]], [[10], [11, 12], [13, 14, 15]]
+    B, T = 1009, 14
+    batch = made([(a, b), (b, a)] * B, T=T, labels=[0, 1])
+    out = dict(run_dynamic(batch, redraw_order=True))
+    expected = {0: made([(a, b)], T), 1: made([(b, a)], T)}
+    out["input_ids"] = unmasked(out)
+    labels = out["next_sentence_labels"]
+    assert labels.shape == (2 * B, 1)
+    for name in ("input_ids", "input_mask", "segment_ids", "token_boundary"):
+        wanted = np.where(labels, expected[1][name], expected[0][name])
+        np.testing.assert_array_equal(out[name], wanted)
+    # A fair coin that knows nothing of the order before.
+    for old in (0, 1):
+        assert {1: labels[old::2].mean()} == near({1: 0.5}, B)
+
+
+def test_specials_stay_where_the_order_is_redrawn():
+    batch = random_rows()
+    out = run_dynamic(batch, redraw_order=True)
+    ids = unmasked(out)
+    swapped = out["next_sentence_labels"][:, 0] == 1
+    assert 50 < swapped.sum() < 160
+    for row in range(len(ids)):
+        first, last = np.flatnonzero(ids[row] == SEP)
+        was, _ = np.flatnonzero(batch["input_ids"][row] == SEP)
+        assert last == batch["input_mask"][row].sum() - 1
+        assert first == (last - was if swapped[row] else was)
+        assert out["segment_ids"][row].tolist() == [
+            int(first < column <= last) for column in range(95)
+        ]
+        assert not predicted(out)[row, [0, first, last]].any()
+        assert not ids[row, last + 1 :].any()
+
+
+def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path):
+    batch = random_rows()
+    spec = {
+        name: records.Feature("int", values.shape[1]) for name, values in batch.items()
+    }
+    mask = dynamic_masking.DynamicMasking(rules(permute=True), True, spec)
+    path = str(tmp_path / "x.tfrecord")
+    with records.create(path) as writer:
+        writer.write(records.encode(spec, batch))
+    source = batches.Records((path,), (211,), spec, mask)
+
+    def read(count, batch_size=24, start=0, seed=3, **share):
+        share = batches.Share(batch_size, **share)
+        dataset = source.training(share, seed=seed, start=start)
+        shapes = {name: s.shape.as_list() for name, s in dataset.element_spec.items()}
+        assert shapes["next_sentence_labels"] == [share.per_replica, 1]
+        assert {tuple(shapes[n]) for n in MASKED_FEATURES} == {(share.per_replica, 100)}
+        rows = list(dataset.take(count).as_numpy_iterator())
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    def agree(one, other):
+        return all((one[name] == other[name]).all() for name in one)
+
+    whole = read(50)  # more than are masked together, and than an epoch has
+    part = {name: values[10 * 24 : 40 * 24] for name, values in whole.items()}
+    assert agree(read(30, start=10 * 24), part)
+    part = {name: values[10 * 24 : 10 * 24 + 40 * 18] for name, values in whole.items()}
+    assert agree(read(40, batch_size=18, start=10 * 24), part)
+    shares = [{"pipelines": 2, "pipeline": i, "replica_batch_size": 4} for i in (0, 1)]
+    for i, share in enumerate(shares):
+        rows = np.arange(50 * 24) // 12 % 2 == i
+        assert agree(read(150, **share), {n: v[rows] for n, v in whole.items()})
+    assert not agree(read(50, seed=4), whole)
+    first, again = (
+        {name: values[first : first + 211] for name, values in whole.items()}
+        for first in (0, 211)
+    )
+    order, order_again = (
+        np.lexsort(np.sort(unmasked(epoch), axis=1).T) for epoch in (first, again)
+    )
+    positions = [
+        first["masked_lm_positions"][order],
+        again["masked_lm_positions"][order_again],
+    ]
+    assert (positions[0] != positions[1]).any(axis=1).mean() > 0.8
+
+
+@pytest.fixture(scope="module")
+def generate(tmp_path_factory):
+    """Makes records of 200 short documents and returns their file."""
+
+    def call(**changes):
+        values = {
+            "input_file": (str(DATA / "docs200.txt"),),
+            "output_file": (str(tmp_path_factory.mktemp("run") / "x.tfrecord"),),
+            "spm_model_file": str(DATA / "spm_small.model"),
+            "max_seq_length": 128,
+            "dupe_factor": 2,
+            "num_workers": 1,
+            "masked_lm_prob": 0.0,
+        }
+        config = corpus.CorpusSettings(**values | changes)
+        corpus.generate(config, io.StringIO())
+        return config.output_file[0]
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def file(generate):
+    return generate()
+
+
+def read(file, mask):
+    [batch] = records.dataset([file], mask.spec, batch_size=99999).as_numpy_iterator()
+    return batch
+
+
+def test_records_are_masked_by_what_their_description_says(file, generate):
+    mask = dynamic_masking.for_records([file])
+    assert (mask.rules.max_predictions, mask.rules.ngram) == (19, 3)
+    assert mask.rules.masked_lm_prob == 0.15
+    assert mask.rules.replacements.tolist() == list(range(5, 1500))
+    assert not mask.rules.cross_separators and mask.redraw_order
+    assert not MASKED_FEATURES & mask.spec.keys()
+    other = generate(
+        do_whole_word_mask=False,
+        favor_shorter_ngram=False,
+        do_permutation=True,
+        released_behaviour=True,
+        masked_lm_prob=0.2,
+        max_predictions_per_seq=11,
+    )
+    mask = dynamic_masking.for_records(
+        [other], masked_lm_prob=0.1, max_predictions_per_seq=17, ngram=2
+    )
+    assert mask.rules.masked_lm_prob == 0.1
+    assert (mask.rules.max_predictions, mask.rules.ngram) == (17, 2)
+    assert not mask.rules.whole_words and not mask.rules.favor_shorter_ngram
+    assert mask.rules.permute and mask.rules.cross_separators
+    assert mask.rules.replacements.size == 1500
+    # The release gives label 1 to unrelated halves too, which cannot be put in order.
+    assert not mask.redraw_order
+    assert mask.spec["masked_lm_ids"].length == 22
+
+
+@pytest.mark.parametrize("objective", ["nsp", "none"])
+def test_only_the_sentence_order_is_redrawn(generate, objective):
+    file = generate(objective=objective)
+    mask = dynamic_masking.for_records([file])
+    batch = read(file, mask)
+    out = call(mask, batch)
+    np.testing.assert_array_equal(
+        out["next_sentence_labels"], batch["next_sentence_labels"]
+    )
+    np.testing.assert_array_equal(out["segment_ids"], batch["segment_ids"])
+
+
+def test_static_and_unmasked_records_of_one_seed_hold_the_same_text(file, generate):
+    static = generate(masked_lm_prob=0.15)
+    mask = dynamic_masking.for_records([static])
+    assert mask.spec.keys() > MASKED_FEATURES
+    batch = read(static, mask)
+    plain = read(file, dynamic_masking.for_records([file]))
+
+    def text(batch):
+        return sorted(map(tuple, batch["input_ids"].tolist()))
+
+    assert text(batch) != text(plain)
+    out = call(mask, batch)
+    differs = out["next_sentence_labels"] != batch["next_sentence_labels"]
+    assert 0.4 < differs.mean() < 0.6
+    stays = ~differs[:, 0]
+    restored = {"input_ids": unmasked(out)[stays]}
+    assert set(text(restored)) <= set(text(plain))
+
+
+def test_masked_records_without_their_masks_are_refused(generate):
+    mask = dynamic_masking.for_records([generate(masked_lm_prob=0.15)])
+    with pytest.raises(ValueError) as caught:
+        mask(random_rows(), 0, tf.range(211))
+    assert str(caught.value) == (
+        "features ['masked_lm_ids', 'masked_lm_positions', 'masked_lm_weights'] of the "
+        "records are missing"
+    )
+
+
+def refusal(files, **changes):
+    with pytest.raises(InputError) as caught:
+        dynamic_masking.for_records(files, **changes)
+    return str(caught.value)
+
+
+def test_records_without_a_description_are_refused(tmp_path):
+    file = str(tmp_path / "x.tfrecord")
+    assert refusal([file]) == (
+        f"{file}: no description of it in {file}.json; --dynamic_masking needs the one "
+        f"that create_pretraining_data.py writes"
+    )
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_descriptions_of_other_versions_are_refused(file, tmp_path, newer):
+    description = manifest.of(file)
+    if newer:
+        description["settings"]["unheard_of"] = 1
+    else:
+        del description["vocabulary"]["special_ids"]
+    path = tmp_path / "x.tfrecord.json"
+    path.write_text(json.dumps(description))
+    assert refusal([str(tmp_path / "x.tfrecord")]) == (
+        f"{path}: from another version of create_pretraining_data.py; make the records "
+        f"again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value", "changes"),
+    [
+        ("settings", "max_seq_length", 64, {}),
+        ("settings", "sentence_objective", "nsp", {"objective": "nsp"}),
+        ("settings", "do_permutation", True, {}),
+        (
+            "settings",
+            "max_predictions",
+            19,
+            {"masked_lm_prob": 0.15, "max_predictions_per_seq": 19},
+        ),
+        ("vocabulary", "vocabulary", "other", {"fingerprint": "other"}),
+    ],
+)
+def test_files_made_in_different_ways_are_refused(
+    file, tmp_path, place, name, value, changes
+):
+    description = manifest.of(file)
+    old = {
+        **{"max_seq_length": 128, "sentence_objective": "sop", "max_predictions": 0},
+        **{"do_permutation": False},
+        "vocabulary": description["vocabulary"]["fingerprint"],
+    }
+    description[place] |= changes or {name: value}
+    other = str(tmp_path / "x.tfrecord")
+    manifest.write(f"{other}.json", description)
+    assert refusal([file, file, other]) == (
+        f"{other}: made with {name}={value}, but {file} with {old[name]}; "
+        f"--dynamic_masking has one set of rules"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"masked_lm_prob": 0.0},
+            "--masked_lm_prob=0.0: expected a number in (0, 1)",
+        ),
+        ({"ngram": 0}, "--ngram=0: expected at least 1"),
+        (
+            {"max_predictions_per_seq": 126},
+            "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
+            "less 3",
+        ),
+    ],
+)
+def test_arguments_out_of_range_are_refused(file, changes, message):
+    assert refusal([file], **changes) == message

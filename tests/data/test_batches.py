@@ -110,11 +110,13 @@ def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
         assert flat(flat(of_step)) == whole[step]
 
 
-def test_prepared_examples_go_on_with_the_same_draws(source):
-    import tensorflow as tf
-
-    def draw(batch, seed):
-        noise = tf.random.stateless_uniform(tf.shape(batch["x"]), seed)
+def test_prepared_examples_resume_with_the_same_draws(source):
+    def draw(batch, seed, places):
+        noise = tf.map_fn(
+            lambda place: tf.random.stateless_uniform([3], [seed, place]),
+            places,
+            fn_output_signature=tf.float32,
+        )
         return {**batch, "x": batch["x"] + noise}
 
     def read(start, count, seed=3):
@@ -122,7 +124,7 @@ def test_prepared_examples_go_on_with_the_same_draws(source):
         found = source(draw).training(share, seed=seed, start=start)
         return np.stack([batch["x"].numpy() for batch in found.take(count)])
 
-    # 64 batches of 8 are prepared together: so the 70th is of the second such lot.
+    # 64 batches of 8 are prepared together.
     whole = read(0, 150)
     np.testing.assert_array_equal(read(70 * 8, 10), whole[140:150])
     assert (read(0, 10, seed=4) != whole[:10]).any()
