@@ -1,10 +1,29 @@
 """ALBERT (Lan et al., ICLR 2020, arXiv 1909.11942) in TensorFlow 2 and Keras 3.
 
+The rooms, in reading order; each one's own docstring lists its files:
+
+    model      the encoder, its heads and the optimizers, in keras.ops
+    weights    one table of names for four code bases; opens, loads and saves models
+    text       strings to ids, in Python and in a TensorFlow graph
+    data       records, tables and batches
+    corpus     raw text to pretraining records
+    tasks      what a model is trained to do: data, head, loss, scores
+    train      the step, the one loop, checkpoints, reports, fine-tuning
+    serve      answers to raw text; SavedModel, TF-Hub, LiteRT, ONNX
+    errors, flags      the one exception; settings classes as command lines
+
 Where the paper's parts are:
 
-    3.1  factorised embedding, shared blocks, masked LM and sentence order   layers,
-         heads, models
-    3.2  sizes                                                               config
+    3.1  factorised embedding             model.layers.Embeddings, and the projection
+                                          of model.models.AlbertEncoder
+    3.1  parameters shared by layers      model.config.AlbertConfig.parameter_sharing,
+                                          model.models.AlbertEncoder
+    3.1  sentence order prediction        corpus.pairs, model.heads.SentenceHead
+    3.1  masked language model, n-grams   corpus.masking, model.heads.MaskedLMHead
+    3.2  sizes (table 1)                  model.config.PUBLISHED
+    4.1  LAMB, batches of 4,096           model.optimizers.Lamb, tasks.pretraining
+    4.2  GLUE, SQuAD, RACE                tasks.glue, tasks.squad, tasks.race
+    4.8  additional data, dropout         AlbertConfig.hidden_dropout_prob
 
 Names are imported when they are first used, so that programs which only read text need
 not wait for TensorFlow. `keras.models.load_model` still finds the classes of this

@@ -1,14 +1,16 @@
 """Weights in and out of the formats of four code bases; nothing is ever unpickled.
 
-settings      the flags of every script that opens a model
-names         the table: what each tensor is called and how it lies in each format
-checkpoints   which checkpoint of a folder: the best, the newest
-reading       opens a file or folder of any format (`open_source`)
-loading       sets a model's weights from it (`load`, `model_for`)
-writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
-huggingface   config.json and tokenizer.json for transformers
-metadata      task.json and vocabulary.json, which stand beside weights
-folder        opens a model: checkpoint, configuration, vocabulary, casing, task
+In reading order:
+
+    settings      the flags of every script that opens a model
+    names         the table: what each tensor is called and how it lies in each format
+    checkpoints   which checkpoint of a folder: the best, the newest
+    reading       opens a file or folder of any format (`open_source`)
+    loading       sets a model's weights from it (`load`, `model_for`)
+    writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
+    huggingface   config.json and tokenizer.json for transformers
+    metadata      task.json and vocabulary.json, which stand beside weights
+    folder        opens a model: checkpoint, configuration, vocabulary, casing, task
 """
 
 import importlib
