@@ -1,6 +1,7 @@
 """The one exception for a user's mistake, and what turns others' exceptions into it."""
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,8 @@ _WHERE = re.compile(
     r"\{\{[^}]*\}\} |Error in user-defined function .*? with iterator: \S+: "
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
+
+_SHOWN = 40
 
 
 class InputError(ValueError):
@@ -79,3 +82,12 @@ def reason(error: BaseException) -> str:
     before, *after = _OF_A_NODE.split(text)
     text = _WHERE.sub("", before.splitlines()[-1] if after else text)
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def shown(value: Any) -> str:
+    """Returns the beginning of a value as JSON, for messages."""
+    try:
+        text = json.dumps(value, default=repr)
+    except (TypeError, ValueError, RecursionError):  # keys of other types, cycles
+        text = type(value).__name__
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 
 HELD_OUT = 25
 # What the requirements of this package bring along.
@@ -160,7 +160,7 @@ def collect(packages: list[str]) -> list[str]:
 
 def write(path: str, kept: list[str]) -> None:
     """Writes documents, and prints how many."""
-    with records.atomic(path) as file:
+    with atomic(path) as file:
         file.write("\n".join(kept).encode())
     count = sum(document.count("\n") for document in kept)
     print(f"{path}: {len(kept):,} documents, {count:,} sentences")

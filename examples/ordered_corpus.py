@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 
 # What is made, and the steps; their order is drawn anew each time.
 CRAFTS = {
@@ -130,7 +130,7 @@ def vocabulary(made: list[str]) -> list[str]:
 
 def write(path: str, text: str) -> None:
     """Writes a file, which appears when it is complete."""
-    with records.atomic(path) as file:
+    with atomic(path) as file:
         file.write(text.encode())
 
 

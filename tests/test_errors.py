@@ -72,3 +72,17 @@ def test_input_errors_keep_their_message():
 )
 def test_where_an_error_came_up_in_tensorflow_is_left_out(text, reason):
     assert errors.reason(ValueError(text)) == reason
+
+
+def test_values_are_shown_by_their_beginning():
+    value = cycle = []
+    for _ in range(5000):
+        value = [value]
+    cycle.append(cycle)
+    assert errors.shown({"a": "\ud800"}) == r'{"a": "\ud800"}'
+    assert errors.shown("x" * 99) == '"' + "x" * 39 + "..."
+    assert tuple(map(errors.shown, (value, cycle, {(1,): 2}))) == (
+        "list",
+        "list",
+        "dict",
+    )

@@ -27,6 +27,7 @@ from albert_tf.corpus import (
 )
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 
 _FAILURE = re.compile(r"(?:Input|Text)Error: (.*?)(?: \[while running|\n|$)")
@@ -256,7 +257,7 @@ def _join(
 def _replaced(target: str, run: str) -> Iterator[IO[bytes]]:
     """Opens a file that replaces another when it is complete."""
     if not files.is_remote(target):
-        with records.atomic(target) as file:
+        with atomic(target) as file:
             yield file
         return
     temporary = _temporary(target, run)

@@ -26,7 +26,8 @@ from albert_tf.corpus import (
 )
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.corpus.workers import Progress, Workers, own_memory
-from albert_tf.data import locks, records, writing
+from albert_tf.data import records
+from albert_tf.data.files import LOCK, atomic, locked, remove_leftovers
 from albert_tf.text import tokenization
 
 _COPY_BYTES = 1 << 20
@@ -95,7 +96,7 @@ def tokenize_split(
     """Tokenizes one split into a file of groups; the first pass's job for a worker."""
     counts: Counter = Counter()
     groups = []
-    with records.atomic(str(_groups_file(note.parent, number))) as file:
+    with atomic(str(_groups_file(note.parent, number))) as file:
         for subset, padded_tokens, packed in store.groups(
             split, number, config, tokenizer(config), counts
         ):
@@ -125,8 +126,8 @@ def make_unit(note: Path, config: CorpusSettings, unit: plan.Unit) -> Finished:
 
 def join_file(note: Path, target: str, parts: Sequence[Path]) -> Finished:
     """Joins parts into an output file, then removes them to free the disk."""
-    writing.remove_leftovers(target)
-    with records.atomic(target) as joined:
+    remove_leftovers(target)
+    with atomic(target) as joined:
         for part in parts:
             with open(part, "rb") as file:
                 shutil.copyfileobj(file, joined, _COPY_BYTES)
@@ -169,7 +170,7 @@ def _claimed(
 ) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, wanted["input"])
-    with locks.held(work):
+    with locked(work):
         settings = str(work / _SETTINGS)
         noted = manifest.read(settings)
         if noted:
@@ -210,7 +211,7 @@ def _clear(work: Path) -> None:
     for left in work.iterdir():
         if left.is_dir():
             shutil.rmtree(left)
-        elif left.name != locks.NAME:
+        elif left.name != LOCK:
             left.unlink()
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 from albert_tf import errors
 from albert_tf.corpus import examples, files, text
 from albert_tf.corpus.config import CorpusSettings, Subset
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 
@@ -64,7 +64,7 @@ def read(path: str) -> dict[str, Any] | None:
 
 def write(path: str, content: Mapping[str, Any]) -> None:
     """Writes a JSON object; the file is complete or not there at all."""
-    with records.atomic(path) as file:
+    with atomic(path) as file:
         file.write(to_bytes(content))
 
 
@@ -77,7 +77,7 @@ def copy_vocabulary(description: str, vocabulary: str) -> None:
     folder, name = os.path.dirname(description), os.path.basename(vocabulary)
     target = os.path.join(folder, name)
     if files.size_of(target) is None:
-        create: Any = records.atomic(target)
+        create: Any = atomic(target)
         if files.is_remote(target):
             systems = files.beam_file_systems()
             create = systems.create(target, compression_type="uncompressed")

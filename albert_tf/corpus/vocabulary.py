@@ -17,7 +17,7 @@ from tqdm import tqdm
 from albert_tf import flags
 from albert_tf.corpus import marks, text
 from albert_tf.corpus.plan import MOST_UNKNOWN
-from albert_tf.data.writing import atomic
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import (
     SentencePieceTokenizer,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 
 # Raise it when the same settings give other arrays.
@@ -62,7 +62,7 @@ def load_or_make(
         contents: dict[str, Any] = {_MADE_FROM: np.array(noted), **arrays}
         with errors.writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with records.atomic(str(path)) as output:
+            with atomic(str(path)) as output:
                 np.savez(output, **contents)
 
     if unsaved is None:

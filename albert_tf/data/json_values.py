@@ -20,7 +20,6 @@ _REQUIRED = object()
 _ESCAPE = re.compile(
     r"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u])|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-_SHOWN = 40
 
 
 class JsonError(InputError):
@@ -127,12 +126,3 @@ def get(value: Any, key: str, kind: type, place: str, default: Any = _REQUIRED) 
 def describe(value: Any) -> str:
     """Names the type of a value, for messages."""
     return _NAMES.get(type(value), repr(value))
-
-
-def shown(value: Any) -> str:
-    """Returns the beginning of a value as JSON, for messages."""
-    try:
-        text = json.dumps(value, default=repr)
-    except (TypeError, ValueError, RecursionError):  # keys of other types, cycles
-        text = type(value).__name__
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -29,7 +29,7 @@ import google_crc32c
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data.writing import atomic
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 
@@ -292,7 +293,7 @@ def _of_object(line: str, columns: Sequence[Column]) -> list[Value] | RowError:
     try:
         row = json_values.parse(line, "")
         if not isinstance(row, dict):
-            raise RowError(f"not a JSON object but {json_values.shown(row)}")
+            raise RowError(f"not a JSON object but {errors.shown(row)}")
         return [_value_of(row, column) for column in columns]
     except json_values.JsonError as error:
         return RowError(error.problem)
@@ -317,7 +318,7 @@ def _text_of(name: str, value: Any) -> str:
         return value
     if value is None or isinstance(value, (dict, list)):
         raise RowError(
-            f"{json_values.shown(value)} under {name!r}; expected text or a number"
+            f"{errors.shown(value)} under {name!r}; expected text or a number"
         )
     return json.dumps(value)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 
@@ -276,9 +277,7 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
     values = json_values.parse(text, path)
     if not isinstance(values, dict):
-        raise InputError(
-            f"{path}: expected a JSON object, got {json_values.shown(values)}"
-        )
+        raise InputError(f"{path}: expected a JSON object, got {errors.shown(values)}")
     return values
 
 

@@ -27,9 +27,9 @@ from albert_tf import errors, weights
 from albert_tf.data import (
     json_values,
     quiet,
-    records,
     tables,
 )
+from albert_tf.data.files import atomic
 from albert_tf.data.tables import RowError, Table
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -129,7 +129,7 @@ class Predictor:
             row = {self.fields[0]: row}
         if not isinstance(row, Mapping):
             raise InputError(
-                f"{place}: {json_values.shown(row)}; expected an object with "
+                f"{place}: {errors.shown(row)}; expected an object with "
                 f"{', '.join(self.fields)}"
             )
         found = {}
@@ -143,7 +143,7 @@ class Predictor:
                 or (is_list and not isinstance(value, list))
             ):
                 kind = "a list of texts" if is_list else "a text"
-                given = json_values.shown(value) if name in row else "missing"
+                given = errors.shown(value) if name in row else "missing"
                 raise InputError(
                     f"{place}: {name} is {given}; expected {kind} "
                     f"(a row has {', '.join(self.fields)})"
@@ -253,7 +253,7 @@ def run(
         if not arguments:
             lines = _lines(config.input_file, files)
         if config.output_file:
-            write = files.enter_context(records.atomic(config.output_file)).write
+            write = files.enter_context(atomic(config.output_file)).write
         rows = _rows(lines, predictor.fields, name, is_json, log)
         for answer in _told(predictor.answer_placed(rows), log):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
@@ -636,7 +636,7 @@ class _Kind:
 def _lack_of_gaps(row: Mapping[str, Any]) -> str | None:
     if MASK in row["text"]:
         return None
-    return f"no {MASK} in {json_values.shown(row['text'])}; expected one for each gap"
+    return f"no {MASK} in {errors.shown(row['text'])}; expected one for each gap"
 
 
 _KINDS = {

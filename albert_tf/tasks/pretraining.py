@@ -12,9 +12,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import weights
+from albert_tf import errors, weights
 from albert_tf.corpus import dynamic_masking, files, manifest
-from albert_tf.data import batches, json_values, records
+from albert_tf.data import batches, records
 from albert_tf.data.batches import Records
 from albert_tf.errors import InputError
 from albert_tf.model import heads
@@ -303,7 +303,7 @@ class _Records:
         if not isinstance(name, str) or Path(name).name in ("", "..") or "\0" in name:
             raise InputError(
                 f"{manifest.path_for(record_file)}: vocabulary_file="
-                f"{json_values.shown(name)}: expected the name of a file beside it"
+                f"{errors.shown(name)}: expected the name of a file beside it"
             )
         return Path(record_file).with_name(Path(name).name)
 

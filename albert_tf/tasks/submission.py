@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data.writing import atomic
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.tasks.text_task import Example, TextTask
 

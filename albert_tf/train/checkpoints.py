@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 from albert_tf.weights import checkpoints
@@ -223,7 +223,7 @@ class Checkpoints:
             Path(f"{best}{_SUFFIXES[-1]}").unlink(missing_ok=True)
             for suffix in _SUFFIXES:
                 Path(f"{best}{suffix}.tmp").replace(f"{best}{suffix}")
-        with records.atomic(str(self._folder / f"{BEST}.json")) as file:
+        with atomic(str(self._folder / f"{BEST}.json")) as file:
             file.write(json.dumps(figures, indent=2).encode() + b"\n")
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, saved_models
@@ -344,5 +344,5 @@ def _with_steps(
 
 
 def _write(path: Path, contents: Mapping[str, Any]) -> None:
-    with records.atomic(str(path)) as file:
+    with atomic(str(path)) as file:
         file.write(json.dumps(contents, indent=2).encode() + b"\n")

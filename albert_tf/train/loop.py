@@ -15,7 +15,7 @@ import orbit
 import tensorflow as tf
 
 from albert_tf import weights
-from albert_tf.data import locks, quiet, stopping
+from albert_tf.data import files, quiet, stopping
 from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.tasks.base import Task
@@ -87,13 +87,13 @@ def locked(
     """Keeps other runs out of `output_dir`, which the first worker does for all.
 
     Raises:
-        InputError: see `locks.held`, on every worker.
+        InputError: see `files.locked`, on every worker.
     """
     with contextlib.ExitStack() as stack:
 
         def lock():
             if is_chief(strategy):
-                stack.enter_context(locks.held(Path(config.output_dir)))
+                stack.enter_context(files.locked(Path(config.output_dir)))
 
         _together(strategy, config, lock)
         yield

@@ -10,7 +10,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from albert_tf.data import cores, records
+from albert_tf.data import cores
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import predict
@@ -198,7 +199,7 @@ def _write(
         ("predictions.jsonl", "".join(lines)),
         ("predict_results.txt", results),
     ):
-        with records.atomic(str(Path(config.output_dir, name))) as file:
+        with atomic(str(Path(config.output_dir, name))) as file:
             file.write(text.encode())
         say(f"Written: {config.output_dir}/{name}")
     say(results.rstrip())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf import errors
-from albert_tf.data import json_values, records
+from albert_tf.data.files import atomic, write_together
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 from albert_tf.text.tokenization import Tokenizer
@@ -118,7 +118,7 @@ def write_task(folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]) -> N
     """
     _copy_vocabulary(folder, tokenizer)
     contents = {**task, **identity(tokenizer)}
-    with records.atomic(str(folder / TASK)) as file:
+    with atomic(str(folder / TASK)) as file:
         file.write(_json(contents))
 
 
@@ -139,7 +139,7 @@ def write_vocabulary(
         _copy_vocabulary(folder, tokenizer)
     with errors.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with records.atomic(str(folder / VOCABULARY)) as file:
+    with atomic(str(folder / VOCABULARY)) as file:
         file.write(_json(identity))
 
 
@@ -203,7 +203,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     for key, (is_right, expected) in _VALUES.items():
         if key in task and not is_right(task[key]):
             raise InputError(
-                f"{path}: {key}={json_values.shown(task[key])}: expected {expected}"
+                f"{path}: {key}={errors.shown(task[key])}: expected {expected}"
             )
     return task
 
@@ -236,11 +236,11 @@ def copy(source: Path, target: Path) -> None:
         InputError: something cannot be copied.
     """
     vocabulary = get(source / TASK, _read(source / TASK), "vocabulary")
-    with errors.writing(target):
+    with errors.writing(target), write_together(target) as new:
         for name in (CONFIG, vocabulary, TASK):
-            shutil.copyfile(source / name, target / name)
+            shutil.copyfile(source / name, new / name)
         for path in sorted(source.glob(f"{checkpoints.BEST}.*")):
-            shutil.copyfile(path, target / path.name)
+            shutil.copyfile(path, new / path.name)
 
 
 def fingerprint(folder: Path) -> str | None:

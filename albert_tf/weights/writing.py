@@ -1,17 +1,14 @@
 """Writes weights, for the released code, Hugging Face and this package."""
 
-import contextlib
 import dataclasses
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from albert_tf.data.files import write_together
 from albert_tf.errors import InputError, writing
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
@@ -148,7 +145,7 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     else:
         prefix = folder / BEST
     tensors = _collected(model, "tf1") | _training_state(model, optimizer, extra)
-    with writing(path), _new_folder(folder) as new:
+    with writing(path), write_together(folder) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
             tensor_names=list(tensors),
@@ -170,7 +167,7 @@ def _save_hf(
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.files(model, _untied(model.config), task, tokenizer)
-    with writing(path), _new_folder(Path(path)) as new:
+    with writing(path), write_together(Path(path)) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
         )
@@ -183,31 +180,6 @@ def _save_keras(model, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".keras":
         raise InputError(f"{path}: a file of format 'keras' has to end in .keras")
-    with writing(path), _new_folder(path.parent) as new:
+    with writing(path), write_together(path.parent) as new:
         model.save(new / path.name)
     return path
-
-
-@contextlib.contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder whose files move to `folder` when all are written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
-        yield Path(temporary)
-        files = sorted(Path(temporary).iterdir(), key=_place_in_line)
-        for file in files:
-            if file.suffix == ".index":
-                # An index of the same name does not belong to the new data.
-                (folder / file.name).unlink(missing_ok=True)
-        for file in files:
-            if file.suffix == ".index" or ".data-" in file.name:
-                # A link to another run's checkpoint: that one stays whole.
-                file.replace(folder / file.name)
-            else:
-                # Of a link the file that it names is replaced, maybe on another disk.
-                shutil.move(file, os.path.realpath(folder / file.name))
-
-
-def _place_in_line(file: Path) -> tuple[bool, bool, str]:
-    """Sorts a checkpoint's index behind its data, and what names it behind both."""
-    return file.name == "checkpoint", file.suffix == ".index", file.name

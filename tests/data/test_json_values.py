@@ -8,7 +8,6 @@ from albert_tf.data.json_values import (
     get,
     parse,
     parse_next,
-    shown,
 )
 
 
@@ -78,13 +77,3 @@ def test_the_next_value_of_several_is_named_by_its_own_line():
 )
 def test_half_a_surrogate_pair_is_replaced(text, value):
     assert parse(text, "f") == value
-
-
-def test_values_are_shown_by_their_beginning():
-    value = cycle = []
-    for _ in range(5000):
-        value = [value]
-    cycle.append(cycle)
-    assert shown({"a": "\ud800"}) == r'{"a": "\ud800"}'
-    assert shown("x" * 99) == '"' + "x" * 39 + "..."
-    assert (shown(value), shown(cycle), shown({(1,): 2})) == ("list", "list", "dict")

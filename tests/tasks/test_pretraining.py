@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import weights
+from albert_tf import errors, weights
 from albert_tf.corpus import manifest
-from albert_tf.data import json_values, records
+from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks import pretraining
@@ -487,7 +487,7 @@ def test_a_description_names_a_file_beside_it(files, name):
     with pytest.raises(InputError) as mistake:
         task.describe(Path(path).parent)
     assert str(mistake.value) == (
-        f"{path}.json: vocabulary_file={json_values.shown(name)}: expected the name of "
+        f"{path}.json: vocabulary_file={errors.shown(name)}: expected the name of "
         f"a file beside it"
     )
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from albert_tf import weights
-from albert_tf.data import locks, records
+from albert_tf.data import files as data_files
+from albert_tf.data import records
 
 SCRIPT = Path(__file__).parents[1].parent / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
@@ -405,7 +406,7 @@ def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
 
 
 def test_no_worker_waits_for_one_that_is_refused(start, tmp_path):
-    with locks.held(tmp_path / "run"):
+    with data_files.locked(tmp_path / "run"):
         chief, other = [start("run", environ=e) for e in workers_of_a_cluster()]
         text = chief.wait(2).text + other.wait(2).text
     assert f"error: {tmp_path}/run: another run is at work here (process" in text

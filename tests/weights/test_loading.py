@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 from albert_tf import weights
+from albert_tf.data.files import write_together
 from albert_tf.errors import InputError
 from albert_tf.model import models, optimizers
 from albert_tf.model.config import AlbertConfig
@@ -1056,13 +1057,11 @@ def test_a_writer_killed_between_moves_leaves_whole_checkpoints(
 
 
 def test_links_to_weights_stay_and_what_they_name_is_replaced(tmp_path):
-    from albert_tf.weights import writing
-
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "weights").write_text("old")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "x").symlink_to(tmp_path / "disk" / "weights")
-    with writing._new_folder(tmp_path / "model") as new:
+    with write_together(tmp_path / "model") as new:
         (new / "x").write_text("new")
     assert (tmp_path / "model" / "x").is_symlink()
     assert (tmp_path / "disk" / "weights").read_text() == "new"

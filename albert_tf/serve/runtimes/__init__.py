@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve.runtimes.signatures import in_float32, signature
 
@@ -215,7 +215,7 @@ def _write(path: Path, contents: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    with records.atomic(str(path)) as file:
+    with atomic(str(path)) as file:
         file.write(contents)
 
 

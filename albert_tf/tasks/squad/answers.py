@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf.data import records
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.tasks.squad.features import Window
 
@@ -267,7 +267,7 @@ class Answers:
         if self.null_odds:
             files["null_odds.json"] = self.null_odds
         for name, contents in files.items():
-            with records.atomic(str(Path(folder) / name)) as file:
+            with atomic(str(Path(folder) / name)) as file:
                 file.write(json.dumps(contents, indent=4).encode() + b"\n")
 
 
@@ -288,7 +288,7 @@ def gather(
     with contextlib.ExitStack() as stack:
         write = None
         if n_best_file is not None:
-            write = stack.enter_context(records.atomic(str(n_best_file))).write
+            write = stack.enter_context(atomic(str(n_best_file))).write
         for id, candidates in found:
             if write is not None:
                 # As one object, of which only one entry is in memory.

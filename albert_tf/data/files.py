@@ -1,0 +1,217 @@
+"""Writes files that are whole or not there, and locks folders for one run."""
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import glob
+import io
+import logging
+import os
+import re
+import shutil
+import socket
+import stat
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+
+LOCK = ".lock"
+_STREAM = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/([0-9]+)")
+_NUMBERS = {"stdout": 1, "stderr": 2}
+_TEMPORARY = re.compile(r"\.tmp-[0-9]+-[0-9a-f]{8}")
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_held = threading.local()
+
+
+@contextlib.contextmanager
+def atomic(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file for writing that replaces `path` only when it is complete.
+
+    Where `path` is a link, the file that it names is replaced and the link stays. A
+    replaced file keeps its permissions. Pipes, devices and the process's own streams
+    (/dev/stdout) cannot be replaced: they are written to directly.
+
+    Args:
+        path: the file to make; its folder must exist.
+
+    Yields:
+        A binary file, under a temporary name beside the one to replace.
+
+    Raises:
+        InputError: the file cannot be written (permissions, no space left, ...). Errors
+            of the block that have other causes pass as they are.
+    """
+    with errors.writing(path):
+        direct = _opened_directly(path)
+    if direct is not None:
+        with io.BufferedWriter(direct) as file:
+            yield file
+        return
+    target = os.path.realpath(path)
+    # Workers in containers may share both a disk and a process number.
+    temporary = f"{target}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        with errors.writing(path):
+            output = _Output(path, temporary)
+            _lock(output)
+            if os.path.exists(target):
+                os.fchmod(output.fileno(), stat.S_IMODE(os.stat(target).st_mode))
+        with io.BufferedWriter(output) as file:
+            yield file
+            file.flush()
+            with errors.writing(path):
+                os.fsync(file.fileno())
+        with errors.writing(path):
+            os.replace(temporary, target)
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+
+
+def remove_leftovers(path: str) -> None:
+    """Removes what killed processes have left of `atomic(path)`, and nothing else."""
+    target = os.path.realpath(path)
+    for temporary in glob.glob(f"{glob.escape(target)}.tmp-*"):
+        is_ours = _TEMPORARY.fullmatch(temporary, len(target))
+        if is_ours and stat.S_ISREG(os.lstat(temporary).st_mode):
+            # Who holds the lock is alive, maybe in another container.
+            with contextlib.suppress(OSError), open(temporary, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.remove(temporary)
+
+
+@contextlib.contextmanager
+def write_together(folder: Path) -> Iterator[Path]:
+    """Yields an empty folder whose files move to `folder` when all are written.
+
+    Of a TF1 checkpoint the data lands before the index, without which it counts as
+    none, and the file `checkpoint`, which names it, last.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
+        yield Path(temporary)
+        files = sorted(Path(temporary).iterdir(), key=_place_in_line)
+        for file in files:
+            if file.suffix == ".index":
+                # An index of the same name does not belong to the new data.
+                (folder / file.name).unlink(missing_ok=True)
+        for file in files:
+            if file.suffix == ".index" or ".data-" in file.name:
+                # A link to another run's checkpoint: that one stays whole.
+                file.replace(folder / file.name)
+            else:
+                # Of a link the file that it names is replaced, maybe on another disk.
+                shutil.move(file, os.path.realpath(folder / file.name))
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps others out of a folder, which is made if need be, while the block runs.
+
+    The system releases the lock when the process ends, even when it is killed: a lock
+    file alone locks nothing. Who holds the lock may take it again. A file system that
+    cannot lock files is warned of, and used without.
+
+    Raises:
+        InputError: another process or thread holds the lock, or the folder cannot be
+            written.
+    """
+    place = folder.resolve()
+    mine = _held.__dict__.setdefault("folders", set())
+    if place in mine:
+        yield
+        return
+    is_new = not folder.exists()
+    with errors.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _lock_file(folder)
+    mine.add(place)
+    try:
+        yield
+    finally:
+        mine.remove(place)
+        with contextlib.suppress(OSError):
+            (folder / LOCK).unlink()  # before it is released: it may be another's then
+        os.close(file)
+        if is_new:
+            with contextlib.suppress(OSError):  # the run has written there
+                folder.rmdir()
+
+
+class _Output(io.FileIO):
+    """A file whose own errors name it, so that they differ from those of its users."""
+
+    def __init__(self, path: str, opened: str | int):
+        super().__init__(opened, "wb")
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        with errors.writing(self._path):
+            return super().write(data)
+
+    def close(self) -> None:
+        with errors.writing(self._path):
+            super().close()
+
+
+def _opened_directly(path: str) -> _Output | None:
+    """Opens what is no regular file; None for what is one, or is not there yet."""
+    stream = _STREAM.fullmatch(os.path.abspath(path))
+    if stream:
+        # Opened anew, a file behind the stream would be written from its beginning.
+        return _Output(path, os.dup(_NUMBERS.get(stream[1]) or int(stream[2])))
+    if os.path.exists(path) and not os.path.isfile(path):
+        return _Output(path, path)
+    return None
+
+
+def _lock(output: _Output) -> None:
+    with contextlib.suppress(OSError):  # some file systems have no locks
+        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _place_in_line(file: Path) -> tuple[bool, bool, str]:
+    """Sorts a checkpoint's index behind its data, and what names it behind both."""
+    return file.name == "checkpoint", file.suffix == ".index", file.name
+
+
+def _lock_file(folder: Path) -> int:
+    """Opens the lock file, locks it, and notes in it who did."""
+    path = folder / LOCK
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(file, 1000).decode(errors="replace")
+            os.close(file)
+            raise InputError(
+                f"{folder}: another run is at work here ({holder or 'just started'}); "
+                f"expected a folder of its own"
+            ) from None
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                os.close(file)
+                raise
+            logging.getLogger(__name__).warning(
+                "%s: this file system has no locks (%s); start no second run there",
+                folder,
+                error.strerror,
+            )
+            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                break
+        os.close(file)  # its holder has just removed it
+    started = datetime.datetime.now().isoformat(" ", "seconds")
+    holder = f"process {os.getpid()} on {socket.gethostname()}, since {started}"
+    os.truncate(file, 0)
+    os.write(file, holder.encode())
+    return file
