@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
 _log = logging.getLogger(__name__)
-# Of each record file: what tells it from another of the same length.
-_BYTES_THAT_TELL = 2**16
+# Of the beginning of each record file.
+_BYTES_TO_FINGERPRINT = 2**16
 # Records are drawn from as many; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 16
@@ -158,25 +158,20 @@ class Records(Source):
 
     @property
     def fingerprint(self) -> int:
-        """See `Source`; made of what is read, and of each file's length and beginning.
-
-        The bytes as stored count: the same records compressed are others.
-        """
+        # The bytes as stored count: the same records compressed are others.
         lengths = [os.path.getsize(path) for path in self.files]
-        known = (sorted(self.spec.items()), self.sizes, lengths)
-        found = zlib.crc32(repr(known).encode())
+        layout = (sorted(self.spec.items()), self.sizes, lengths)
+        checksum = zlib.crc32(repr(layout).encode())
         for path in self.files:
             with open(path, "rb") as file:
-                found = zlib.crc32(file.read(_BYTES_THAT_TELL), found)
-        return found
+                checksum = zlib.crc32(file.read(_BYTES_TO_FINGERPRINT), checksum)
+        return checksum
 
     def verify(self):
-        """See `Source`; names the file and the record."""
         _log.warning("Looking for the record in %s", ", ".join(self.files))
         records.verify(self.files, self.spec, self.limits)
 
     def training(self, share, *, seed, start=0):
-        """See `Source`."""
         epoch, skipped = divmod(start, len(self))
         lines = _epochs(self, seed, epoch).skip(skipped).enumerate(start)
         lines = lines.batch(share.rows, drop_remainder=True)
@@ -184,7 +179,6 @@ class Records(Source):
         return _parsed(lines, self, share, seed)
 
     def evaluation(self, share, *, max_batches=None):
-        """See `Source`; examples come in order."""
         import tensorflow as tf
 
         lines = _read(tf.constant(self.files), self)
@@ -204,7 +198,7 @@ class ByLength(Source):
     """Examples in memory, in batches of like length, padded no more than they need.
 
     In training the examples of some batches are sorted, cut, and the batches shuffled.
-    So a batch size other than before goes on from about the same place.
+    So with another batch size a run resumes at about the same place.
 
     Attributes:
         lengths: int [n], tokens of each example.
@@ -225,17 +219,16 @@ class ByLength(Source):
 
     @property
     def fingerprint(self) -> int:
-        """See `Source`; made of all that a model reads and learns of the examples."""
-        found = 0
+        checksum = 0
         for begin in range(0, len(self), _ROWS_TO_PREPARE):
             rows = np.arange(begin, min(begin + _ROWS_TO_PREPARE, len(self)))
             made = self.make(rows, int(self.lengths[rows].max()))
             for _, value in sorted(made.items()):
-                found = zlib.crc32(np.ascontiguousarray(value).tobytes(), found)
-        return found
+                data = np.ascontiguousarray(value).tobytes()
+                checksum = zlib.crc32(data, checksum)
+        return checksum
 
     def training(self, share, *, seed, start=0):
-        """See `Source`."""
         size = share.batch_size
 
         def batches():
@@ -249,10 +242,7 @@ class ByLength(Source):
         return self._dataset(batches, share, lambda rows, batch: batch)
 
     def evaluation(self, share, *, max_batches=None):
-        """See `Source`; in every 8,192 examples or so the shortest come first.
-
-        `in_order` undoes it.
-        """
+        # In every 8,192 examples or so the shortest come first; `in_order` undoes it.
         size = share.batch_size
         count = len(self)
         if max_batches is not None:
@@ -300,14 +290,14 @@ class ByLength(Source):
     def _dataset(self, batches, share, finish) -> "tf.data.Dataset":
         import tensorflow as tf
 
-        def pieces():
+        def replica_batches():
             for rows in batches():
                 length = self._padded(int(self.lengths[rows[rows >= 0]].max()))
                 own = rows[share.pipeline * share.rows :][: share.rows]
-                for piece in own.reshape(-1, share.per_replica):
+                for numbers in own.reshape(-1, share.per_replica):
                     # The last one is never a filler.
-                    examples = np.where(piece >= 0, piece, rows[-1])
-                    yield finish(piece, self.make(examples, length))
+                    examples = np.where(numbers >= 0, numbers, rows[-1])
+                    yield finish(numbers, self.make(examples, length))
 
         def spec(value, longer):
             sizes = zip(value.shape[1:], longer.shape[1:], strict=True)
@@ -317,19 +307,19 @@ class ByLength(Source):
         one = np.zeros(1, np.int64)
         longer = self.longest + 1 if self.multiple else self.longest
         ends = (finish(one, self.make(one, n)) for n in (self.longest, longer))
-        found = tf.data.Dataset.from_generator(
-            pieces, output_signature=tf.nest.map_structure(spec, *ends)
+        dataset = tf.data.Dataset.from_generator(
+            replica_batches, output_signature=tf.nest.map_structure(spec, *ends)
         )
-        return _ahead(found, share)
+        return _ahead(dataset, share)
 
 
 def in_order(
-    found: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
+    outputs: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """Puts what was found of a source's examples in the examples' order.
+    """Puts outputs of a source's examples in the examples' order.
 
     Args:
-        found: batch by batch, the numbers of its rows, -1 for fillers, and
+        outputs: batch by batch, the numbers of its rows, -1 for fillers, and
             {name: [B, ...]}. What cannot be passed on yet is kept in memory.
 
     Yields:
@@ -337,7 +327,7 @@ def in_order(
     """
     waiting: dict[int, Mapping[str, np.ndarray]] = {}
     following = 0
-    for rows, values in found:
+    for rows, values in outputs:
         for i in np.flatnonzero(rows >= 0):
             waiting[int(rows[i])] = {name: value[i] for name, value in values.items()}
         while following in waiting:
@@ -453,14 +443,16 @@ def _parsed(
     calls = min(cores.available(), _CALLS_AT_ONCE)
     if prepare is not None and count is None:
         lines = lines.batch(-(-_ROWS_TO_PREPARE // share.rows))
-    found = lines.map(work, num_parallel_calls=calls, deterministic=True)
+    dataset = lines.map(work, num_parallel_calls=calls, deterministic=True)
     if prepare is not None:
-        found = found.map(lambda places, batch: (places, prepare(batch, seed, places)))
-    return _ahead(found.map(cut).unbatch(), share)
+        dataset = dataset.map(
+            lambda places, batch: (places, prepare(batch, seed, places))
+        )
+    return _ahead(dataset.map(cut).unbatch(), share)
 
 
-def _ahead(found: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":
-    """Makes some batches ahead, as many as are said here: no thread tunes that.
+def _ahead(dataset: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":
+    """Makes a fixed number of batches ahead: no thread tunes it.
 
     Such a thread may miss that its iterator ends, and sleeps on for up to a minute; who
     drops the iterator, maybe the garbage collector in the midst of training, waits.
@@ -469,5 +461,5 @@ def _ahead(found: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":
 
     options = tf.data.Options()
     options.autotune.enabled = False
-    pieces = share.rows // share.per_replica
-    return found.prefetch(_BATCHES_AHEAD * pieces).with_options(options)
+    replicas = share.rows // share.per_replica
+    return dataset.prefetch(_BATCHES_AHEAD * replicas).with_options(options)

@@ -116,10 +116,10 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> Arrays | None:
 
 def digest(texts: Iterable[str]) -> str:
     """Returns what tells texts in an order from others, hexadecimal SHA-256."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for text in texts:
-        found.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    return found.hexdigest()
+        checksum.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return checksum.hexdigest()
 
 
 def fingerprint(path: str | Path) -> list[Any]:

@@ -38,9 +38,9 @@ def memory(root: Path = Path("/")) -> int:
 
 def _limits(root: Path, group: PurePosixPath, folder: str, file: str) -> list[int]:
     """Reads the limits of a control group and of those around it."""
-    found = []
+    limits = []
     for place in (group, *group.parents):
         # A container does not see the groups around it.
         with contextlib.suppress(OSError, ValueError):  # "max": none
-            found.append(int((root / folder / f".{place}" / file).read_text()))
-    return found
+            limits.append(int((root / folder / f".{place}" / file).read_text()))
+    return limits

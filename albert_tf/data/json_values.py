@@ -113,14 +113,14 @@ def get(value: Any, key: str, kind: type, place: str, default: Any = _REQUIRED) 
     """
     if not isinstance(value, dict):
         raise InputError(f"{place}: {describe(value)} where an object is expected")
-    found = value.get(key, default)
-    if found is _REQUIRED:
+    held = value.get(key, default)
+    if held is _REQUIRED:
         raise InputError(f"{place}: the key {key!r} is missing")
-    if type(found) is not kind:
+    if type(held) is not kind:
         raise InputError(
-            f"{place}: {key!r} is {describe(found)}; expected {_NAMES[kind]}"
+            f"{place}: {key!r} is {describe(held)}; expected {_NAMES[kind]}"
         )
-    return found
+    return held
 
 
 def describe(value: Any) -> str:

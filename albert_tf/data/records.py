@@ -230,25 +230,20 @@ def count(path: str) -> int:
     Raises:
         InputError: the file cannot be read or ends within a record.
     """
-    found = 0
+    records = 0
     try:
         with _open(path) as file:
-            end = (
-                file.seek(0, os.SEEK_END)
-                if isinstance(file, io.BufferedReader)
-                else None
-            )
-            file.seek(0)
+            end = os.path.getsize(path) if isinstance(file, io.BufferedReader) else None
             while header := file.read(_HEADER_BYTES):
                 [length] = struct.unpack("<Q", header[:8])
-                wanted = file.tell() + length + _FOOTER_BYTES
+                after = file.tell() + length + _FOOTER_BYTES
                 # A seek beyond the end stops there in a compressed file, else nowhere.
-                if file.seek(wanted) < wanted or (end is not None and wanted > end):
+                if file.seek(after) < after or (end is not None and after > end):
                     raise EOFError
-                found += 1
+                records += 1
     except (EOFError, OSError, struct.error, zlib.error, OverflowError) as error:
         raise InputError(f"{path}: not a whole TFRecord file") from error
-    return found
+    return records
 
 
 def features_of(path: str) -> dict[str, Feature]:
@@ -296,8 +291,8 @@ def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> No
 
     parse = parser(spec, limits)
     for path in files:
-        found = _read(path)
-        while batch := list(itertools.islice(found, _VERIFIED_TOGETHER)):
+        rest = _read(path)
+        while batch := list(itertools.islice(rest, _VERIFIED_TOGETHER)):
             try:
                 parse(tf.constant([record for _, record in batch]))
             # TensorFlow's message quotes the record, which may be no text.
@@ -307,7 +302,7 @@ def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> No
 
 
 def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
-    """Says how files are compressed, by looking at their first bytes.
+    """Returns how files are compressed, by their first bytes.
 
     Returns:
         The name that `tf.data.TFRecordDataset` takes.
@@ -315,19 +310,19 @@ def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
     Raises:
         InputError: a file cannot be read, or some are compressed and some are not.
     """
-    found = {}
+    by_kind = {}
     for path in files:
         try:
             with open(path, "rb") as file:
-                found[file.read(2) == GZIP_MAGIC] = path
+                by_kind[file.read(2) == GZIP_MAGIC] = path
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(found) == 2:
+    if len(by_kind) == 2:
         raise InputError(
-            f"{found[True]} is compressed with gzip and {found[False]} is not; "
+            f"{by_kind[True]} is compressed with gzip and {by_kind[False]} is not; "
             f"read them in separate runs"
         )
-    return "GZIP" if True in found else ""
+    return "GZIP" if True in by_kind else ""
 
 
 def _open(path: str) -> IO[bytes]:
@@ -365,21 +360,21 @@ def _features(place: str, record: bytes) -> Mapping[str, Any]:
 
 
 def _check_example(
-    place: str, found: Mapping[str, Any], spec: Spec, limits: Limits | None = None
+    place: str, features: Mapping[str, Any], spec: Spec, limits: Limits | None = None
 ) -> None:
     for name, (kind, length) in spec.items():
-        if name not in found:
+        if name not in features:
             raise InputError(
-                f"{place}: no feature {name!r}; the records hold {sorted(found)}"
+                f"{place}: no feature {name!r}; the records hold {sorted(features)}"
             )
         holds = {"int64_list": "int", "float_list": "float"}.get(
-            found[name].WhichOneof("kind"), "bytes"
+            features[name].WhichOneof("kind"), "bytes"
         )
         if holds != kind:
             raise InputError(
                 f"{place}: feature {name!r} holds {holds} values, expected {kind}"
             )
-        values = getattr(found[name], found[name].WhichOneof("kind")).value
+        values = getattr(features[name], features[name].WhichOneof("kind")).value
         if len(values) != length:
             raise InputError(
                 f"{place}: feature {name!r} has {len(values)} values, expected {length}"
