@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.tasks import catalogue
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def flags_of(path):
