@@ -1,48 +1,147 @@
+"""README and guides: their commands, Python, links and picture are true."""
+
+import dataclasses
 import fnmatch
+import html
+import importlib
+import json
 import re
 import shlex
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from albert_tf import AlbertConfig, AlbertPretrainer, weights
 from albert_tf.corpus import CorpusSettings
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-COMMANDS = [
-    shlex.split(line)[1:]
-    for block in BLOCKS
-    for line in block.replace("\\\n", "").splitlines()
-    if re.match(r"(python|\S+/python) \w+\.py ", line)
-]
+DATA = ROOT / "tests/fixtures"
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+RECIPES = sorted((ROOT / "recipes").glob("*.flags"))
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_scripts_take_the_commands_of_the_readme(command, settings_of, monkeypatch):
+def blocks(page, kind):
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [text for language, text in found if language == kind]
+
+
+def commands(page):
+    """The calls of Python programs in a page's blocks, or in a recipe's comment."""
+    if page.suffix == ".flags":
+        texts = [re.sub(r"^# *", "", page.read_text(), flags=re.MULTILINE)]
+    else:
+        texts = blocks(page, "")
+    lines = "\n".join(texts).replace("\\\n", "").splitlines()
+    calls = [shlex.split(line) for line in lines if re.match(r"(\S+/)?python ", line)]
+    return [call[1:] for call in calls if call[1].endswith(".py")]
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *RECIPES], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_scripts_take_the_commands_of_a_page(page, settings_of, monkeypatch):
     monkeypatch.chdir(ROOT)  # they name recipes
-    settings_of(*command)
+    calls = commands(page)
+    assert calls or page.suffix != ".flags"
+    for script, *arguments in calls:
+        assert (ROOT / script).exists(), script
+        if "/" not in script:
+            settings_of(script, *arguments)
+            continue
+        text = (ROOT / script).read_text()  # argparse
+        for flag in arguments:
+            assert f'"{flag.partition("=")[0]}"' in text or "flags.define" in text, flag
 
 
 def flags_of(script):
-    [command] = [command for command in COMMANDS if command[0] == script]
+    [command] = [command for command in commands(README) if command[0] == script]
     pairs = [flag.removeprefix("--").split("=", 1) for flag in command[1:]]
     return {pair[0]: pair[-1] for pair in pairs}
 
 
-def test_pretraining_finds_what_the_commands_before_it_made():
+def test_a_command_finds_what_the_commands_before_it_made():
+    text = flags_of("examples/collect_text.py")["output_file"]
     vocabulary = flags_of("train_sentencepiece.py")
     made = flags_of("create_pretraining_data.py")
-    read = flags_of("run_pretraining.py")
-    assert made["input_file"] == vocabulary["input_file"]
+    run = flags_of("run_pretraining.py")
+    assert vocabulary["input_file"] == made["input_file"] == text
     assert made["spm_model_file"] == vocabulary["model_prefix"] + ".model"
+    sizes = json.loads((ROOT / run["albert_config_file"]).read_text())
+    assert sizes["vocab_size"] == int(vocabulary["vocab_size"])
     records = CorpusSettings(
         input_file=(made["input_file"],),
         output_file=(made["output_file"],),
         spm_model_file=made["spm_model_file"],
-        eval_fraction=float(made.get("eval_fraction", 0)),
+        eval_fraction=float(made["eval_fraction"]),
     )
-    training = fnmatch.filter(records.targets, read["input_file"])
-    assert set(training) >= set(records.files_of("train"))
-    assert read["eval_input_file"] in records.targets
-    assert read["eval_input_file"] not in training
+    training = fnmatch.filter(records.targets, run["input_file"])
+    assert sorted(training) == sorted(records.files_of("train"))
+    assert [run["eval_input_file"]] == records.files_of("eval")
+    assert flags_of("run_classifier.py")["init_checkpoint"] == run["output_dir"]
+    fine_tuned = flags_of("run_classifier.py")["output_dir"]
+    assert flags_of("convert_checkpoint.py")["input"] == fine_tuned
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
+    folder = tmp_path / "albert_base"
+    config = AlbertConfig.from_json_file(str(DATA / "model_small.config.json"))
+    model = AlbertPretrainer(dataclasses.replace(config, vocab_size=1500))
+    weights.save(model, folder, "tf1")
+    shutil.copy(DATA / "spm_small.model", folder / "30k-clean.model")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for text in blocks(README, "python"):
+        exec(text, names)
+    T = len(names["ids"])
+    shape = names["outputs"]["sequence_output"].shape
+    assert tuple(shape) == (1, T, config.hidden_size)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_names_what_is_there(page):
+    text = page.read_text(encoding="utf-8")
+    for module, names in re.findall(
+        r"^from (albert_tf[\w.]*) import ([\w, ]+)", text, re.M
+    ):
+        for name in names.split(", "):
+            member = name.split(" as ")[0]
+            if not hasattr(importlib.import_module(module), member):
+                importlib.import_module(f"{module}.{member}")
+    for path in re.findall(r"`((?:albert_tf|benchmarks|examples)/[\w/.]*\w/?)`", text):
+        assert (ROOT / path).exists(), path
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), (target, anchor)
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {
+        re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-")
+        for title in titles
+    }
+
+
+def test_the_picture_shows_the_rooms_and_floors():
+    dot = (ROOT / "docs/rooms.dot").read_text()
+    floors = re.findall(r"subgraph floor_\d \{ rank=same; ([\w; ]+) \}", dot)
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = pyproject["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if "layers" in contract]
+    assert [set(floor.split("; ")) for floor in floors] == [
+        set(re.findall(r"\w+", layer)) for layer in reversed(layers)
+    ]
+    drawn = html.unescape((ROOT / "docs/rooms.svg").read_text())
+    labels = re.findall(r'label="([^"]+)"', dot)
+    for line in "\n".join(labels).replace("\\n", "\n").splitlines():
+        assert f"{line.strip()}</text>" in drawn, "dot -Tsvg draws it anew"
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 200

@@ -29,7 +29,7 @@ def settings(tmp_path):
         flag.removeprefix("--").split("=")
         for flag in shlex.split(command.replace("\\\n", ""))[2:]
     )
-    return corpus.CorpusConfig(
+    return corpus.CorpusSettings(
         input_file=(str(tmp_path / flags["input_file"]),),
         output_file=(str(tmp_path / flags["output_file"]),),
         spm_model_file=str(ROOT / flags["spm_model_file"]),
