@@ -1,6 +1,11 @@
-"""docs/data_flow.md shows what the code makes."""
+"""docs/data_flow.md shows what the code makes.
+
+After a change of the generator's draws, `UPDATE_PAGES=1 pytest` of this file writes the
+records on the page anew; choose a --seed there that shows padding and both labels.
+"""
 
 import io
+import os
 import re
 import runpy
 import shlex
@@ -12,7 +17,8 @@ from albert_tf import corpus
 from albert_tf.text.tokenization import SentencePieceTokenizer
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "data_flow.md").read_text(encoding="utf-8")
+PATH = ROOT / "docs" / "data_flow.md"
+PAGE = PATH.read_text(encoding="utf-8")
 BLOCKS = {
     kind: text
     for kind, text in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.S)
@@ -49,5 +55,11 @@ def test_the_page_shows_the_tokens(settings):
 def test_the_page_shows_the_records(settings):
     corpus.generate(settings, io.StringIO())
     script = runpy.run_path(str(ROOT / "examples" / "show_records.py"))
-    tables = "\n\n".join(script["tables"](settings.output_file[0], 2))
-    assert BLOCKS["records"] == tables + "\n", "put the output of the commands there"
+    tables = "\n\n".join(script["tables"](settings.output_file[0], 2)) + "\n"
+    if os.environ.get("UPDATE_PAGES"):
+        PATH.write_text(PAGE.replace(BLOCKS["records"], tables), encoding="utf-8")
+    assert BLOCKS["records"] == tables, "UPDATE_PAGES=1 writes it"
+    assert {line[:22] for line in tables.splitlines() if "labels" in line} == {
+        "next_sentence_labels 0",
+        "next_sentence_labels 1",
+    }
