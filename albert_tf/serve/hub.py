@@ -17,7 +17,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads, models
 from albert_tf.serve import saved_models
 from albert_tf.serve.settings.hub import HubSettings
-from albert_tf.text import inputs_in_graph, tokenization
+from albert_tf.text import in_graph, tokenization
 from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -252,10 +252,8 @@ def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
     def pack(inputs, seq_length=default_length):
         texts = [x.merge_dims(1, -1) if x.ragged_rank > 1 else x for x in inputs]
         second = texts[1] if len(texts) > 1 else None
-        ids, first_lengths = inputs_in_graph.join(
-            texts[0], second, seq_length, cls, sep
-        )
-        ours = inputs_in_graph.pad(ids, first_lengths, pad, seq_length)
+        ids, first_lengths = in_graph.join(texts[0], second, seq_length, cls, sep)
+        ours = in_graph.pad(ids, first_lengths, pad, seq_length)
         return {theirs: ours[name] for theirs, name in _INPUTS.items()}
 
     for texts in (1, 2):

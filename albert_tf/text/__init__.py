@@ -1,1 +1,7 @@
-"""Strings to ids: vocabularies, and the inputs of a model, in Python and in a graph."""
+"""Strings to ids: vocabularies, and the inputs of a model, in Python and in a graph.
+
+- `tokenization`: SentencePiece and WordPiece as released: cleaning, ids, where tokens
+  stand in the text, where words begin.
+- `inputs`: texts and pairs of texts to `[CLS] a [SEP] b [SEP]`, cut and padded.
+- `in_graph`: both of them as TensorFlow operations, for what is exported.
+"""

@@ -167,17 +167,17 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """Returns how many pieces of two texts stay, of `room` in all.
+    """Returns how many tokens of two texts stay, of `room` in all.
 
-    One piece after the other is taken from the longer text, as released from the
-    second where both are equally long.
+    One token after the other is taken from the longer text, as released from the
+    second where both are equally long. Each may have its half, and what the other
+    leaves.
     """
-    if first + second <= room:
-        return first, second
-    if min(first, second) <= room // 2:
-        shorter = min(first, second)
-        return (room - shorter, second) if second < first else (first, room - shorter)
-    return room - room // 2, room // 2
+    half = room // 2
+    return (
+        min(first, max(room - second, room - half)),
+        min(second, max(room - first, half)),
+    )
 
 
 def pad(

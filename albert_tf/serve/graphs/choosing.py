@@ -10,7 +10,7 @@ from albert_tf.serve.graphs.signatures import (
     TextInputs,
     check_kind,
 )
-from albert_tf.text import inputs_in_graph
+from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
 # Stands in a question for what an option fills in.
@@ -61,16 +61,16 @@ def multiple_choice(
         length = tf.repeat(passage.row_lengths(), count)
         length = tf.minimum(length, max_seq_length - 3 - kept)
         one = tf.ones_like(kept)
-        ids = inputs_in_graph.assemble(
+        ids = in_graph.assemble(
             [
-                inputs_in_graph.single(cls, one),
+                in_graph.single(cls, one),
                 (passage.values, tf.repeat(passage.row_starts(), count), length),
-                inputs_in_graph.single(sep, one),
+                in_graph.single(sep, one),
                 (asked.values, asked.row_limits() - kept, kept),
-                inputs_in_graph.single(sep, one),
+                in_graph.single(sep, one),
             ]
         )
-        return inputs_in_graph.pad(ids, length + 2, pad)
+        return in_graph.pad(ids, length + 2, pad)
 
     def answer(article, question, options):
         shape = tf.shape(options)

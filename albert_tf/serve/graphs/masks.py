@@ -10,7 +10,7 @@ from albert_tf.serve.graphs.signatures import (
     TextInputs,
     check_kind,
 )
-from albert_tf.text import in_graph, inputs_in_graph
+from albert_tf.text import in_graph
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
@@ -91,9 +91,9 @@ def _masked_pieces(
     first = tf.where(lengths > 0, tf.gather(padded, starts), -1)
     extra = later & (first == space) & ~in_graph.begins_with_space(flat)
     left_out = tf.cast(extra & (lengths > 0), tf.int64)
-    joined = inputs_in_graph.assemble(
+    joined = in_graph.assemble(
         [
-            inputs_in_graph.single(mask, tf.cast(later, tf.int64)),
+            in_graph.single(mask, tf.cast(later, tf.int64)),
             (pieces.values, starts + left_out, lengths - left_out),
         ]
     )

@@ -18,7 +18,7 @@ from albert_tf.serve import saved_models
 from albert_tf.serve.graphs.signatures import TEXTS, Service, check_length
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import Lengths
-from albert_tf.text import inputs_in_graph
+from albert_tf.text import in_graph
 from albert_tf.text.in_graph import OffsetTokenizer, without_end_spaces
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
@@ -186,22 +186,22 @@ class _Windows:
         """
         cls, sep, pad = special
         one = tf.ones_like(self.length)
-        rows = inputs_in_graph.assemble(
+        rows = in_graph.assemble(
             [
-                inputs_in_graph.single(cls, one),
+                in_graph.single(cls, one),
                 (
                     query.values,
                     tf.gather(query.row_starts(), self.row),
                     self.query_length,
                 ),
-                inputs_in_graph.single(sep, one),
+                in_graph.single(sep, one),
                 (ids.values, self.start, self.length),
-                inputs_in_graph.single(sep, one),
+                in_graph.single(sep, one),
             ]
         )
         begin = self.query_length + 2
         longest = tf.maximum(tf.reduce_max(rows.row_lengths()), shortest)
-        inputs = inputs_in_graph.pad(rows, begin, pad, tf.cast(longest, tf.int32))
+        inputs = in_graph.pad(rows, begin, pad, tf.cast(longest, tf.int32))
         place = tf.range(longest)
         inside = (place >= begin[:, None]) & (place < (begin + self.length)[:, None])
         possible = inside | (place == 0)

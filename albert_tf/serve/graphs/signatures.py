@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.serve import runtimes, saved_models
-from albert_tf.text import inputs, inputs_in_graph
+from albert_tf.text import in_graph, inputs
 from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
@@ -65,10 +65,10 @@ class TextInputs(tf.Module):
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
     ) -> dict[str, tf.Tensor]:
         """Returns the same for ids, int32 [B, None]."""
-        ids, first_lengths = inputs_in_graph.join(
+        ids, first_lengths = in_graph.join(
             first, second, self._max_seq_length, self._cls, self._sep
         )
-        return inputs_in_graph.pad(ids, first_lengths, self._pad)
+        return in_graph.pad(ids, first_lengths, self._pad)
 
 
 def check_length(model: keras.Model, max_seq_length: int) -> None:
