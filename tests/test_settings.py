@@ -320,10 +320,14 @@ REFUSED = {
     ],
     (ConversionSettings, tuple(CONVERSION.items())): [
         (
-            {"keep_accents": False},
-            "--keep_accents with output_format='tf1': expected 'hf', which alone is "
-            "written with a vocabulary",
-        ),
+            {name: value},
+            f"--{name} with output_format='tf1': expected 'hf', which alone is written "
+            f"with a vocabulary",
+        )
+        for name, value in {
+            **{"spm_model_file": "x", "vocab_file": "x"},
+            **{"do_lower_case": False, "keep_accents": False},
+        }.items()
     ],
     (HubSettings, tuple(HUB.items())): [
         (

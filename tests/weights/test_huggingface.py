@@ -267,22 +267,6 @@ def test_other_formats_have_neither(argument, small, tmp_path):
     assert str(refused.value) == f"{argument}= with format='tf1': expected 'hf'"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        *({"spm_model_file": "x"}, {"vocab_file": "x"}),
-        *({"do_lower_case": False}, {"keep_accents": False}),
-    ],
-)
-def test_a_vocabulary_is_for_hugging_face_alone(given):
-    with pytest.raises(InputError) as refused:
-        ConversionSettings(input="a", output="b", output_format="keras", **given)
-    assert str(refused.value) == (
-        f"--{next(iter(given))} with output_format='keras': expected 'hf', which alone "
-        f"is written with a vocabulary"
-    )
-
-
 def test_weights_are_as_they_were(small, tmp_path):
     model = models.AlbertEncoder(CONFIG)
     weights.save(model, tmp_path, "hf", tokenizer=small)
