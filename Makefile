@@ -22,7 +22,7 @@ test-hf: $(VENV)/.hf
 test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest --dist=load \
-	  $(patsubst %,tests/test_%.py,layers models optimizers)
+	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests/fixtures"
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RECIPES = sorted((ROOT / "recipes").glob("*.flags"))
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
@@ -101,11 +102,13 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert tuple(shape) == (1, T, config.hidden_size)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_a_page_names_what_is_there(page):
     text = page.read_text(encoding="utf-8")
     for module, names in re.findall(
-        r"^from (albert_tf[\w.]*) import ([\w, ]+)", text, re.M
+        r"^[ \"]*from (albert_tf[\w.]*) import ([\w, ]+)", text, re.M
     ):
         for name in names.split(", "):
             member = name.split(" as ")[0]
