@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -74,11 +73,6 @@ def test_keys_that_released_files_carry_and_nothing_reads_are_accepted():
     assert AlbertConfig.from_dict({"vocab_size": 23, **unread}) == AlbertConfig(23)
 
 
-def test_a_configuration_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        AlbertConfig(23).vocab_size = 29  # type: ignore[misc]
-
-
 # H, L, N of paper table 1 (xlarge as its checkpoints have it), inner width,
 # vocabulary, dropout, activation.
 PUBLISHED = {
@@ -120,10 +114,6 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert str(refusal.value) == f"unknown configuration 'albert_base'; known: {known}"
 
 
-def test_head_size_is_the_share_of_one_head():
-    assert AlbertConfig(23, hidden_size=12, num_attention_heads=3).head_size == 4
-
-
 @pytest.mark.parametrize(
     ("sharing", "groups", "attentions", "feed_forwards"),
     [
@@ -143,11 +133,6 @@ def test_parameter_sets_by_sharing_strategy(sharing, groups, attentions, feed_fo
     )
     assert config.num_attentions == attentions
     assert config.num_feed_forwards == feed_forwards
-
-
-def test_layers_of_a_group_follow_each_other():
-    config = AlbertConfig(23, num_hidden_layers=7, num_hidden_groups=3)
-    assert [config.owner(layer, 3) for layer in range(7)] == [0, 0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("layers", [12, 24])

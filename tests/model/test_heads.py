@@ -205,14 +205,6 @@ def test_candidate_ends_follow_their_start(tiny, tokens, arrays):
         )
 
 
-def test_gather_positions_picks_states(arrays):
-    states = np.random.default_rng(3).standard_normal((2, 7, 12), "float32")
-    positions = np.array([[3, 0, 6], [1, 1, 5]], "int32")
-    picked = arrays(heads.gather_positions(ops.convert_to_tensor(states), positions))
-    for row in range(2):
-        np.testing.assert_array_equal(picked[row], states[row, positions[row]])
-
-
 def test_masked_lm_head_follows_its_formula(tiny, arrays):
     random = np.random.default_rng(5)
     head = heads.MaskedLMHead(tiny(hidden_act="tanh"))

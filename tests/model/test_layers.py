@@ -230,17 +230,6 @@ def test_feed_forward_follows_its_formula(tiny, arrays):
     np.testing.assert_allclose(arrays(layer(hidden)), norm(hidden + output), atol=1e-5)
 
 
-def test_block_is_attention_then_feed_forward(tiny, arrays):
-    block = layers.Block(tiny())
-    block.build()
-    hidden = np.random.default_rng(5).standard_normal((2, 7, 12), "float32")
-    mask_scores = np.zeros((2, 1, 1, 7), "float32")
-    expected = block.feed_forward(block.attention(hidden, mask_scores))
-    np.testing.assert_allclose(
-        arrays(block(hidden, mask_scores)), arrays(expected), atol=1e-6
-    )
-
-
 def test_dropout_zeroes_its_share_and_scales_the_rest(arrays):
     generator = keras.random.SeedGenerator(13)
     seeds = layers.DropoutSeeds(generator)

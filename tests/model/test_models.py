@@ -1027,16 +1027,6 @@ def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_pa
     )
 
 
-@pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
-def test_model_survives_its_configuration(kind, options, tiny):
-    model = kind(tiny(recompute="block"), name="own", dtype="mixed_bfloat16", **options)
-    again = kind.from_config(model.get_config())
-    assert again.get_config() == model.get_config()
-    assert (again.name, again.dtype_policy.name) == ("own", "mixed_bfloat16")
-    shapes = [tuple(variable.shape) for variable in model.trainable_variables]
-    assert shapes == [tuple(variable.shape) for variable in again.trainable_variables]
-
-
 def test_every_model_is_among_those_tested():
     found = [
         kind

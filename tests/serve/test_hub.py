@@ -339,20 +339,6 @@ def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
     assert type(weights.model_for(source, CONFIG)) is models.AlbertEncoder
 
 
-@pytest.mark.parametrize("choice", ["best", "newest"])
-def test_the_best_checkpoint_of_a_run_is_exported(choice, tmp_path, capsys):
-    model = models.AlbertEncoder(CONFIG)
-    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
-    for number, name in enumerate(names.values()):
-        model.pooler.bias.assign(np.full(12, number, np.float32))
-        weights.save(model, tmp_path / name, "tf1")
-    asked = settings(tmp_path, spm_model_file=str(VOCABULARY), checkpoint=choice)
-    hub.export(asked)
-    written = weights.open_source(tmp_path / "out").read("encoder.pooler.bias")
-    assert (written == list(names).index(choice)).all()
-    assert capsys.readouterr().out.startswith(f"read     {tmp_path}/{names[choice]}\n")
-
-
 def test_the_preprocessing_gives_what_a_short_model_takes(tmp_path, model):
     weights.save(model, tmp_path, "tf1")
     hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
@@ -376,22 +362,6 @@ def test_a_layer_of_keras_trains_with_plain_descent(tmp_path, model, tokenizer):
     whole.fit(TOKENS, np.array([0, 2]), verbose=0)
     after = [variable.numpy() for variable in layer.trainable_weights]
     assert all((a != b).any() for a, b in zip(before, after, strict=True))
-
-
-def test_a_module_trains_with_adam_in_this_package(tmp_path, model, tokenizer):
-    hub.export_encoder(model, tokenizer, tmp_path / "module")
-    encoder = models.AlbertEncoder(CONFIG)
-    weights.load(encoder, tmp_path / "module", only="encoder")
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name) for name in OURS.values()
-    }
-    scores = keras.layers.Dense(3)(encoder(inputs)["pooled_output"])
-    whole = keras.Model(inputs, scores)
-    whole.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = encoder.embeddings.word.numpy()
-    tokens = {ours: TOKENS[theirs] for theirs, ours in OURS.items()}
-    whole.fit(tokens, np.array([0, 2]), verbose=0)
-    assert (encoder.embeddings.word.numpy() != before).any()
 
 
 def test_what_cannot_be_exported_is_named(tmp_path, tokenizer, model):
