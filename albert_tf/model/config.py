@@ -219,16 +219,16 @@ class AlbertConfig:
         Raises:
             InputError: an unknown key, no `vocab_size`, or an impossible value.
         """
-        known = {item.name for item in dataclasses.fields(cls)}
+        fields = {item.name for item in dataclasses.fields(cls)}
         for key in values:
-            if key not in known | UNREAD_KEYS:
+            if key not in fields | UNREAD_KEYS:
                 raise InputError(
                     f"unknown configuration key {key!r} with value {values[key]!r}; "
-                    f"known: {', '.join(sorted(known))}"
+                    f"known: {', '.join(sorted(fields))}"
                 )
         if "vocab_size" not in values:
             raise InputError("the configuration has no 'vocab_size'")
-        return cls(**{key: values[key] for key in values if key in known})
+        return cls(**{key: values[key] for key in values if key in fields})
 
     @classmethod
     def from_json_file(cls, path: str | Path) -> "AlbertConfig":

@@ -390,10 +390,10 @@ class AlbertPretrainer(_ModelWithHead):
         return self._logits(states, pooled)
 
     def _logits(self, states, pooled):
-        found = {"mlm_logits": self.masked_lm(states, self.encoder.embeddings.word)}
+        logits = {"mlm_logits": self.masked_lm(states, self.encoder.embeddings.word)}
         if self.sentence is not None:
-            found["sop_logits"] = self.sentence(pooled)
-        return found
+            logits["sop_logits"] = self.sentence(pooled)
+        return logits
 
     def get_config(self):
         return {**super().get_config(), "sentence_head": self.sentence is not None}

@@ -238,9 +238,9 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
 
     def _for_every_variable(self, norms):
         """Stacks norms, with 0 for the variables that have no gradient."""
-        found = iter(norms)
+        rest = iter(norms)
         zero = ops.zeros(())
-        return ops.stack([next(found) if has else zero for has in self._has_gradient])
+        return ops.stack([next(rest) if has else zero for has in self._has_gradient])
 
     def get_config(self):
         config = super().get_config()

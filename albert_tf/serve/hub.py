@@ -58,9 +58,10 @@ def export(settings: HubSettings) -> None:
     weights.load(model, source, only=only)
     print(f"read     {source.path}")
     export_encoder(model, tokenizer, target)
-    print(
-        f"written  {target}: {_described(model)}, {model.count_params():,} parameters"
-    )
+    parts = "the encoder"
+    if isinstance(model, models.AlbertPretrainer):
+        parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
+    print(f"written  {target}: {parts}, {model.count_params():,} parameters")
     length = min(SEQ_LENGTH, config.max_position_embeddings)
     export_preprocessing(tokenizer, preprocessing, length)
     print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
@@ -261,9 +262,3 @@ def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
             spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
             pack.get_concrete_function([spec] * texts, tf.TensorSpec([], tf.int32))
     return pack
-
-
-def _described(model: keras.Model) -> str:
-    if not isinstance(model, models.AlbertPretrainer):
-        return "the encoder"
-    return "the encoder, .mlm" + (" and .sop" if model.sentence is not None else "")

@@ -220,13 +220,13 @@ def _characters(wanted: Callable[[str], bool]) -> str:
 
 def _ranges(codes: Iterable[int]) -> str:
     """Returns ascending code points as the ranges of a regular expression."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for code in codes:
-        if found and code == found[-1][1] + 1:
-            found[-1][1] = code
+        if ranges and code == ranges[-1][1] + 1:
+            ranges[-1][1] = code
         else:
-            found.append([code, code])
-    return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in found)
+            ranges.append([code, code])
+    return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges)
 
 
 def _lower_case() -> list[Step]:
@@ -305,7 +305,7 @@ def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, fl
     kinds = proto.SentencePiece
     special = tokenizer.special_ids
     highest = max(p.score for p in proto.pieces if p.type == kinds.NORMAL)
-    found = []
+    scores = []
     for id, piece in enumerate(proto.pieces):
         name, score = piece.piece, piece.score
         if piece.type == kinds.USER_DEFINED:
@@ -314,8 +314,8 @@ def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, fl
             piece.type not in (kinds.NORMAL, kinds.BYTE) and id not in special
         ):
             name += " "
-        found.append((name, score))
-    return found
+        scores.append((name, score))
+    return scores
 
 
 def _wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:

@@ -118,8 +118,8 @@ def load(
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """Creates the model whose head is in a file: the weights are not loaded.
 
-    Formats other than this package's own do not say: a single output unit is taken for
-    regression, though multiple choice looks the same.
+    Only this package's own formats name the model. In others a single output unit is
+    taken for regression, though multiple choice looks the same.
 
     Raises:
         InputError: the model would be far larger than the file.
@@ -187,12 +187,12 @@ def _assign(loaded: Mapping[Target, str], source: Source) -> None:
     values: dict[int, tuple[Any, np.ndarray]] = {}
     for target, name in loaded.items():
         value = target.to_ours(source.read(name))
-        variable, known = values.setdefault(
+        variable, first = values.setdefault(
             id(target.variable), (target.variable, value)
         )
         if isinstance(variable, np.ndarray):
-            known = variable
-        if not np.array_equal(known, value):
+            first = variable
+        if not np.array_equal(first, value):
             expected = (
                 "expected the identity, because embedding_size equals hidden_size"
                 if isinstance(variable, np.ndarray)

@@ -263,10 +263,8 @@ def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
 
 def naming(vocabulary: Path) -> Mapping[str, Any]:
     """Reads the note in a vocabulary's folder; empty where it names no such file."""
-    found = find(vocabulary.parent)
-    if found is None or found[1].get("vocabulary") != vocabulary.name:
-        return {}
-    return found[1]
+    _, note = find(vocabulary.parent) or (None, {})
+    return note if note.get("vocabulary") == vocabulary.name else {}
 
 
 def get(path: Path, note: Mapping[str, Any], key: str) -> Any:

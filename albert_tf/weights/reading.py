@@ -50,7 +50,7 @@ class Source:
         ignored: the shape of every tensor that is no weight, such as a slot of an
             optimizer, by name.
         read: returns one tensor by name, numpy; also one that is no weight.
-        config: returns the configuration found beside the weights; raises InputError
+        config: returns the configuration beside the weights; raises InputError
             if there is none.
         fresh_model: returns a new model of the kind that was saved, where the format
             says which; else None.
@@ -328,7 +328,7 @@ _HF_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
 def _hf_config(path: Path) -> AlbertConfig:
     values = read_json_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
-    known = {key: value for key, value in values.items() if key in keys}
+    released = {key: value for key, value in values.items() if key in keys}
     activation = str(values.get("hidden_act", "gelu_new"))
     if values.get("model_type") != "albert" or activation not in HF_ACTIVATIONS:
         raise InputError(
@@ -339,8 +339,8 @@ def _hf_config(path: Path) -> AlbertConfig:
     for key, expected in _HF_FIXED.items():
         if values.get(key, expected) != expected:
             raise InputError(f"{path}: {key}={values[key]!r}: expected {expected!r}")
-    known["hidden_act"] = HF_ACTIVATIONS[activation]
-    return _config_of(path, lambda: AlbertConfig.from_dict(known))
+    released["hidden_act"] = HF_ACTIVATIONS[activation]
+    return _config_of(path, lambda: AlbertConfig.from_dict(released))
 
 
 def _open_kerashub(path: Path) -> Source:
