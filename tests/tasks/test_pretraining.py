@@ -20,6 +20,7 @@ from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.train import checkpoints, loop
 from albert_tf.weights.folder import ModelFolder
+from albert_tf.weights.settings import ModelFileSettings
 
 
 @pytest.fixture
@@ -429,7 +430,12 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     )
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     loop.run(task, config, strategy, io.StringIO())
-    found = ModelFolder(tmp_path / "run").find_tokenizer()
+    # The model of this test has fewer ids than the vocabulary.
+    values = json.loads((tmp_path / "run/albert_config.json").read_text())
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps({**values, "vocab_size": 1500}))
+    files_of_model = ModelFileSettings(albert_config_file=str(large))
+    found = ModelFolder(tmp_path / "run", files=files_of_model).tokenizer
     assert found.path == str(tmp_path / "run" / "spm_small.model")
     assert found.fingerprint == vocabulary.fingerprint
 

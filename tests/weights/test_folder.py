@@ -302,15 +302,6 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
         assert message_of(read, folder).startswith(f"{folder}/task.json:")
 
 
-@pytest.mark.parametrize("name", ["../other.model", "/etc/passwd", "a/b.model", ".."])
-def test_the_vocabulary_is_in_the_folder_itself(folder, name):
-    edit(folder / "task.json", vocabulary=name)
-    assert message_of(metadata.copy, folder, folder.parent) == (
-        f'{folder}/task.json: vocabulary="{name}": expected the name of a file in this '
-        f"folder"
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "values", "mistake"),
     [
