@@ -112,7 +112,7 @@ def serve_ours(args, policy):
 
     from albert_tf.data import batches
     from albert_tf.train import devices, finetune, loop
-    from albert_tf.train.trainer import Trainer
+    from albert_tf.train.step import Trainer
 
     if args.serve == "ours_random":
         # Sorting the examples of one batch is sorting none.

@@ -23,7 +23,7 @@ from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.checkpoints import Checkpoints, steps_made
 from albert_tf.train.devices import DistributionSettings, create, is_chief
 from albert_tf.train.report import Reporter, check_memory
-from albert_tf.train.trainer import Trainer
+from albert_tf.train.step import Trainer
 
 # orbit prints every loop; `Reporter` says the same, and more, in one line.
 orbit.controller._log = logging.getLogger(__name__).debug

@@ -34,8 +34,8 @@ from albert_tf.train import (
     finetune,
     loop,
     report,
-    trainer,
 )
+from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 
 CONFIG = AlbertConfig(
@@ -554,7 +554,7 @@ def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
 
 def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
     """The weights are saved, and the evaluation is made when the run is resumed."""
-    told, batches = trainer.Trainer._told, []
+    told, batches = Trainer._told, []
 
     def passed_on(self, *arguments):
         for batch in told(self, *arguments):
@@ -569,7 +569,7 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_told", passed_on)
+        patch.setattr(Trainer, "_told", passed_on)
         with pytest.raises(SystemExit) as stopped:
             finetune.run(task, settings, one_device(), log=log)
     assert (stopped.value.code, len(batches)) == (130, 3)
@@ -659,10 +659,10 @@ def test_an_operation_that_fails_in_a_step_ends_the_run(task, config, monkeypatc
 
         return lambda self, name, *_: functools.partial(step, graphs(self, name, *_))
 
-    graphs = trainer.Trainer._graph
+    graphs = Trainer._graph
     text = "OOM when allocating tensor with shape[7] [Op:__inference__step_7]"
     error = tf.errors.ResourceExhaustedError(None, None, text)
-    monkeypatch.setattr(trainer.Trainer, "_graph", fail_at(4, error))
+    monkeypatch.setattr(Trainer, "_graph", fail_at(4, error))
     with pytest.raises(InputError) as mistake:
         finetune.run(task, config(do_eval=False), one_device(), log=io.StringIO())
     assert str(mistake.value) == (

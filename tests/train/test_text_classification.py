@@ -15,9 +15,10 @@ from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.custom import CustomSettings
-from albert_tf.train import text_classification, trainer
+from albert_tf.train import text_classification
 from albert_tf.train.devices import DistributionSettings
 from albert_tf.train.finetune import ModelSettings
+from albert_tf.train.step import Trainer
 from albert_tf.train.text_classification import ClassifierSettings
 
 SIZES = {
@@ -492,7 +493,7 @@ def test_a_stopped_run_predicts_nothing_until_it_is_resumed(
     todo |= {**TRAIN, "log_steps": 1, "save_checkpoints_steps": 9}
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_is_asked", asked)
+        patch.setattr(Trainer, "_is_asked", asked)
         with pytest.raises(SystemExit) as stopped:
             run(log=log, **todo)
     assert stopped.value.code == 143

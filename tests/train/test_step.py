@@ -6,14 +6,15 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train import loop, trainer
+from albert_tf.train import loop
+from albert_tf.train.step import Trainer
 
 
 def told(monkeypatch, seconds):
     """What a run over 10 examples in batches of 4 says, of so many seconds each."""
     clock, lines = iter([0.0, *seconds]), []
-    monkeypatch.setattr(trainer.time, "perf_counter", lambda: next(clock))
-    made = trainer.Trainer(None, Config, None, None, None, say=lines.append)
+    monkeypatch.setattr("albert_tf.train.step.time.perf_counter", lambda: next(clock))
+    made = Trainer(None, Config, None, None, None, say=lines.append)
     assert list(made._told("abc", "evaluated", 4, 10)) == ["a", "b", "c"]
     return lines
 
@@ -47,7 +48,7 @@ def test_one_device_reads_for_itself(replicas, pipelines):
         return "batches"
 
     seen = []
-    made = trainer.Trainer(None, Config, Strategy(replicas), None, None)
+    made = Trainer(None, Config, Strategy(replicas), None, None)
     assert made._read(read) == "batches"
     assert seen == [pipelines]
 
@@ -71,7 +72,7 @@ def scaled():
             weights=lambda batch: {"loss": tf.constant(1.0)},
             figures=lambda means: means,
         )
-        made = trainer.Trainer(task, config, strategy, model, optimizer)
+        made = Trainer(task, config, strategy, model, optimizer)
         made._gradients = lambda *_: (
             tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_packed`: loss, tokens, one pair
             [tf.fill((2, 3), gradient)],
