@@ -52,6 +52,7 @@ _HOME = {
     "AlbertMultipleChoice": "model.models",
     "AlbertPretrainer": "model.models",
     "AlbertSpanLabeler": "model.models",
+    "AlbertTokenClassifier": "model.models",
     "InputError": "errors",
 }
 # Public modules that stand in a room, and the rooms.

@@ -121,7 +121,7 @@ class SentenceHead(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class ClassifierHead(ConfiguredLayer):
-    """Dropout and a dense layer on the pooled output.
+    """Dropout and a dense layer on the pooled output, or on each token's state.
 
     Args:
         config: the model's configuration.
@@ -139,9 +139,9 @@ class ClassifierHead(ConfiguredLayer):
     def build(self, input_shape=None):
         self.output_dense.build((None, self.config.hidden_size))
 
-    def call(self, pooled, training=False):
-        """Returns logits, float32 [B, K], of pooled, float [B, H]."""
-        dropped = self.dropout(pooled, training=training)
+    def call(self, states, training=False):
+        """Returns logits, float32 [..., K], of states, float [..., H]."""
+        dropped = self.dropout(states, training=training)
         return ops.cast(self.output_dense(dropped), "float32")
 
     def get_config(self):
@@ -160,6 +160,22 @@ def classification_loss(logits, labels):
     """
     each = _cross_entropy(logits, labels)
     return ops.mean(each), each
+
+
+def token_classification_loss(logits, labels):
+    """Mean cross-entropy of the tokens that have a label.
+
+    Args:
+        logits: float32 [B, T, K].
+        labels: int [B, T], each in [0, K), or negative for a token without a label.
+
+    Returns:
+        Two float32 tensors: the loss [], 0 where no token has a label, and each
+        token's [B, T], 0 where it has none.
+    """
+    has_label = ops.cast(ops.greater_equal(labels, 0), "float32")
+    each = _cross_entropy(logits, ops.maximum(labels, 0)) * has_label
+    return ops.sum(each) / ops.maximum(ops.sum(has_label), 1.0), each
 
 
 def multi_label_loss(logits, labels):

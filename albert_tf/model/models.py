@@ -505,6 +505,35 @@ class AlbertMultipleChoice(_ModelWithHead):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
+class AlbertTokenClassifier(_ModelWithHead):
+    """The encoder with a label for each token (named entities, part of speech).
+
+    Args:
+        config: sizes and rates.
+        num_labels: K classes.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    head_reads_pooler = False
+
+    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.ClassifierHead(
+            config, num_labels, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
+
+    def call(self, inputs, training=False):
+        """Returns the encoder's outputs and `logits`, float32 [B, T, K]."""
+        outputs = self.encoder(inputs, training=training)
+        logits = self.head(outputs["sequence_output"], training=training)
+        return {**outputs, "logits": logits}
+
+    def get_config(self):
+        return {**super().get_config(), "num_labels": self.head.num_labels}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
 class AlbertSpanLabeler(_ModelWithHead):
     """The encoder with the answer span head of SQuAD 1.1.
 

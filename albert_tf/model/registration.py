@@ -22,6 +22,7 @@ CLASSES = {
     "models": (
         *("AlbertClassifier", "AlbertConditionalSpanLabeler", "AlbertEncoder"),
         *("AlbertMultipleChoice", "AlbertPretrainer", "AlbertSpanLabeler"),
+        "AlbertTokenClassifier",
     ),
     "optimizers": ("AdamW", "Lamb", "WarmupPolynomialDecay"),
 }

@@ -25,13 +25,14 @@ from albert_tf.text.tokenization import (
     Tokenizer,
     WordPieceTokenizer,
 )
-from albert_tf.weights.reading import HF_ACTIVATIONS
+from albert_tf.weights.reading import HF_ACTIVATIONS, HF_TOKENS
 
 _ARCHITECTURES = {
     "AlbertEncoder": "AlbertModel",
     "AlbertPretrainer": "AlbertForPreTraining",
     "AlbertClassifier": "AlbertForSequenceClassification",
     "AlbertMultipleChoice": "AlbertForMultipleChoice",
+    "AlbertTokenClassifier": HF_TOKENS,
     "AlbertSpanLabeler": "AlbertForQuestionAnswering",
 }
 _PROBLEMS = {
@@ -83,7 +84,7 @@ def _config(
     values.pop("down_scale_factor")
     if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
         architecture = "AlbertForMaskedLM"
-    if isinstance(model, models.AlbertClassifier):
+    if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _labels(model.head.num_labels, task)
     names = {ours: theirs for theirs, ours in HF_ACTIVATIONS.items()}
     return {

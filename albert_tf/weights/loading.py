@@ -24,7 +24,7 @@ from albert_tf.weights.names import (
     listed,
     tensor_name,
 )
-from albert_tf.weights.reading import Source, check_model, open_source
+from albert_tf.weights.reading import HF_TOKENS, Source, check_model, open_source
 
 
 class MisfitError(InputError):
@@ -139,9 +139,14 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
         return models.AlbertSpanLabeler(config)
     if shape_of(HEADS["AlbertConditionalSpanLabeler"][0]):
         return models.AlbertConditionalSpanLabeler(config)
-    if output := shape_of(HEADS["AlbertClassifier"][0]):
-        first = source.format in ("tf1", "hf")
-        return models.AlbertClassifier(config, output[0] if first else output[1])
+    for_tokens = shape_of(HEADS["AlbertTokenClassifier"][0])
+    for_texts = shape_of(HEADS["AlbertClassifier"][0])
+    if output := for_tokens or for_texts:
+        labels = output[0] if source.format in ("tf1", "hf") else output[1]
+        # Transformers has one name for the head of both.
+        if source.architecture() == HF_TOKENS or not for_texts:
+            return models.AlbertTokenClassifier(config, labels)
+        return models.AlbertClassifier(config, labels)
     return models.AlbertEncoder(config)
 
 

@@ -116,6 +116,10 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
     "AlbertClassifier": _CHOOSER,
     "AlbertMultipleChoice": _CHOOSER,
+    # The release has no such model: its name is one that no other head has.
+    "AlbertTokenClassifier": (
+        Row("head.output_dense", "output", "cls/tokens/output_{leaf}", "classifier"),
+    ),
     "AlbertSpanLabeler": (
         Row("head.output_dense", "output", "cls/squad/output_{leaf}", "qa_outputs"),
     ),

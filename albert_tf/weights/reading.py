@@ -36,6 +36,7 @@ HF_ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
+HF_TOKENS = "AlbertForTokenClassification"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Source:
             if there is none.
         fresh_model: returns a new model of the kind that was saved, where the format
             says which; else None.
+        architecture: returns the name of transformers' class that the weights are of;
+            None in other formats, and where none is named.
     """
 
     format: str
@@ -63,6 +66,7 @@ class Source:
     read: Callable[[str], np.ndarray]
     config: Callable[[], AlbertConfig]
     fresh_model: Callable[[], keras.Model] | None = None
+    architecture: Callable[[], str | None] = lambda: None
 
 
 def open_source(path: str | Path, checkpoint: str = "best") -> Source:
@@ -311,7 +315,7 @@ def _open_safetensors(path: Path) -> Source:
         with errors.reading(f"{path}: {name}", "a tensor of floating point numbers"):
             return home[name].get_tensor(name)
 
-    return _source(
+    source = _source(
         "hf",
         path,
         shapes,
@@ -319,10 +323,20 @@ def _open_safetensors(path: Path) -> Source:
         lambda: _hf_config(folder / "config.json"),
         rename,
     )
+    return dataclasses.replace(
+        source, architecture=lambda: _hf_architecture(folder / "config.json")
+    )
 
 
 # What Hugging Face lets vary and the released model does not.
 _HF_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+
+
+def _hf_architecture(path: Path) -> str | None:
+    """Returns the first of a configuration's `architectures`, if it has one."""
+    values = read_json_object(path) if path.is_file() else {}
+    names = values.get("architectures")
+    return names[0] if isinstance(names, list) and names else None
 
 
 def _hf_config(path: Path) -> AlbertConfig:

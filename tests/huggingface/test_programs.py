@@ -47,6 +47,7 @@ MODELS = {
     ),
     "classifier": lambda config: models.AlbertClassifier(config, 5),
     "choice": lambda config: models.AlbertMultipleChoice(config),
+    "tokens": lambda config: models.AlbertTokenClassifier(config, 5),
     "span": lambda config: models.AlbertSpanLabeler(config),
 }
 LONG = "the value of each object in a list of strings is returned " * 9
@@ -156,6 +157,7 @@ def both(data, tiny, tokens, arrays, tmp_path_factory):
         ("bare_masked_lm", ("mlm_logits",)),
         ("classifier", ("logits",)),
         ("choice", ("logits",)),
+        ("tokens", ("logits",)),
         ("span", ("start_logits", "end_logits")),
     ],
 )

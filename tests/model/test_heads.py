@@ -80,6 +80,30 @@ def test_regression_gives_the_released_numbers(
     )
 
 
+def test_the_loss_of_tokens_is_the_mean_over_those_with_a_label(arrays):
+    logits = np.log(np.array([[[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]]], "float32"))
+    labels = np.array([[1, -100]])
+    loss, each = arrays(heads.token_classification_loss(logits, labels))
+    np.testing.assert_allclose(each, [[math.log(4), 0]], rtol=1e-6)
+    assert loss == pytest.approx(math.log(4))
+    labels[0, 1] = 2
+    loss, _ = arrays(heads.token_classification_loss(logits, labels))
+    assert loss == pytest.approx((math.log(4) + math.log(4 / 3)) / 2)
+    loss, _ = arrays(heads.token_classification_loss(logits, labels * 0 - 1))
+    assert loss == 0
+
+
+def test_every_token_is_classified_by_its_own_state(tiny, tokens, arrays):
+    model = models.AlbertTokenClassifier(tiny(classifier_dropout_prob=0.3), 4)
+    outputs = arrays(model(tokens()))
+    head = model.head.output_dense
+    kernel, bias = arrays([head.kernel, head.bias])
+    expected = outputs["sequence_output"] @ kernel + bias
+    assert outputs["logits"].shape == (2, 7, 4)
+    np.testing.assert_allclose(outputs["logits"], expected, atol=BOUND)
+    assert model.head.dropout.rate == 0.3
+
+
 def test_multiple_choice_gives_the_released_numbers(
     golden, released, arrays, assert_released_gradients
 ):

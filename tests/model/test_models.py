@@ -996,6 +996,7 @@ MODELS = {
     "masked LM": (models.AlbertPretrainer, {"sentence_head": False}),
     "classifier": (models.AlbertClassifier, {"num_labels": 3}),
     "choice": (models.AlbertMultipleChoice, {}),
+    "tokens": (models.AlbertTokenClassifier, {"num_labels": 4}),
     "span": (models.AlbertSpanLabeler, {}),
     "conditional span": (
         models.AlbertConditionalSpanLabeler,

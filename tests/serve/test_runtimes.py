@@ -28,6 +28,7 @@ MODELS = {
     "masked_lm": lambda c: models.AlbertPretrainer(c, sentence_head=False),
     "classifier": lambda c: models.AlbertClassifier(c, num_labels=3),
     "choices": models.AlbertMultipleChoice,
+    "tokens": lambda c: models.AlbertTokenClassifier(c, num_labels=4),
     "spans": models.AlbertSpanLabeler,
     "conditional": lambda c: models.AlbertConditionalSpanLabeler(c, 3, 2),
 }
@@ -99,6 +100,7 @@ def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND
         ("masked_lm", {"mlm_logits"}),
         ("classifier", {"logits"}),
         ("choices", {"logits"}),
+        ("tokens", {"logits"}),
         ("spans", {"start_logits", "end_logits"}),
         (
             "conditional",

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from albert_tf import weights
 from albert_tf.corpus import vocabulary
@@ -201,6 +203,28 @@ def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_p
     assert config["architectures"] == [architecture]
     settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 64  # the positions that there are
+
+
+def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(tmp_path):
+    model = models.AlbertTokenClassifier(CONFIG, 3)
+    task = {"kind": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
+    folder = weights.save(model, tmp_path / "hf", "hf", task=task)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["AlbertForTokenClassification"]
+    assert config["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
+    assert config["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2}
+    assert "problem_type" not in config
+    path = folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    written = {name: x for name, x in tensors.items() if "pooler" not in name}
+    safetensors.numpy.save_file(written, path)
+    source = weights.open_source(folder)
+    copy = weights.model_for(source, source.config())
+    report = weights.load(copy, source, allow_missing="encoder.pooler")
+    assert [*report.missing] == ["encoder.pooler.kernel", "encoder.pooler.bias"]
+    np.testing.assert_array_equal(
+        copy.head.output_dense.kernel, model.head.output_dense.kernel
+    )
 
 
 def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, capsys):

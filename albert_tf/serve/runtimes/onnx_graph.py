@@ -206,7 +206,9 @@ def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, s
         inputs = {name: graph.add("Reshape", name, rows) for name in inputs}
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
     # What is made of the first token's state alone needs no other in the last layer.
-    first_only = wanted <= {"logits", "pooled_output", "sop_logits"}
+    first_only = wanted <= {"logits", "pooled_output", "sop_logits"} and not (
+        isinstance(model, models.AlbertTokenClassifier)
+    )
     states = _encoder(graph, encoder, inputs, first_only)
     first = graph.first(states)
     pooled = graph.add("Tanh", graph.dense(encoder.pooler, first))
@@ -219,6 +221,8 @@ def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, s
                 outputs["mlm_logits"] = _masked_lm(graph, model, states)
         case models.AlbertClassifier():
             outputs["logits"] = graph.dense(model.head.output_dense, pooled)
+        case models.AlbertTokenClassifier():
+            outputs["logits"] = graph.dense(model.head.output_dense, states)
         case models.AlbertMultipleChoice():
             logits = graph.dense(model.head.output_dense, pooled)
             shape = graph.add("Shape", "input_ids", end=2)

@@ -100,6 +100,8 @@ def _head_outputs(model) -> dict[str, _Shape]:
             return outputs
         case models.AlbertClassifier():
             return {"logits": ("batch", model.head.num_labels)}
+        case models.AlbertTokenClassifier():
+            return {"logits": (*_ROWS, model.head.num_labels)}
         case models.AlbertMultipleChoice():
             return {"logits": ("batch", "choices")}
         case models.AlbertSpanLabeler():
