@@ -8,7 +8,8 @@ docs/predict.md lists the tasks, and what a row and an answer of each look like.
 """
 
 from albert_tf import flags
-from albert_tf.serve.settings.predict import AnswerSettings, PredictSettings
+from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.tasks.settings.answer import AnswerSettings
 
 for settings in (PredictSettings, AnswerSettings):
     flags.define(settings)

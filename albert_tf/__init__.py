@@ -58,7 +58,7 @@ _HOME = {
 # Public modules that stand in a room, and the rooms.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
-    **dict.fromkeys(("graphs", "hub", "predict", "runtimes"), "serve."),
+    **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),
     "records": "data.",
     "tokenization": "text.",
     "vocabulary": "corpus.",

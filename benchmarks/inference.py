@@ -163,7 +163,9 @@ def prepare(settings: Settings, folder: Path) -> None:
 
     from albert_tf import weights
     from albert_tf.model import models
-    from albert_tf.serve import graphs, runtimes
+    from albert_tf.serve import runtimes
+    from albert_tf.serve.service import Service
+    from albert_tf.tasks import text_graphs
 
     keras.utils.set_random_seed(1)
     config = AlbertConfig.named(settings.model)
@@ -179,9 +181,10 @@ def prepare(settings: Settings, folder: Path) -> None:
         if program in runtimes.SUFFIXES:
             path = (folder / "ours").with_suffix(runtimes.SUFFIXES[program])
             runtimes.save(model, path, program)
-    graphs.classifier(
+    answer = text_graphs.classifier(
         model, texts.tokenizer, labels=_LABELS, max_seq_length=texts.longest
-    ).save(folder / "served")
+    )
+    Service(answer).save(folder / "served")
 
 
 def _probe(texts: Texts) -> Batch:

@@ -10,7 +10,7 @@ from albert_tf.corpus.vocabulary import VocabularySettings
 from albert_tf.errors import InputError
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.serve.settings.hub import HubSettings
-from albert_tf.serve.settings.predict import AnswerSettings
+from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.choice import ChoiceSettings
 from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings

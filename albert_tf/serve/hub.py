@@ -104,7 +104,8 @@ def export_encoder(
         raise InputError(
             f"{type(model).__name__}: expected an AlbertEncoder or AlbertPretrainer"
         )
-    saved_models.check_vocabulary(model, tokenizer)
+    path, size = tokenizer.path, tokenizer.vocab_size
+    model.config.check_vocabulary(path, size, is_noted=False)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model
     encode = _encoding(encoder)

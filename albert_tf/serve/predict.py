@@ -1,18 +1,16 @@
 """Raw text in, answers out: what `predict.py` does, and for use from Python.
 
     answer = predict.load("runs/mrpc")
-    for found in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
-        print(found["label"], found["probability"])
+    for row in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
+        print(row["label"], row["probability"])
 
-Texts go through the very graphs that `serving` saves, so a served model gives the same
-answers. Texts of like length share a batch.
+Texts go through the very graphs that `Service.save` writes, so a served model gives the
+same answers. Texts of like length share a batch.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,27 +18,23 @@ from pathlib import Path
 from typing import IO, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import errors, weights
-from albert_tf.data import (
-    json_values,
-    quiet,
-    tables,
-)
+from albert_tf.data import quiet
 from albert_tf.data.files import atomic
-from albert_tf.data.tables import RowError, Table
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import graphs, runtimes
-from albert_tf.serve.graphs.signatures import Service
-from albert_tf.serve.settings.predict import AnswerSettings, PredictSettings
+from albert_tf.serve import rows as text_rows
+from albert_tf.serve import runtimes
+from albert_tf.serve.service import Service
+from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.tasks import pretrained, text_graphs
+from albert_tf.tasks.race import graph as race
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.squad import graph as squad
 from albert_tf.tasks.squad.answers import Search
 from albert_tf.tasks.squad.features import Lengths
-from albert_tf.text import inputs
-from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -50,15 +44,6 @@ from albert_tf.weights.settings import ModelFileSettings
 _ROWS_TO_SORT = 2048
 # Seconds between two lines of progress.
 _BETWEEN_LINES = 10.0
-_MAX_SEQ_LENGTH = 512
-
-_TOP_K = 5
-# Of texts that are read to their end: a passage of a million takes 400 MB.
-_MOST_CHARACTERS = 1_000_000
-# Of these a model reads the beginning; the question of a choice is cut from its front.
-_BEGINNINGS = frozenset({"text", "text_a", "text_b", "article"})
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Row = Mapping[str, Any]
 
@@ -68,12 +53,8 @@ class Predictor:
 
     Args:
         service: what answers them.
-        describe: makes an answer of the service's outputs for one row.
-        tokenizer: counts the pieces of a text, to find rows of like length.
+        tokenizer: counts the tokens of a text, to find rows of like length.
         batch_size: rows that are answered at once.
-        problem: returns why a row cannot be answered; None where it can.
-        max_seq_length: most tokens of an input, for which long texts are cut before
-            they are tokenized; None cuts none.
 
     Attributes:
         fields: the keys that a row must have, in the order of columns.
@@ -81,23 +62,13 @@ class Predictor:
         source: where its weights were read from, None if they are not of a file.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        describe: Callable[[Mapping[str, Any]], dict[str, Any]],
-        tokenizer: Tokenizer,
-        batch_size: int = 32,
-        problem: Callable[[Mapping[str, Any]], str | None] = lambda row: None,
-        max_seq_length: int | None = None,
-    ):
+    def __init__(self, service: Service, tokenizer: Tokenizer, batch_size: int = 32):
         self.service = service
         self.source: str | None = None
-        self.fields = tuple(service.specs)
-        self._describe = describe
+        self.fields = tuple(service.answer.specs)
+        self._answer = service.answer
         self._tokenizer = tokenizer
         self._batch_size = batch_size
-        self._problem = problem
-        self._max_seq_length = max_seq_length
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows in their order, some thousand of them at a time.
@@ -107,7 +78,7 @@ class Predictor:
                 field; options are a list of texts.
 
         Yields:
-            What was found for each row: plain text, numbers, lists and dicts.
+            The answer to each row: plain text, numbers, lists and dicts.
 
         Raises:
             InputError: a row lacks a field, it is of another kind, or there is nothing
@@ -122,68 +93,21 @@ class Predictor:
         rows = iter(rows)
         while several := list(itertools.islice(rows, _ROWS_TO_SORT)):
             checked = [self._checked(place, row) for place, row in several]
-            yield from self._answered(checked)
+            yield from self._answer_all(checked)
 
     def _checked(self, place: str, row: Any) -> dict[str, Any]:
-        if isinstance(row, str) and len(self.fields) == 1:
-            row = {self.fields[0]: row}
-        if not isinstance(row, Mapping):
-            raise InputError(
-                f"{place}: {errors.shown(row)}; expected an object with "
-                f"{', '.join(self.fields)}"
-            )
-        found = {}
-        for name, spec in self.service.specs.items():
-            value = row.get(name)
-            is_list = len(spec.shape) == 2
-            texts = value if is_list and isinstance(value, list) else [value]
-            if (
-                not texts
-                or not all(isinstance(text, str) for text in texts)
-                or (is_list and not isinstance(value, list))
-            ):
-                kind = "a list of texts" if is_list else "a text"
-                given = errors.shown(value) if name in row else "missing"
-                raise InputError(
-                    f"{place}: {name} is {given}; expected {kind} "
-                    f"(a row has {', '.join(self.fields)})"
-                )
-            # Half of a surrogate pair is no text, and TensorFlow refuses it.
-            texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
-            found[name] = texts if is_list else texts[0]
-        if problem := self._problem(found):
+        checked = text_rows.check(place, row, self._answer.specs)
+        if problem := self._answer.problem(checked):
             raise InputError(f"{place}: {problem}")
-        row = self._cut(found)
-        self._check_length(place, row)
-        return row
+        checked = self._answer.shorten(checked)
+        text_rows.check_lengths(place, checked)
+        return checked
 
-    def _cut(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Cuts texts of which the beginning alone can matter."""
-        most = self._max_seq_length
-        if most is None:
-            return row
-        names = {*_BEGINNINGS, *(["question"] if "context" in row else [])}
-        for name in names & row.keys():
-            text = inputs.cut(self._tokenizer, row[name], most)
-            # Gaps beyond the length are counted.
-            lost = row[name].count(MASK) - text.count(MASK)
-            row[name] = text + MASK * lost
-        return row
-
-    def _check_length(self, place: str, row: dict[str, Any]) -> None:
-        for name, value in row.items():
-            longest = max(map(len, value if isinstance(value, list) else [value]))
-            if longest > _MOST_CHARACTERS:
-                raise InputError(
-                    f"{place}: {name} has {longest:,} characters; expected at most "
-                    f"{_MOST_CHARACTERS:,}"
-                )
-
-    def _answered(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _answer_all(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = [{} for _ in rows]
         for numbers in self._batches(rows):
-            found = self._batch([rows[i] for i in numbers])
-            for i, answer in zip(numbers, found, strict=True):
+            batch = self._answer_batch([rows[i] for i in numbers])
+            for i, answer in zip(numbers, batch, strict=True):
                 answers[i] = answer
         return answers
 
@@ -201,26 +125,29 @@ class Predictor:
             yield batch
 
     def _sizes(self, rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
-        """Returns the number of options of each row, and of all its pieces.
+        """Returns the number of texts of each row, and of all its tokens.
 
-        Of two texts with as many characters, one may have twice as many pieces: by
+        Of two texts with as many characters, one may have twice as many tokens: by
         characters, a third of a batch was padding.
         """
         texts = [_texts(row) for row in rows]
         flat = list(itertools.chain.from_iterable(texts))
         lengths = map(len, self._tokenizer.encode_batch(flat))
-        return [
-            (_options(row), sum(itertools.islice(lengths, len(of_row))))
-            for row, of_row in zip(rows, texts, strict=True)
-        ]
+        return [(len(row), sum(itertools.islice(lengths, len(row)))) for row in texts]
 
-    def _batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _answer_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         texts = {name: tf.constant([row[name] for row in rows]) for name in self.fields}
         outputs = {k: v.numpy() for k, v in self.service.compiled(**texts).items()}
         return [
-            self._describe({name: value[i] for name, value in outputs.items()})
+            self._answer.describe({name: value[i] for name, value in outputs.items()})
             for i in range(len(rows))
         ]
+
+
+def _texts(row: Row) -> list[str]:
+    """Returns the texts of a row, each option's too."""
+    lists = [v if isinstance(v, list) else [v] for v in row.values()]
+    return list(itertools.chain.from_iterable(lists))
 
 
 def run(
@@ -243,42 +170,17 @@ def run(
     quiet.tensorflow()
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    name = config.input_file or "the input"
-    is_json = _is_json(config)
-    predictor = _load(config, options)
+    text_rows.has_json(config)  # refuses a format before the model is read
+    predictor = load(config.model, options, checkpoint=config.checkpoint, files=config)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
+        specs = predictor.service.answer.specs
+        rows = text_rows.read(config, arguments, specs, files, log)
         write: Callable[[bytes], Any] = _to_standard_output
-        lines: Iterator[tuple[int, str | RowError]] = iter(enumerate(arguments, 1))
-        if not arguments:
-            lines = _lines(config.input_file, files)
         if config.output_file:
             write = files.enter_context(atomic(config.output_file)).write
-        rows = _rows(lines, predictor.fields, name, is_json, log)
-        for answer in _told(predictor.answer_placed(rows), log):
+        for answer in _log_rate(predictor.answer_placed(rows), log):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
-
-
-def _is_json(config: PredictSettings) -> bool:
-    if config.input_format != "auto" or config.input_file is None:
-        return config.input_format == "json"
-    suffix = Path(config.input_file).suffix.lower()
-    if suffix == ".csv":  # as text, its header and quotes would be answered
-        raise InputError(
-            f"--input_file={config.input_file}: CSV is not read; expected texts with "
-            f"tabs between the columns, or JSON lines (.jsonl); with "
-            f"--input_format=text every line is a text"
-        )
-    return suffix in (".json", ".jsonl")
-
-
-def _load(config: PredictSettings, options: AnswerSettings) -> Predictor:
-    return load(
-        config.model,
-        options,
-        checkpoint=config.checkpoint,
-        files=config,
-    )
 
 
 def _to_standard_output(line: bytes) -> None:
@@ -287,67 +189,8 @@ def _to_standard_output(line: bytes) -> None:
         sys.stdout.flush()
 
 
-def _lines(
-    path: str | None, files: contextlib.ExitStack
-) -> Iterator[tuple[int, str | RowError]]:
-    """Returns the lines of a file or of standard input, with their numbers."""
-    if path is None:
-        # Not its text, in which a lone carriage return would end a line.
-        return tables.lines(sys.stdin.buffer)
-    try:
-        return tables.lines(files.enter_context(open(path, "rb")))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-
-
-def _rows(
-    lines: Iterator[tuple[int, str | RowError]],
-    fields: Sequence[str],
-    name: str,
-    is_json: bool,
-    log: IO[str],
-) -> Iterator[tuple[str, Row | str]]:
-    """Parses lines; yields rows and their places.
-
-    Where a row is one text, every line is a row, an empty one too. Elsewhere blank
-    lines are skipped and counted.
-    """
-    blank = 0
-    while True:
-        with errors.reading(name):
-            number, text = next(lines, (0, ""))
-        if not number:
-            break
-        place = f"{name}:{number}"
-        if isinstance(text, RowError):
-            raise InputError(f"{place}: {text}")
-        if is_json:
-            text = text.strip()
-        if not text and (is_json or len(fields) > 1):
-            blank += 1
-        elif is_json:
-            yield place, json_values.parse(text, name, number)
-        else:
-            yield place, _of_columns(text, fields, place)
-    for note in Table([], [], blank).notes(name):
-        print(note, file=log)
-
-
-def _of_columns(text: str, fields: Sequence[str], place: str) -> Row:
-    """Parses a line; the last field takes all further columns if it is a list."""
-    columns: list[Any] = text.split("\t")
-    if fields[-1] == "options":
-        columns = [*columns[: len(fields) - 1], columns[len(fields) - 1 :]]
-    if len(columns) != len(fields):
-        raise InputError(
-            f"{place}: {len(columns)} columns; expected {len(fields)} "
-            f"({', '.join(fields)}), with tabs between them"
-        )
-    return dict(zip(fields, columns, strict=True))
-
-
-def _told(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
-    """Passes answers on; says now and then how many there were."""
+def _log_rate(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
+    """Yields answers; logs now and then how many there were."""
     begin = last = time.perf_counter()
     for number, answer in enumerate(answers, 1):
         yield answer
@@ -355,16 +198,6 @@ def _told(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
         if now - last > _BETWEEN_LINES:
             last = now
             print(f"{number:,} rows, {number / (now - begin):,.1f} a second", file=log)
-
-
-def _texts(row: Row) -> list[str]:
-    """Returns the texts of a row, each option's too."""
-    lists = [v if isinstance(v, list) else [v] for v in row.values()]
-    return list(itertools.chain.from_iterable(lists))
-
-
-def _options(row: Row) -> int:
-    return sum(len(value) for value in row.values() if isinstance(value, list))
 
 
 def load(
@@ -387,29 +220,26 @@ def load(
         InputError: something is missing or does not fit.
     """
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
-    described = opened.task
-    kind = options.task or described.get("kind")
+    fine_tuned = opened.task.get("kind")
+    kind = options.task or fine_tuned
     if kind is None:
         _ = opened.source  # refuses a path where nothing is
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
             f"one of {', '.join(_FOR_ANY_MODEL)}"
         )
-    allowed = [*_FOR_ANY_MODEL, *(filter(None, [described.get("kind")]))]
+    allowed = [*_FOR_ANY_MODEL, *filter(None, [fine_tuned])]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
-    options.check_for(kind)
-    if kind == described.get("kind"):
-        metadata.check_complete(opened.folders[0], described)
-    else:
-        described = {}
+    options.check_for(kind, _OPTIONS)
+    if kind == fine_tuned:
+        metadata.check_complete(opened.folders[0], opened.task)
     source, tokenizer = opened.source, opened.tokenizer
-    described = {**described, "kind": kind}
-    model = _KINDS[kind].model(opened.config, described)
-    parts = {"fill_mask": "masked_lm", "sentence_order": "sentence", "embedding": ""}
-    only = [part for part in ("encoder", parts.get(kind, "head")) if part]
-    weights.load(model, source, only=only, warn=False)
-    predictor = of_model(model, tokenizer, described, options)
+    stored = opened.task if kind == fine_tuned else {"kind": kind}
+    task = _FAMILIES[kind].from_stored(stored, opened.config, tokenizer)
+    model = task.build_model()
+    task.load(model, source)
+    predictor = _predictor(task, model, options)
     predictor.source = source.path
     return predictor
 
@@ -423,246 +253,108 @@ def of_model(
     """Makes a predictor of a model that is there already.
 
     Args:
-        model: of the kind that `task` says.
+        model: of the kind of `task`.
         tokenizer: its vocabulary.
-        task: what `task.json` says, see `FineTuningTask.description`.
+        task: the contents of a `task.json`, see `FineTuningTask.description`.
         options: how to answer.
 
     Raises:
         InputError: the options do not fit the model.
     """
-    kind = _KINDS[task["kind"]]
-    options.check_for(task["kind"])
-    longest = min(_MAX_SEQ_LENGTH, model.config.max_position_embeddings)
-    length = options.max_seq_length
-    if length is None:
-        length = task.get("max_seq_length", longest)
-    opened = _Opened(model, tokenizer, task, options, length)
-    service, describe = kind.service(opened)
+    options.check_for(task["kind"], _OPTIONS)
+    family = _FAMILIES[task["kind"]]
+    return _predictor(family.from_stored(task, model.config, tokenizer), model, options)
+
+
+def _predictor(task: Any, model: keras.Model, options: AnswerSettings) -> Predictor:
+    answer = task.answer(model, options)
     if options.runtime is not None:
-        # Takes long: the service above was built for what it refuses.
-        model = runtimes.computed_by(model, options.runtime, kind.outputs)
-        service, describe = kind.service(dataclasses.replace(opened, model=model))
-    return Predictor(
-        service, describe, tokenizer, options.batch_size, kind.problem, length
-    )
+        # Takes long: the answer above was made for what it refuses.
+        model = runtimes.computed_by(model, options.runtime, answer.outputs)
+        answer = task.answer(model, options)
+    return Predictor(Service(answer), task.tokenizer, options.batch_size)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Opened:
-    """What the kinds build their services from."""
+class _FineTuned:
+    """Any fine-tuned model, by its `task.json`."""
 
-    model: Any
-    tokenizer: Tokenizer
-    task: Mapping[str, Any]
-    options: AnswerSettings
-    max_seq_length: int
+    def __init__(self, task, config, tokenizer):
+        self.task, self.config, self.tokenizer = task, config, tokenizer
 
+    from_stored = classmethod(lambda cls, *arguments: cls(*arguments))
 
-Described = tuple[Service, Callable[[Mapping[str, Any]], dict[str, Any]]]
+    def build_model(self):
+        task, config = self.task, self.config
+        match task["kind"]:
+            case "multiple_choice":
+                return models.AlbertMultipleChoice(config)
+            case "question_answering" if task["head"] == "linear":
+                return models.AlbertSpanLabeler(config)
+            case "question_answering":
+                return models.AlbertConditionalSpanLabeler(
+                    config, task["start_n_top"], task["end_n_top"]
+                )
+        return models.AlbertClassifier(config, len(task.get("labels") or [None]))
 
+    def load(self, model, path):
+        weights.load(model, path, only=("encoder", "head"), warn=False)
 
-def _classification(opened: _Opened) -> Described:
-    labels = opened.task["labels"]
-    several = opened.task["kind"] == "multi_label"
-    service = graphs.classifier(
-        opened.model,
-        opened.tokenizer,
-        labels=labels,
-        max_seq_length=opened.max_seq_length,
-        pairs=opened.task["texts"] == 2,
-        multi_label=several,
-        threshold=opened.options.threshold,
-    )
-
-    def describe(found):
-        chances = dict(zip(labels, _rounded(found["probabilities"]), strict=True))
-        if several:
-            chosen = [
-                label for label, c in zip(labels, found["chosen"], strict=True) if c
-            ]
-            return {"labels": chosen, "probabilities": chances}
-        return {
-            "label": found["label"].decode(),
-            "probability": _rounded(found["probability"]),
-            "probabilities": chances,
-        }
-
-    return service, describe
-
-
-def _regression(opened: _Opened) -> Described:
-    service = graphs.regressor(
-        opened.model,
-        opened.tokenizer,
-        max_seq_length=opened.max_seq_length,
-        pairs=opened.task["texts"] == 2,
-        bounds=opened.task["bounds"],
-    )
-    return service, lambda found: {"value": _rounded(found["value"])}
-
-
-def _multiple_choice(opened: _Opened) -> Described:
-    service = graphs.multiple_choice(
-        opened.model,
-        opened.tokenizer,
-        max_seq_length=opened.max_seq_length,
-        max_qa_length=opened.task["max_qa_length"],
-    )
-
-    def describe(found):
-        return {
-            "choice": int(found["choice"]),
-            "answer": found["answer"].decode(),
-            "probabilities": _rounded(found["probabilities"]),
-        }
-
-    return service, describe
+    def answer(self, model, options):
+        task, tokenizer, length = self.task, self.tokenizer, options.max_seq_length
+        if length is None:
+            longest = min(512, self.config.max_position_embeddings)
+            length = task.get("max_seq_length", longest)
+        match task["kind"]:
+            case "multiple_choice":
+                return race.multiple_choice(
+                    model,
+                    tokenizer,
+                    max_seq_length=length,
+                    max_qa_length=task["max_qa_length"],
+                )
+            case "question_answering":
+                threshold = options.threshold
+                if threshold is None:
+                    threshold = task["null_score_diff_threshold"]
+                return squad.question_answering(
+                    model,
+                    tokenizer,
+                    lengths=Lengths(
+                        length, task["doc_stride"], task["max_query_length"]
+                    ),
+                    search=Search(task["n_best_size"], task["max_answer_length"]),
+                    version=task["version"],
+                    threshold=threshold,
+                )
+            case "regression":
+                return text_graphs.regressor(
+                    model,
+                    tokenizer,
+                    max_seq_length=length,
+                    pairs=task["texts"] == 2,
+                    bounds=task["bounds"],
+                )
+        return text_graphs.classifier(
+            model,
+            tokenizer,
+            labels=task["labels"],
+            max_seq_length=length,
+            pairs=task["texts"] == 2,
+            multi_label=task["kind"] == "multi_label",
+            threshold=options.threshold,
+        )
 
 
-def _question_answering(opened: _Opened) -> Described:
-    task, threshold = opened.task, opened.options.threshold
-    if threshold is None:
-        threshold = task["null_score_diff_threshold"]
-    service = graphs.question_answering(
-        opened.model,
-        opened.tokenizer,
-        lengths=Lengths(
-            opened.max_seq_length, task["doc_stride"], task["max_query_length"]
-        ),
-        search=Search(task["n_best_size"], task["max_answer_length"]),
-        version=task["version"],
-        threshold=threshold,
-    )
-
-    def describe(found):
-        answer = {
-            "answer": found["answer"].decode(),
-            "begin": int(found["begin"]),
-            "end": int(found["end"]),
-            "probability": _rounded(found["probability"]),
-        }
-        if "null_odds" in found:
-            answer["null_odds"] = _rounded(found["null_odds"])
-        return answer
-
-    return service, describe
-
-
-def _fill_mask(opened: _Opened) -> Described:
-    service = graphs.fill_mask(
-        opened.model,
-        opened.tokenizer,
-        max_seq_length=opened.max_seq_length,
-        top_k=opened.options.top_k or _TOP_K,
-    )
-
-    def describe(found):
-        # The gaps of another text in the batch may be more.
-        gaps = [
-            [
-                {"piece": piece.decode(), "probability": chance}
-                for piece, chance in zip(pieces, _rounded(chances), strict=True)
-            ]
-            for pieces, chances in zip(
-                found["pieces"], found["probabilities"], strict=True
-            )
-            if chances[0] > 0
-        ]
-        if beyond := int(found["beyond_length"]):
-            return {"gaps": gaps + [[]] * beyond, "beyond_length": beyond}
-        return {"gaps": gaps}
-
-    return service, describe
-
-
-def _sentence_order(opened: _Opened) -> Described:
-    service = graphs.sentence_order(
-        opened.model,
-        opened.tokenizer,
-        max_seq_length=opened.max_seq_length,
-    )
-    return service, lambda found: {"in_order": _rounded(found["in_order"])}
-
-
-def _embedding(opened: _Opened) -> Described:
-    service = graphs.embeddings(
-        opened.model, opened.tokenizer, max_seq_length=opened.max_seq_length
-    )
-    config = opened.model.config
-    layers = config.num_hidden_layers * config.inner_group_num
-    layer, pooling = opened.options.layer, opened.options.pooling or "mean"
-    layer = -1 if layer is None else layer
-    if not (1 <= layer <= layers or -layers <= layer <= -1):
-        raise InputError(f"--layer={layer}: expected 1 to {layers}, or -1 for the last")
-    place = layer - 1 if layer > 0 else layer
-
-    def describe(found):
-        vector = found["pooled"] if pooling == "pooled" else found[pooling][place]
-        return {"embedding": _rounded(vector)}
-
-    return service, describe
-
-
-def _spans(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
-    if task["head"] == "linear":
-        return models.AlbertSpanLabeler(config)
-    return models.AlbertConditionalSpanLabeler(
-        config, task["start_n_top"], task["end_n_top"]
-    )
-
-
-def _classifier(config: AlbertConfig, task: Mapping[str, Any]) -> keras.Model:
-    return models.AlbertClassifier(config, len(task.get("labels") or [None]))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    """How to build a model of a kind, and what serves it.
-
-    Attributes:
-        model: makes one.
-        service: answers by it.
-        outputs: what that needs of the model; nothing stands for all of its head.
-        problem: returns why a row cannot be answered; None where it can.
-    """
-
-    model: Callable[[AlbertConfig, Mapping[str, Any]], keras.Model]
-    service: Callable[[_Opened], Described]
-    outputs: tuple[str, ...] = ()
-    problem: Callable[[Mapping[str, Any]], str | None] = lambda row: None
-
-
-def _lack_of_gaps(row: Mapping[str, Any]) -> str | None:
-    if MASK in row["text"]:
-        return None
-    return f"no {MASK} in {errors.shown(row['text'])}; expected one for each gap"
-
-
-_KINDS = {
-    "classification": _Kind(_classifier, _classification),
-    "multi_label": _Kind(_classifier, _classification),
-    "regression": _Kind(_classifier, _regression),
-    "multiple_choice": _Kind(
-        lambda config, task: models.AlbertMultipleChoice(config), _multiple_choice
-    ),
-    "question_answering": _Kind(_spans, _question_answering),
-    "fill_mask": _Kind(
-        lambda config, task: models.AlbertPretrainer(config, sentence_head=False),
-        _fill_mask,
-        ("mlm_logits",),
-        _lack_of_gaps,
-    ),
-    "sentence_order": _Kind(
-        lambda config, task: models.AlbertPretrainer(config),
-        _sentence_order,
-        ("sop_logits",),
-    ),
-    "embedding": _Kind(lambda config, task: models.AlbertEncoder(config), _embedding),
+_FOR_ANY_MODEL = tuple(kind for family in pretrained.FAMILIES for kind in family.kinds)
+_OPTIONS = {
+    "classification": ("threshold", "runtime"),
+    "multi_label": ("threshold", "runtime"),
+    "regression": ("runtime",),
+    "multiple_choice": ("runtime",),
+    "question_answering": ("threshold", "runtime"),
+    **{kind: family.options for family in pretrained.FAMILIES for kind in family.kinds},
 }
-_FOR_ANY_MODEL = ("fill_mask", "sentence_order", "embedding")
-
-
-def _rounded(value: np.ndarray) -> Any:
-    """Returns numbers with the digits that a float32 has, and no more."""
-    return np.asarray(value).astype(str).astype(float).tolist()
+_FAMILIES: dict[str, Any] = {
+    **dict.fromkeys(_OPTIONS, _FineTuned),
+    **{kind: family for family in pretrained.FAMILIES for kind in family.kinds},
+}

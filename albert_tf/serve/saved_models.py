@@ -16,7 +16,6 @@ import keras
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights.names import expand
 
 
@@ -90,16 +89,6 @@ def _options(model: keras.Model) -> dict[str, tf.Variable]:
     for name in ("name", "dtype", "config"):
         del given[name]
     return {name: tf.Variable(int(n)) for name, n in given.items() if n is not None}
-
-
-def check_vocabulary(model: keras.Model, tokenizer: Tokenizer) -> None:
-    """Refuses a vocabulary that is too large for a model, and warns of a small one.
-
-    Raises:
-        InputError: see `AlbertConfig.check_vocabulary`; a model alone has no note.
-    """
-    path, size = tokenizer.path, tokenizer.vocab_size
-    model.config.check_vocabulary(path, size, is_noted=False)
 
 
 def check_writable(folder: str | Path) -> None:

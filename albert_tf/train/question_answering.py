@@ -13,12 +13,14 @@ import tensorflow as tf
 from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import graphs, runtimes
+from albert_tf.serve import runtimes
+from albert_tf.serve.service import Service
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, conversion, reading
 from albert_tf.tasks.squad.answers import Answers, Search
 from albert_tf.tasks.squad.features import Lengths, Windows
+from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.tasks.squad.task import (
     FITTED_ON,
@@ -343,14 +345,15 @@ def _export(
 ) -> None:
     """Writes a SavedModel that takes raw text and, as released, a LiteRT model."""
     settings, model = task.settings, outcome.trainer.model
-    graphs.question_answering(
+    answer = question_answering(
         model,
         task.tokenizer,
         lengths=settings.lengths,
         search=settings.search,
         version=settings.version,
         threshold=threshold,
-    ).save(folder)
+    )
+    Service(answer).save(folder)
     runtimes.save(model, Path(folder) / "albert_model.tflite", "litert")
 
 

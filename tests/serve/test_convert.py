@@ -13,7 +13,9 @@ from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import convert, graphs, programs, runtimes, saved_models
+from albert_tf.serve import convert, programs, runtimes, saved_models
+from albert_tf.serve.service import Service
+from albert_tf.tasks import text_graphs
 from albert_tf.text import tokenization
 
 tf = pytest.importorskip("tensorflow")
@@ -230,10 +232,10 @@ def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, caps
     tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
     config = dataclasses.replace(CONFIG, vocab_size=1500)
     model = models.AlbertClassifier(config, 2)
-    service = graphs.classifier(
+    answer = text_graphs.classifier(
         model, tokenizer, labels=("no", "yes"), max_seq_length=8
     )
-    service.save(tmp_path / "served")
+    Service(answer).save(tmp_path / "served")
     monkeypatch.setattr(tf.saved_model, "load", None)
     convert.convert(settings(tmp_path / "served", tmp_path / "back", "tf1"))
     copy = models.AlbertClassifier(config, 2)

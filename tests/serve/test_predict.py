@@ -106,9 +106,9 @@ def test_rows_of_like_length_share_a_batch(folder, monkeypatch, tokenizer):
     rows = [{"text": text} for text in ("zqxjzqxjzq", "the a list", "zqxj" * 3, "list")]
     pieces = [len(tokenizer.encode(row["text"])) for row in rows]
     assert sorted(range(4), key=pieces.__getitem__) == [3, 1, 0, 2]
-    batches, answer = [], predictor._batch
+    batches, answer = [], predictor._answer_batch
     monkeypatch.setattr(
-        predictor, "_batch", lambda rows: batches.append(rows) or answer(rows)
+        predictor, "_answer_batch", lambda rows: batches.append(rows) or answer(rows)
     )
     assert len(list(predictor(rows))) == 4
     assert batches == [[rows[3], rows[1]], [rows[0], rows[2]]]
@@ -238,10 +238,10 @@ def test_a_very_long_text_is_cut_before_it_is_tokenized(folder, monkeypatch):
         predictor = predict.load(
             folder("pretrained"), predict.AnswerSettings(**options)
         )
-        sizes, batch = [], predictor._batch
+        sizes, batch = [], predictor._answer_batch
         monkeypatch.setattr(
             predictor,
-            "_batch",
+            "_answer_batch",
             lambda rows: sizes.append(max(map(len, rows[0].values()))) or batch(rows),
         )
         return next(predictor([text])), sizes

@@ -9,11 +9,9 @@ fine_tuning     what all fine-tuning tasks share: training, model and vocabulary
 classification  GLUE, and tables of one's own
 squad           questions about a text
 choice          RACE, and questions with choices
-predict         raw text in, answers out
-checkpoint      which checkpoint of a run to read
-conversion      weights from one format to another
-hub             TF-Hub modules
+answer          how a model answers raw text
 
-The generator's are in `corpus.config`, a vocabulary's in `vocabulary`, the devices' in
-`devices`.
+The generator's are in `corpus.config`, a vocabulary's in `corpus.vocabulary`, those of
+model files in `weights.settings`, the devices' in `train.devices`, those of the scripts
+that serve and convert in `serve.settings`.
 """

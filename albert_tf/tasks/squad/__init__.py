@@ -3,6 +3,7 @@
 reading    files to questions
 features   questions to windows: what a model reads, and what it learns
 answers    scores of positions to answers: n-best lists, null odds, files
+graph      raw text to answers in a TensorFlow graph, for SavedModels
 scores     exact match and F1 of the official scripts, thresholds
 """
 

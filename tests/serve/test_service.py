@@ -10,12 +10,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import weights
-from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import graphs
-from albert_tf.tasks import squad
-from albert_tf.tasks.squad import answers, features, reading
+from albert_tf.serve.service import Service
+from albert_tf.tasks import pretrained, text_graphs
+from albert_tf.tasks.race.graph import multiple_choice
+from albert_tf.tasks.squad import answers, features, graph, reading
+from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text import inputs
 from albert_tf.text.tokenization import SentencePieceTokenizer, WordPieceTokenizer
 
@@ -134,48 +135,48 @@ def served(built, tokenizer, asked, null_thresholds, tmp_path_factory, without_p
     jobs = {}
 
     def write(name, make, model, given, **options):
-        make(model, tokenizer, **options).save(root / name)
+        Service(make(model, tokenizer, **options)).save(root / name)
         jobs[name] = (str(root / name), given)
 
     write(
-        *("labels", graphs.classifier, built["labels"], plain),
+        *("labels", text_graphs.classifier, built["labels"], plain),
         **FIXED | lengths,
     )
     write(
-        *("many", graphs.classifier, built["labels"], pairs),
+        *("many", text_graphs.classifier, built["labels"], pairs),
         **FIXED | lengths | {"multi_label": True, "threshold": 0.7, "pairs": True},
     )
     write(
-        *("two", graphs.classifier, built["two"], pairs),
+        *("two", text_graphs.classifier, built["two"], pairs),
         **lengths | {"labels": ("no", "yes"), "threshold": 0.6, "pairs": True},
     )
     write(
-        *("value", graphs.regressor, built["value"], plain),
+        *("value", text_graphs.regressor, built["value"], plain),
         **lengths | {"bounds": (-0.4, 0.5)},
     )
-    write("order", graphs.sentence_order, built["pretrained"], pairs, **lengths)
-    write("embeddings", graphs.embeddings, built["value"], plain, **lengths)
+    write("order", pretrained.sentence_order, built["pretrained"], pairs, **lengths)
+    write("embeddings", pretrained.embeddings, built["value"], plain, **lengths)
     write(
-        *("masks", graphs.fill_mask, built["pretrained"], {"text": MASKED}),
+        *("masks", pretrained.fill_mask, built["pretrained"], {"text": MASKED}),
         **lengths | {"top_k": 4},
     )
     write(
-        *("choice", graphs.multiple_choice, built["choice"]),
+        *("choice", multiple_choice, built["choice"]),
         {"article": ARTICLES, "question": ASKED, "options": OPTIONS},
         **lengths | {"max_qa_length": 8},
     )
     questions = dict(zip(("question", "context"), asked, strict=True))
     settings = {"lengths": LENGTHS, "search": SEARCH}
     write(
-        *("spans", graphs.question_answering, built["spans"], questions),
+        *("spans", question_answering, built["spans"], questions),
         **settings,
     )
     write(
-        *("beams", graphs.question_answering, built["beams"], questions),
+        *("beams", question_answering, built["beams"], questions),
         **settings | {"threshold": null_thresholds["beams"]},
     )
     write(
-        *("linear", graphs.question_answering, built["spans"], questions),
+        *("linear", question_answering, built["spans"], questions),
         **settings | {"version": "2.0", "threshold": null_thresholds["linear"]},
     )
     (root / "jobs.json").write_text(json.dumps(jobs))
@@ -365,7 +366,7 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
 @pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
 def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     # Parts are put together.
-    assert len(windows(tokenizer, *asked)) > graphs.questions._WINDOWS_AT_ONCE
+    assert len(windows(tokenizer, *asked)) > graph._WINDOWS_AT_ONCE
     model = built["spans" if kind == "linear" else kind]
     expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
     best = [answers.n_best(c) if c.spans else [] for c in expected]
@@ -463,9 +464,8 @@ def test_words_are_served_too(tmp_path, built):
     (tmp_path / "vocab.txt").write_text("\n".join(recorded["vocab"]), encoding="utf-8")
     words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
     context = "The Résumé (of 中文) was the last; and " * 9
-    graphs.question_answering(
-        built["spans"], words, lengths=LENGTHS, search=SEARCH
-    ).save(tmp_path / "out")
+    answer = question_answering(built["spans"], words, lengths=LENGTHS, search=SEARCH)
+    Service(answer).save(tmp_path / "out")
     loaded = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
     found = loaded(question=tf.constant(["the last"]), context=tf.constant([context]))
     span = candidates(built["spans"], words, ["the last"], [context])[0].spans[0]
@@ -478,98 +478,3 @@ def test_words_are_served_too(tmp_path, built):
         == span.text
         == context[span.begin : span.end]
     )
-
-
-REFUSED = [
-    (
-        "classifier",
-        "labels",
-        {"labels": ("a", "b"), "max_seq_length": 9},
-        "2 labels (a, b); expected 3, one for each output of the model",
-    ),
-    (
-        "classifier",
-        "labels",
-        {"labels": "abc", "max_seq_length": 9, "threshold": 0.5},
-        "threshold 0.5 with 3 labels of which a text has one; expected 2 labels",
-    ),
-    (
-        "classifier",
-        "two",
-        {"labels": "ab", "max_seq_length": 9, "threshold": 1.5},
-        "threshold 1.5: expected a probability in [0, 1]",
-    ),
-    (
-        "classifier",
-        "choice",
-        {"labels": "a", "max_seq_length": 9},
-        "AlbertMultipleChoice: expected an AlbertClassifier",
-    ),
-    (
-        "classifier",
-        "two",
-        {"labels": "ab", "max_seq_length": 97},
-        "--max_seq_length=97: expected at most 96, the model's max_position_embeddings",
-    ),
-    (
-        "regressor",
-        "two",
-        {"max_seq_length": 3},
-        "a model of 2 outputs; expected 1",
-    ),
-    (
-        "regressor",
-        "value",
-        {"max_seq_length": 3},
-        "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
-    ),
-    (
-        "fill_mask",
-        "pretrained",
-        {"max_seq_length": 9, "top_k": 1501},
-        "top_k 1501: expected 1 to 1500, the pieces of the vocabulary",
-    ),
-    (
-        "multiple_choice",
-        "choice",
-        {"max_seq_length": 9, "max_qa_length": 7},
-        "--max_qa_length=7: expected 1 to 6, --max_seq_length less 3",
-    ),
-    (
-        "question_answering",
-        "labels",
-        {},
-        "AlbertClassifier: expected a model of spans",
-    ),
-    (
-        "question_answering",
-        "spans",
-        {"threshold": 0.5},
-        "threshold 0.5: a model of SQuAD 1.1 has no null odds",
-    ),
-    (
-        "question_answering",
-        "spans",
-        {"lengths": features.Lengths()},
-        "--max_seq_length=384: expected at most 96, the model's "
-        "max_position_embeddings",
-    ),
-]
-
-
-@pytest.mark.parametrize(("function", "kind", "options", "message"), REFUSED)
-def test_what_does_not_fit(function, kind, options, message, built, tokenizer):
-    with pytest.raises(InputError) as refused:
-        getattr(graphs, function)(built[kind], tokenizer, **options)
-    assert str(refused.value) == message
-
-
-def test_a_model_without_sentence_head(tokenizer):
-    model = models.AlbertPretrainer(CONFIG, sentence_head=False)
-    with pytest.raises(InputError, match="a model without a sentence head"):
-        graphs.sentence_order(model, tokenizer, max_seq_length=9)
-
-
-def test_names_are_public():
-    assert all(callable(getattr(graphs, name)) for name in graphs.__all__)
-    assert squad.evaluate_files

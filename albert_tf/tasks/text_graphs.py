@@ -1,18 +1,19 @@
-"""Models of one text or of a pair: classes, numbers, sentence order, embeddings."""
+"""Classes and numbers of a text, or of a pair of texts, in a graph."""
 
 import math
 from collections.abc import Sequence
 
-import keras
 import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.serve.graphs.signatures import (
-    TEXTS,
-    Service,
+from albert_tf.tasks.answer import (
+    Answer,
     TextInputs,
+    beginnings,
     check_kind,
+    rounded,
+    text_specs,
 )
 from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
@@ -27,8 +28,8 @@ def classifier(
     pairs: bool = False,
     multi_label: bool = False,
     threshold: float | None = None,
-) -> Service:
-    """Returns a classifier.
+) -> Answer:
+    """Returns what classifies texts.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Outputs: `probabilities`,
     float32 [B, K]; `labels`, string [B, K], whose they are; where each text has one
@@ -53,7 +54,7 @@ def classifier(
     least = THRESHOLD if threshold is None else threshold
     names = tf.constant(list(labels))
 
-    def answer(**texts):
+    def respond(**texts):
         logits = model(inputs(*texts.values()))["logits"]
         probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
         every = tf.broadcast_to(names, tf.shape(probabilities))
@@ -66,7 +67,20 @@ def classifier(
         probability = tf.gather(probabilities, best, batch_dims=1)
         return {**outputs, "label": tf.gather(names, best), "probability": probability}
 
-    return Service(model, inputs, answer, _texts(pairs))
+    def describe(outputs):
+        each = dict(zip(labels, rounded(outputs["probabilities"]), strict=True))
+        if multi_label:
+            has = zip(labels, outputs["chosen"], strict=True)
+            return {"labels": [k for k, c in has if c], "probabilities": each}
+        return {
+            "label": outputs["label"].decode(),
+            "probability": rounded(outputs["probability"]),
+            "probabilities": each,
+        }
+
+    specs = text_specs(pairs)
+    shorten = beginnings(tokenizer, max_seq_length, *specs)
+    return Answer(model, inputs, respond, specs, describe, shorten=shorten)
 
 
 def regressor(
@@ -76,8 +90,8 @@ def regressor(
     max_seq_length: int,
     pairs: bool = False,
     bounds: tuple[float, float] | None = None,
-) -> Service:
-    """Returns a regression.
+) -> Answer:
+    """Returns what gives texts a number.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Output: `value`, float32 [B].
 
@@ -97,81 +111,16 @@ def regressor(
     inputs = TextInputs(model, tokenizer, max_seq_length)
     low, high = bounds or (-math.inf, math.inf)
 
-    def answer(**texts):
+    def respond(**texts):
         value = model(inputs(*texts.values()))["logits"][:, 0]
         return {"value": tf.clip_by_value(value, low, high)}
 
-    return Service(model, inputs, answer, _texts(pairs))
+    def describe(outputs):
+        return {"value": rounded(outputs["value"])}
 
-
-def sentence_order(
-    model: models.AlbertPretrainer,
-    tokenizer: Tokenizer,
-    *,
-    max_seq_length: int,
-) -> Service:
-    """Returns the judgement of sentence order.
-
-    Inputs: `text_a` and `text_b`, string [B]. Output: `in_order`, float32 [B], the
-    probability that they stand in order (of a model trained so: that they belong
-    together).
-
-    Args:
-        model: with a sentence head.
-        tokenizer: the vocabulary.
-        max_seq_length: most tokens of an input.
-
-    Raises:
-        InputError: the model, the length or the vocabulary do not fit.
-    """
-    check_kind(model, models.AlbertPretrainer)
-    if model.sentence is None:
-        raise InputError("a model without a sentence head; expected one with it")
-    inputs = TextInputs(model, tokenizer, max_seq_length)
-
-    def answer(text_a, text_b):
-        # A graph leaves out the masked LM, which nobody reads.
-        logits = model(inputs(text_a, text_b))["sop_logits"]
-        return {"in_order": tf.nn.softmax(logits)[:, 0]}
-
-    return Service(model, inputs, answer, _texts(pairs=True))
-
-
-def embeddings(
-    model: keras.Model, tokenizer: Tokenizer, *, max_seq_length: int
-) -> Service:
-    """Returns embeddings of texts, of every layer.
-
-    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean` and `first`,
-    float32 [B, L, H], of the outputs of each layer the mean over the tokens of the
-    text, [CLS] and [SEP] included, and the one of [CLS]: `mean[:, -1]` is of the last.
-
-    Args:
-        model: an `AlbertEncoder`, or a model with one, whose head is left out.
-        tokenizer: the vocabulary.
-        max_seq_length: most tokens of an input.
-
-    Raises:
-        InputError: the length or the vocabulary do not fit.
-    """
-    encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
-    inputs = TextInputs(encoder, tokenizer, max_seq_length)
-
-    def answer(text):
-        tokens = inputs(text)
-        outputs = encoder(tokens)
-        layers = tf.stack(outputs["encoder_outputs"], axis=1)  # [B, L, T, H]
-        layers = tf.cast(layers, tf.float32)
-        weight = tf.cast(tokens["input_mask"], tf.float32)[:, None, :, None]
-        mean = tf.reduce_sum(layers * weight, 2) / tf.reduce_sum(weight, 2)
-        pooled = tf.cast(outputs["pooled_output"], tf.float32)
-        return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
-
-    return Service(encoder, inputs, answer, _texts(pairs=False))
-
-
-def _texts(pairs: bool) -> dict[str, tf.TensorSpec]:
-    return {"text_a": TEXTS, "text_b": TEXTS} if pairs else {"text": TEXTS}
+    specs = text_specs(pairs)
+    shorten = beginnings(tokenizer, max_seq_length, *specs)
+    return Answer(model, inputs, respond, specs, describe, shorten=shorten)
 
 
 def _check_labels(model, labels, multi_label: bool, threshold: float | None) -> None:

@@ -1,12 +1,12 @@
-"""Questions about a passage, as `tasks.squad` answers them, wholly inside the graph.
+"""Questions answered from raw text, wholly inside a graph.
 
 So any program that loads a SavedModel can ask, not only Python. What `features` and
-`answers` of `tasks.squad` do for one question after the other is done here for a whole
-batch at once. Letters: B questions, W windows of all questions, T pieces of a window,
-M spans.
+`answers` do for one question after the other is done here for a whole batch at once.
+Letters: B questions, W windows of all questions, T tokens of a window, M spans.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.serve import saved_models
-from albert_tf.serve.graphs.signatures import TEXTS, Service, check_length
+from albert_tf.tasks.answer import TEXTS, Answer, beginnings, check_inputs, rounded
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import Lengths
 from albert_tf.text import in_graph
@@ -36,8 +35,8 @@ def question_answering(
     search: Search | None = None,
     version: str | None = None,
     threshold: float | None = None,
-) -> Service:
-    """Returns a model that answers questions from a passage of any length.
+) -> Answer:
+    """Returns what answers questions from a passage of any length.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B];
     `begin` and `end`, int32 [B], its characters in the context, -1 where it is not from
@@ -77,10 +76,28 @@ def question_answering(
             f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"
         )
     lengths, search = lengths or Lengths(), search or Search()
-    saved_models.check_vocabulary(model, tokenizer)
-    check_length(model, lengths.max_seq_length)
+    check_inputs(model, tokenizer, lengths.max_seq_length)
     graph = _Questions(model, tokenizer, lengths, search, version == "2.0", threshold)
-    return Service(model, graph, graph.answer, {"question": TEXTS, "context": TEXTS})
+    return Answer(
+        model,
+        graph,
+        graph.answer,
+        {"question": TEXTS, "context": TEXTS},
+        _describe,
+        shorten=beginnings(tokenizer, lengths.max_seq_length, "question"),
+    )
+
+
+def _describe(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    answer = {
+        "answer": outputs["answer"].decode(),
+        "begin": int(outputs["begin"]),
+        "end": int(outputs["end"]),
+        "probability": rounded(outputs["probability"]),
+    }
+    if "null_odds" in outputs:
+        answer["null_odds"] = rounded(outputs["null_odds"])
+    return answer
 
 
 class _Questions(tf.Module):

@@ -1,14 +1,16 @@
-"""Multiple choice, as RACE asks it."""
+"""Questions with choices, as RACE asks them, answered from raw text in a graph."""
 
 import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.serve.graphs.signatures import (
+from albert_tf.tasks.answer import (
     TEXTS,
-    Service,
+    Answer,
     TextInputs,
+    beginnings,
     check_kind,
+    rounded,
 )
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
@@ -23,22 +25,22 @@ def multiple_choice(
     *,
     max_seq_length: int,
     max_qa_length: int = 128,
-) -> Service:
-    """Returns a model that chooses among options.
+) -> Answer:
+    """Returns what chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
     `probabilities`, float32 [B, C]; `choice`, int32 [B], the number of the likeliest
     option, from 0; `answer`, string [B], that option.
 
     **As released:** the option takes the place of every `_` in the question, or stands
-    behind it; of both the last `max_qa_length` pieces are kept, and the beginning of
+    behind it; of both the last `max_qa_length` tokens are kept, and the beginning of
     the article fills the rest.
 
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
-        max_qa_length: most pieces of a question with its option.
+        max_qa_length: most tokens of a question with its option.
 
     Raises:
         InputError: the model, the lengths or the vocabulary do not fit.
@@ -72,7 +74,7 @@ def multiple_choice(
         )
         return in_graph.pad(ids, length + 2, pad)
 
-    def answer(article, question, options):
+    def respond(article, question, options):
         shape = tf.shape(options)
         tokens = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
@@ -88,7 +90,18 @@ def multiple_choice(
 
     options = tf.TensorSpec([None, None], tf.string)
     texts = {"article": TEXTS, "question": TEXTS, "options": options}
-    return Service(model, inputs, answer, texts)
+    return Answer(
+        model,
+        inputs,
+        respond,
+        texts,
+        describe=lambda outputs: {
+            "choice": int(outputs["choice"]),
+            "answer": outputs["answer"].decode(),
+            "probabilities": rounded(outputs["probabilities"]),
+        },
+        shorten=beginnings(tokenizer, max_seq_length, "article"),
+    )
 
 
 def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,351 @@
+"""What any pretrained model answers: gaps, the order of sentences, embeddings.
+
+Beside the functions for graphs there is a class for each kind, with what
+`base.FineTuningTask` has for answers of fine-tuned models.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import keras
+import tensorflow as tf
+
+from albert_tf import errors, weights
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.answer import (
+    Answer,
+    Row,
+    TextInputs,
+    beginnings,
+    check_kind,
+    rounded,
+    text_specs,
+)
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.text import in_graph, inputs
+from albert_tf.text.inputs import MASK
+from albert_tf.text.tokenization import WORD_MARK, Tokenizer
+
+_MAX_SEQ_LENGTH = 512
+
+
+class Pretrained:
+    """A kind of answer that needs no fine-tuning.
+
+    Args:
+        config: the model's.
+        tokenizer: its vocabulary.
+
+    Attributes:
+        kinds: its name.
+        options: the fields of `AnswerSettings` that it has beside those of all.
+        parts: of the model, to load.
+    """
+
+    kinds: ClassVar[tuple[str, ...]]
+    options: ClassVar[tuple[str, ...]] = ("runtime",)
+    parts: ClassVar[tuple[str, ...]]
+
+    def __init__(self, config: AlbertConfig, tokenizer: Tokenizer):
+        self.config = config
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def from_stored(
+        cls, task: Mapping[str, Any], config: AlbertConfig, tokenizer: Tokenizer
+    ) -> "Pretrained":
+        """Returns the task; what a model was fine-tuned for is not used."""
+        return cls(config, tokenizer)
+
+    def build_model(self) -> keras.Model:
+        """Creates the model, in the global dtype policy."""
+        raise NotImplementedError
+
+    def load(self, model: keras.Model, path: str | Path | weights.Source) -> None:
+        """Loads `parts` of a model; none of them may be missing."""
+        weights.load(model, path, only=self.parts, warn=False)
+
+    def answer(self, model: keras.Model, options: AnswerSettings) -> Answer:
+        """Returns how a model of `build_model` answers.
+
+        Raises:
+            InputError: the options or the vocabulary do not fit the model.
+        """
+        raise NotImplementedError
+
+    def _max_seq_length(self, options: AnswerSettings) -> int:
+        if options.max_seq_length is not None:
+            return options.max_seq_length
+        return min(_MAX_SEQ_LENGTH, self.config.max_position_embeddings)
+
+
+class FillMask(Pretrained):
+    """Tokens for the gaps of a text."""
+
+    kinds = ("fill_mask",)
+    options = ("top_k", "runtime")
+    parts = ("encoder", "masked_lm")
+
+    def build_model(self):
+        return models.AlbertPretrainer(self.config, sentence_head=False)
+
+    def answer(self, model, options):
+        length = self._max_seq_length(options)
+        more = {} if options.top_k is None else {"top_k": options.top_k}
+        return fill_mask(model, self.tokenizer, max_seq_length=length, **more)
+
+
+class SentenceOrder(Pretrained):
+    """Whether two texts stand in order."""
+
+    kinds = ("sentence_order",)
+    parts = ("encoder", "sentence")
+
+    def build_model(self):
+        return models.AlbertPretrainer(self.config)
+
+    def answer(self, model, options):
+        length = self._max_seq_length(options)
+        return sentence_order(model, self.tokenizer, max_seq_length=length)
+
+
+class Embedding(Pretrained):
+    """Vectors of texts; other runtimes have no output for every layer."""
+
+    kinds = ("embedding",)
+    options = ("layer", "pooling")
+    parts = ("encoder",)
+
+    def build_model(self):
+        return models.AlbertEncoder(self.config)
+
+    def answer(self, model, options):
+        return embeddings(
+            model,
+            self.tokenizer,
+            max_seq_length=self._max_seq_length(options),
+            layer=-1 if options.layer is None else options.layer,
+            pooling=options.pooling or "mean",
+        )
+
+
+FAMILIES: tuple[type[Pretrained], ...] = (FillMask, SentenceOrder, Embedding)
+
+
+def fill_mask(
+    model: models.AlbertPretrainer,
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+    top_k: int = 5,
+) -> Answer:
+    """Returns what fills the gaps of texts.
+
+    Input: `text`, string [B], with [MASK] for each missing token; for how it is cut see
+    `inputs.encode_masked`. Outputs, for the M gaps of the text that has most: `pieces`,
+    string [B, M, k], the likeliest first, as the vocabulary spells them; their
+    `probabilities`, float32 [B, M, k]; and `beyond_length`, int32 [B], how many gaps
+    stand beyond `max_seq_length` and are not answered. Where a text has fewer gaps,
+    pieces are "" and probabilities 0.
+
+    Args:
+        model: with a masked LM head.
+        tokenizer: the vocabulary.
+        max_seq_length: most tokens of an input.
+        top_k: k.
+
+    Raises:
+        InputError: the model, the length, k or the vocabulary do not fit.
+    """
+    check_kind(model, models.AlbertPretrainer)
+    if not 1 <= top_k <= tokenizer.vocab_size:
+        raise InputError(
+            f"top_k {top_k}: expected 1 to {tokenizer.vocab_size}, the pieces of the "
+            f"vocabulary"
+        )
+    graph = TextInputs(model, tokenizer, max_seq_length)
+    pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    # A model may have more ids than its vocabulary.
+    pieces += [""] * (model.config.vocab_size - len(pieces))
+    names, mask = tf.constant(pieces), tokenizer.mask_id
+    space = tokenizer.piece_to_id(WORD_MARK)
+    space = -1 if space == tokenizer.unk_id else space
+
+    def respond(text):
+        tokens = graph.from_ids(_masked_ids(text, graph, mask, space))
+        shape = tf.shape(tokens["input_ids"])
+        places = tf.broadcast_to(tf.range(shape[1]), shape)
+        gaps = tf.ragged.boolean_mask(places, tokens["input_ids"] == mask)
+        positions = gaps.to_tensor()
+        outputs = model({**tokens, "masked_lm_positions": positions})
+        best, ids = tf.math.top_k(tf.nn.softmax(outputs["mlm_logits"]), top_k)
+        beyond = _count_masks(text) - tf.cast(gaps.row_lengths(), tf.int32)
+        is_gap = tf.sequence_mask(gaps.row_lengths(), tf.shape(positions)[1])
+        is_gap = is_gap[..., None]
+        return {
+            "pieces": tf.where(is_gap, tf.gather(names, ids), ""),
+            "probabilities": tf.where(is_gap, best, 0.0),
+            "beyond_length": tf.maximum(beyond, 0),
+        }
+
+    def shorten(row: Row) -> Row:
+        text = inputs.cut(tokenizer, row["text"], max_seq_length)
+        # The gaps beyond the length are counted.
+        return {"text": text + MASK * (row["text"].count(MASK) - text.count(MASK))}
+
+    return Answer(
+        model,
+        graph,
+        respond,
+        text_specs(pairs=False),
+        _describe_gaps,
+        problem=_lack_of_gaps,
+        shorten=shorten,
+        outputs=("mlm_logits",),
+    )
+
+
+def _describe_gaps(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    rows = zip(outputs["pieces"], outputs["probabilities"], strict=True)
+    gaps = [
+        [
+            {"piece": piece.decode(), "probability": probability}
+            for piece, probability in zip(pieces, rounded(best), strict=True)
+        ]
+        for pieces, best in rows
+        if best[0] > 0  # another text in the batch may have more gaps
+    ]
+    if beyond := int(outputs["beyond_length"]):
+        return {"gaps": gaps + [[]] * beyond, "beyond_length": beyond}
+    return {"gaps": gaps}
+
+
+def _lack_of_gaps(row: Row) -> str | None:
+    if MASK in row["text"]:
+        return None
+    return f"no {MASK} in {errors.shown(row['text'])}; expected one for each gap"
+
+
+def _count_masks(texts: tf.Tensor) -> tf.Tensor:
+    """Counts the gaps of texts, string [B]: int32 [B]."""
+    return tf.cast(tf.strings.split(texts, MASK).row_lengths() - 1, tf.int32)
+
+
+def _masked_ids(
+    texts: tf.Tensor, graph: TextInputs, mask: int, space: int
+) -> tf.RaggedTensor:
+    """Does what `inputs.encode_masked` does, for string [B]: int32 [B, None]."""
+    parts = tf.strings.split(texts, MASK)
+    flat, row = parts.values, parts.value_rowids()
+    later = tf.pad(row[1:] == row[:-1], [[1, 0]])[: tf.size(row)]
+    ids = graph.tokenize(flat)
+    starts, lengths = ids.row_starts(), ids.row_lengths()
+    padded = tf.concat([ids.values, [-1]], axis=0)
+    first = tf.where(lengths > 0, tf.gather(padded, starts), -1)
+    extra = later & (first == space) & ~in_graph.begins_with_space(flat)
+    left_out = tf.cast(extra & (lengths > 0), tf.int64)
+    joined = in_graph.assemble(
+        [
+            in_graph.single(mask, tf.cast(later, tf.int64)),
+            (ids.values, starts + left_out, lengths - left_out),
+        ]
+    )
+    splits = tf.gather(joined.row_splits, parts.row_splits)
+    return tf.RaggedTensor.from_row_splits(joined.values, splits, validate=False)
+
+
+def sentence_order(
+    model: models.AlbertPretrainer,
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+) -> Answer:
+    """Returns what judges the order of sentences.
+
+    Inputs: `text_a` and `text_b`, string [B]. Output: `in_order`, float32 [B], the
+    probability that they stand in order (of a model trained so: that they belong
+    together).
+
+    Args:
+        model: with a sentence head.
+        tokenizer: the vocabulary.
+        max_seq_length: most tokens of an input.
+
+    Raises:
+        InputError: the model, the length or the vocabulary do not fit.
+    """
+    check_kind(model, models.AlbertPretrainer)
+    if model.sentence is None:
+        raise InputError("a model without a sentence head; expected one with it")
+    graph = TextInputs(model, tokenizer, max_seq_length)
+
+    def respond(text_a, text_b):
+        # A graph leaves out the masked LM, which nobody reads.
+        logits = model(graph(text_a, text_b))["sop_logits"]
+        return {"in_order": tf.nn.softmax(logits)[:, 0]}
+
+    specs = text_specs(pairs=True)
+    return Answer(
+        model,
+        graph,
+        respond,
+        specs,
+        describe=lambda outputs: {"in_order": rounded(outputs["in_order"])},
+        shorten=beginnings(tokenizer, max_seq_length, *specs),
+        outputs=("sop_logits",),
+    )
+
+
+def embeddings(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+    layer: int = -1,
+    pooling: Literal["mean", "first", "pooled"] = "mean",
+) -> Answer:
+    """Returns what embeds texts, by every layer.
+
+    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean` and `first`,
+    float32 [B, L, H], of the outputs of each layer the mean over the tokens of the
+    text, [CLS] and [SEP] included, and the one of [CLS]: `mean[:, -1]` is of the last.
+
+    Args:
+        model: an `AlbertEncoder`, or a model with one, whose head is left out.
+        tokenizer: the vocabulary.
+        max_seq_length: most tokens of an input.
+        layer: whose vector a row is described by: 1 to L, or -1 (the last) to -L.
+        pooling: which of the outputs is that vector; "pooled" is of the last layer.
+
+    Raises:
+        InputError: the length, the layer or the vocabulary do not fit.
+    """
+    encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
+    config = encoder.config
+    count = config.num_hidden_layers * config.inner_group_num
+    if not (1 <= layer <= count or -count <= layer <= -1):
+        raise InputError(f"--layer={layer}: expected 1 to {count}, or -1 for the last")
+    graph = TextInputs(encoder, tokenizer, max_seq_length)
+
+    def respond(text):
+        tokens = graph(text)
+        outputs = encoder(tokens)
+        layers = tf.stack(outputs["encoder_outputs"], axis=1)  # [B, L, T, H]
+        layers = tf.cast(layers, tf.float32)
+        weight = tf.cast(tokens["input_mask"], tf.float32)[:, None, :, None]
+        mean = tf.reduce_sum(layers * weight, 2) / tf.reduce_sum(weight, 2)
+        pooled = tf.cast(outputs["pooled_output"], tf.float32)
+        return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
+
+    def describe(outputs):
+        vectors = outputs[pooling]
+        if pooling != "pooled":
+            vectors = vectors[layer - 1 if layer > 0 else layer]
+        return {"embedding": rounded(vectors)}
+
+    specs = text_specs(pairs=False)
+    shorten = beginnings(tokenizer, max_seq_length, *specs)
+    return Answer(encoder, graph, respond, specs, describe, shorten=shorten)

@@ -1,0 +1,126 @@
+"""What an answer refuses."""
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks import pretrained, text_graphs
+from albert_tf.tasks.race.graph import multiple_choice
+from albert_tf.tasks.squad import features
+from albert_tf.tasks.squad.graph import question_answering
+from albert_tf.text.tokenization import SentencePieceTokenizer
+
+CONFIG = AlbertConfig(
+    vocab_size=1503,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=96,
+)
+MODELS = {
+    "labels": lambda config: models.AlbertClassifier(config, 3),
+    "two": lambda config: models.AlbertClassifier(config, 2),
+    "value": lambda config: models.AlbertClassifier(config, 1),
+    "pretrained": models.AlbertPretrainer,
+    "choice": models.AlbertMultipleChoice,
+    "spans": models.AlbertSpanLabeler,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+REFUSED = [
+    (
+        text_graphs.classifier,
+        "labels",
+        {"labels": ("a", "b"), "max_seq_length": 9},
+        "2 labels (a, b); expected 3, one for each output of the model",
+    ),
+    (
+        text_graphs.classifier,
+        "labels",
+        {"labels": "abc", "max_seq_length": 9, "threshold": 0.5},
+        "threshold 0.5 with 3 labels of which a text has one; expected 2 labels",
+    ),
+    (
+        text_graphs.classifier,
+        "two",
+        {"labels": "ab", "max_seq_length": 9, "threshold": 1.5},
+        "threshold 1.5: expected a probability in [0, 1]",
+    ),
+    (
+        text_graphs.classifier,
+        "choice",
+        {"labels": "a", "max_seq_length": 9},
+        "AlbertMultipleChoice: expected an AlbertClassifier",
+    ),
+    (
+        text_graphs.classifier,
+        "two",
+        {"labels": "ab", "max_seq_length": 97},
+        "--max_seq_length=97: expected at most 96, the model's max_position_embeddings",
+    ),
+    (
+        text_graphs.regressor,
+        "two",
+        {"max_seq_length": 3},
+        "a model of 2 outputs; expected 1",
+    ),
+    (
+        text_graphs.regressor,
+        "value",
+        {"max_seq_length": 3},
+        "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
+    ),
+    (
+        pretrained.fill_mask,
+        "pretrained",
+        {"max_seq_length": 9, "top_k": 1501},
+        "top_k 1501: expected 1 to 1500, the pieces of the vocabulary",
+    ),
+    (
+        multiple_choice,
+        "choice",
+        {"max_seq_length": 9, "max_qa_length": 7},
+        "--max_qa_length=7: expected 1 to 6, --max_seq_length less 3",
+    ),
+    (
+        question_answering,
+        "labels",
+        {},
+        "AlbertClassifier: expected a model of spans",
+    ),
+    (
+        question_answering,
+        "spans",
+        {"threshold": 0.5},
+        "threshold 0.5: a model of SQuAD 1.1 has no null odds",
+    ),
+    (
+        question_answering,
+        "spans",
+        {"lengths": features.Lengths()},
+        "--max_seq_length=384: expected at most 96, the model's "
+        "max_position_embeddings",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "kind", "options", "message"), REFUSED)
+def test_what_does_not_fit(function, kind, options, message, tokenizer):
+    model = MODELS[kind](CONFIG)
+    with pytest.raises(InputError) as refused:
+        function(model, tokenizer, **options)
+    assert str(refused.value) == message
+
+
+def test_a_model_without_sentence_head_is_refused(tokenizer):
+    model = models.AlbertPretrainer(CONFIG, sentence_head=False)
+    with pytest.raises(InputError, match="a model without a sentence head"):
+        pretrained.sentence_order(model, tokenizer, max_seq_length=9)
