@@ -1,10 +1,10 @@
-"""Checkpoints of a run: released TF1 checkpoints that also know the run's position.
+"""Checkpoints of a run: released TF1 checkpoints that also hold the run's position.
 
 A folder of a run is a folder of the released code: `model.ckpt-<step>.*` with the
 optimizer's slots and `global_step`, `checkpoint`, `albert_config.json`. So either code
-goes on with a run of the other. Tensors under `albert_tf/` say what the released code
-has no name for: examples seen, which they are of, the state of the dropout seeds, the
-loss scale.
+resumes a run of the other. Tensors under `albert_tf/` hold what the released code has
+no name for: the number of examples seen, a fingerprint of the data, the state of the
+dropout seeds, the loss scale.
 """
 
 import json
@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data.files import atomic
+from albert_tf.data import files
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 from albert_tf.weights import checkpoints
@@ -36,7 +36,7 @@ class Checkpoints:
         model: whose weights they hold.
         optimizer: whose slots and step they hold.
         keep: how many to keep beside the best; 0 keeps all.
-        say: told when one is damaged, or was trained on other examples.
+        log: gets a line when one is damaged, or was trained on other examples.
         fingerprint: of the examples to train on, see `batches.Source`; None: unknown.
     """
 
@@ -46,7 +46,7 @@ class Checkpoints:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         keep: int,
-        say: Callable[[str], None] = print,
+        log: Callable[[str], None] = print,
         fingerprint: int | None = None,
     ):
         self._folder = folder
@@ -62,7 +62,7 @@ class Checkpoints:
             self._state["albert_tf/loss_scale"] = optimizer.dynamic_scale
             self._state["albert_tf/loss_scale_steps"] = optimizer.step_counter
         self._keep = keep
-        self._say = say
+        self._log = log
         self._fingerprint = fingerprint
 
     @property
@@ -85,14 +85,14 @@ class Checkpoints:
             reason = _damage(self.prefix(step))
             if reason is None:
                 return self.prefix(step)
-            self._say(
-                f"{self.prefix(step)} is damaged ({reason}): passed over, for the one "
+            self._log(
+                f"{self.prefix(step)} is damaged ({reason}): skipped for the one "
                 f"before it"
             )
         if steps:
             raise InputError(
                 f"{self._folder}: none of its {len(steps)} checkpoints can be read; "
-                f"delete them to begin anew"
+                f"delete them to start anew"
             )
         return None
 
@@ -100,8 +100,8 @@ class Checkpoints:
         """Sets the model, the optimizer, the dropout seeds and the loss scale.
 
         Args:
-            prefix: the checkpoint; one of the released code is taken, too.
-            batch_size: examples of a step, for a checkpoint that does not say how many
+            prefix: the checkpoint; it may be one of the released code.
+            batch_size: examples of a step, for a checkpoint that does not hold how many
                 were seen.
 
         Returns:
@@ -115,20 +115,20 @@ class Checkpoints:
         for name, variable in self._state.items():
             if name in source.ignored:
                 variable.assign(source.read(name))
-        known = self._fingerprint
+        fingerprint = self._fingerprint
         if _FINGERPRINT in source.ignored:
-            known = int(source.read(_FINGERPRINT))
-        if self._fingerprint not in (None, known):
-            self._say(
+            fingerprint = int(source.read(_FINGERPRINT))
+        if self._fingerprint not in (None, fingerprint):
+            self._log(
                 f"Warning: {prefix} was trained on other examples than those given "
-                f"now; another --output_dir begins anew"
+                f"now; to start anew give another --output_dir"
             )
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return steps_made(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Sets the weights; says in one line what the folder holds where it is another.
+        """Sets the weights; refuses those of another model in one line.
 
         Raises:
             InputError: see `weights.load`.
@@ -151,8 +151,6 @@ class Checkpoints:
         """Removes what a process that was killed while it saved has left."""
         for folder in self._folder.glob(".writing-*"):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in self._folder.glob(f"{BEST}*.tmp"):
-            file.unlink(missing_ok=True)
 
     def save(self, examples_seen: int) -> Path:
         """Writes a checkpoint of the current step, and deletes what is too old.
@@ -177,8 +175,8 @@ class Checkpoints:
         )
         if self._keep:
             # A later one is damaged, or this one would not be the newest.
-            known = [other for other in self.steps if other <= step]
-            for old in known[: -self._keep]:
+            steps = [other for other in self.steps if other <= step]
+            for old in steps[: -self._keep]:
                 # Without its index a checkpoint counts as none: so that goes first.
                 for suffix in reversed(_SUFFIXES):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
@@ -186,7 +184,7 @@ class Checkpoints:
 
     @property
     def best(self) -> Mapping[str, float]:
-        """What is known of the best checkpoint: its step and figures, or nothing."""
+        """The step and the metrics of the best checkpoint; empty if there is none."""
         if not (self._folder / f"{BEST}.index").exists():
             return {}  # as after a kill within `mark_best`
         try:
@@ -209,22 +207,18 @@ class Checkpoints:
             self._optimizer.iterations.assign(self.best.get("step", 0))
         return True
 
-    def mark_best(self, prefix: Path, figures: Mapping[str, float]) -> None:
-        """Copies a checkpoint to `model.ckpt-best`, and notes its figures beside it.
+    def mark_best(self, prefix: Path, metrics: Mapping[str, float]) -> None:
+        """Copies a checkpoint to `model.ckpt-best`, and its metrics beside it.
 
         Raises:
             InputError: it cannot be written; the best one before it is kept.
         """
         best = self._folder / BEST
-        with errors.writing(best):
+        with errors.writing(best), files.write_together(self._folder) as folder:
             for suffix in _SUFFIXES:
-                shutil.copyfile(f"{prefix}{suffix}", f"{best}{suffix}.tmp")
-            # Without its index a checkpoint counts as none.
-            Path(f"{best}{_SUFFIXES[-1]}").unlink(missing_ok=True)
-            for suffix in _SUFFIXES:
-                Path(f"{best}{suffix}.tmp").replace(f"{best}{suffix}")
-        with atomic(str(self._folder / f"{BEST}.json")) as file:
-            file.write(json.dumps(figures, indent=2).encode() + b"\n")
+                shutil.copyfile(f"{prefix}{suffix}", folder / f"{BEST}{suffix}")
+            notes = json.dumps(metrics, indent=2)
+            (folder / f"{BEST}.json").write_text(f"{notes}\n", "utf-8")
 
 
 def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
@@ -233,7 +227,7 @@ def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
 
 
 def _damage(prefix: Path) -> str | None:
-    """Says what is wrong with a checkpoint, by reading all of it and its checksums."""
+    """Returns why a checkpoint cannot be read in full, checksums too, if it cannot."""
     import tensorflow as tf
 
     try:

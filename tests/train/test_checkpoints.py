@@ -17,11 +17,7 @@ def checkpoints(tmp_path):
 
 
 def best(folder):
-    return {
-        path.name: path.read_text()
-        for path in folder.glob("model.ckpt-best*")
-        if path.suffix != ".tmp"
-    }
+    return {path.name: path.read_text() for path in folder.glob("model.ckpt-best*")}
 
 
 def test_a_full_disk_keeps_the_best_checkpoint(checkpoints, tmp_path, monkeypatch):
@@ -41,11 +37,10 @@ def test_a_full_disk_keeps_the_best_checkpoint(checkpoints, tmp_path, monkeypatc
         f"{tmp_path}/model.ckpt-best: cannot be written: No space left on device"
     )
     assert best(tmp_path) == before
-    checkpoints.remove_unfinished()
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.glob(".writing-*"))
 
 
-def test_figures_of_a_best_checkpoint_without_its_index_are_not_taken(
+def test_metrics_of_a_best_checkpoint_without_its_index_are_not_taken(
     checkpoints, tmp_path
 ):
     checkpoints.mark_best(checkpoints.prefix(3), {"step": 3})
