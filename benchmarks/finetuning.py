@@ -127,7 +127,7 @@ def serve_ours(args, policy):
     strategy = loop.prepare(config, devices.DistributionSettings())
     task = sample(args, finetune.pad_multiple(config, strategy))
     model = task.build_model()
-    optimizer = loop._optimizer(config)
+    optimizer = loop.build_optimizer(config)
     optimizer.build(model.trainable_variables)
     trainer = Trainer(task, config, strategy, model, optimizer)
     if args.serve == "ours_onnx":

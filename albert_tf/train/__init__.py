@@ -1,1 +1,11 @@
-"""Training: devices, step, the one loop, checkpoints, reports, fine-tuning."""
+"""Training: one loop for every task, and what fine-tuning does around it.
+
+devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
+step         what the devices compute: training steps, evaluation, prediction
+loop         the one loop: start or resume, train, log, save, evaluate, stop
+checkpoints  released TF1 checkpoints that also hold the run's position
+report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
+curves       metrics.jsonl as numbers and as a picture
+memory       whether a training step fits into the machine
+finetune     what fine-tuning tasks share: flags, model, several seeds
+"""

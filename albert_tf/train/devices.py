@@ -1,16 +1,18 @@
-"""Which devices a run uses: flags in, `tf.distribute.Strategy` out."""
+"""Which devices a run uses, and what its workers agree on: `tf.distribute`."""
 
 import dataclasses
 import os
 import shutil
 import signal
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 
@@ -114,6 +116,82 @@ def is_chief(strategy: "tf.distribute.Strategy") -> bool:
         has_chief = "chief" in resolver.cluster_spec().as_dict()
         return resolver.task_id == 0 and not has_chief
     return resolver.task_type == "chief"
+
+
+def is_multi_worker(strategy: "tf.distribute.Strategy") -> bool:
+    """Whether several processes train together."""
+    import tensorflow as tf
+
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[float]:
+    """Adds up float32 numbers over the replicas of all workers, one by one."""
+    import tensorflow as tf
+
+    def total():
+        replicas = tf.distribute.get_replica_context()
+        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
+
+    totals = strategy.run(tf.function(total))
+    return strategy.experimental_local_results(totals)[0].numpy().tolist()
+
+
+def wait_for_all(strategy: "tf.distribute.Strategy") -> None:
+    """Returns once every worker has called it."""
+    if is_multi_worker(strategy):
+        add_up(strategy, [0.0])
+
+
+def together(
+    strategy: "tf.distribute.Strategy", folder: str, work: Callable[[], None]
+) -> None:
+    """Does something on every worker; where one of them refuses, all of them end.
+
+    The others would wait for that one in their next step.
+
+    Args:
+        strategy: the devices of all workers.
+        folder: the run's, for the message.
+        work: what to do on each worker.
+
+    Raises:
+        InputError: `work` raised it, here or on another worker.
+    """
+    refusal = None
+    try:
+        work()
+    except InputError as mistake:
+        refusal = mistake
+    refusals = [float(refusal is not None)]
+    if is_multi_worker(strategy):
+        refusals = add_up(strategy, refusals)
+    if any(refusals):
+        raise refusal or InputError(
+            f"--output_dir={folder}: refused by another worker, whose log has the "
+            f"reason"
+        )
+
+
+def spread_seeds(strategy: "tf.distribute.Strategy", model: "keras.Model") -> None:
+    """Lets every replica drop other values; the first keeps the seeds it has.
+
+    The states of the seed generators are equal on all replicas, and each replica counts
+    its own on.
+    """
+    import tensorflow as tf
+
+    if strategy.num_replicas_in_sync == 1:
+        return
+
+    def number():
+        return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+    numbers = strategy.experimental_local_results(strategy.run(number))
+    for variable in model.non_trainable_variables:
+        values = strategy.experimental_local_results(variable.value)
+        for replica, value in zip(numbers, values, strict=True):
+            value.assign(value + tf.constant([int(replica), 0], value.dtype))
 
 
 def _names_workers() -> bool:

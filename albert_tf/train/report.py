@@ -1,4 +1,4 @@
-"""What a run tells: a table at the start, lines on the way, files, and warnings."""
+"""What a run reports: lines of progress, warnings, `metrics.jsonl`, TensorBoard."""
 
 import json
 import os
@@ -10,62 +10,53 @@ from pathlib import Path
 from typing import IO, Any
 
 import keras
+import tensorflow as tf
 
 from albert_tf import errors
-from albert_tf.data import cores
-from albert_tf.errors import InputError
-from albert_tf.train import curves
+from albert_tf.train import curves, memory
 
-_GIB = 1 << 30
-# The estimate of memory is up to so many times of what is taken.
-_CLEARLY = 1.2
-# Steps after the warm-up until a flat loss is worth a word.
+# Steps after the warm-up until a flat loss is warned of.
 _PATIENCE = 100
 _SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 
 
 class Reporter:
-    """Writes lines of progress, `metrics.jsonl` and `eval_results.txt`.
+    """Writes lines of progress, `metrics.jsonl`, `eval_results.txt` and summaries.
 
     Args:
         folder: folder of the run.
-        log: where lines go.
+        stream: where lines go.
         task: what is trained.
-        config: a `training.TrainingSettings`.
-        enabled: False on workers other than the chief, which say and write nothing.
-
-    Attributes:
-        last: the figures of the last line, empty before the first.
+        config: a `TrainingSettings`.
+        enabled: False on workers other than the chief, which log and write nothing.
     """
 
-    def __init__(self, folder: Path, log: IO[str], task, config, enabled: bool = True):
+    def __init__(
+        self, folder: Path, stream: IO[str], task, config, enabled: bool = True
+    ):
         self.folder = folder
-        self.last: dict[str, float] = {}
-        self._log = log
+        self._stream = stream
         self._task = task
         self._config = config
         self._enabled = enabled
-        self._began = time.time()
         self._first_step: int | None = None
+        self._first_time = 0.0
         self._last_step = 0
         self._warned = False
+        self._summaries: dict[str, tf.summary.SummaryWriter] = {}
 
-    def _end_last_line(self) -> None:
-        """Makes the file of figures, or ends the half line of a run that was killed."""
-        with (self.folder / "metrics.jsonl").open("a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
+    @property
+    def _metrics_file(self) -> Path:
+        return self.folder / "metrics.jsonl"
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Writes a line."""
         if self._enabled:
-            self._log.write(f"{text}\n")
-            self._log.flush()
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
     def started(self, model: keras.Model, strategy: Any, step: int) -> None:
-        """Makes the folder; writes the table at the start, and hints about settings.
+        """Makes the folder; logs the size of what is to come, and the task's hints.
 
         Raises:
             InputError: the folder cannot be made or written.
@@ -73,7 +64,7 @@ class Reporter:
         with errors.writing(f"--output_dir={self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._end_last_line()
-        config, task = self._config, self._task
+        config = self._config
         replicas = strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
         lines = {
@@ -82,109 +73,122 @@ class Reporter:
             "precision": config.precision,
         }
         if config.do_train:
-            left = max(config.num_train_steps - step, 0)
-            examples, tokens = config.train_batch_size, task.tokens_per_example
-            pieces = config.gradient_accumulation_steps
-            rows = examples // replicas // pieces
-            memory = memory_of_step(model, task, config, replicas)
-            lines |= {
-                "a step": f"{examples:,} x {tokens} tokens; on each device {pieces} x "
-                f"{rows}",
-                "to come": f"{left:,} steps, {left * examples * tokens:,} tokens, "
-                f"{left * examples / len(task.training):,.2f} times the "
-                f"{len(task.training):,} examples",
-                "memory": f"about {memory / _GIB:.1f} GiB on each device",
-            }
+            lines |= self._plan(model, replicas, step)
         for name, value in lines.items():
-            self.say(f"  {name:11}{value}")
+            self.log(f"  {name:11}{value}")
         if config.do_train and config.num_warmup_steps >= config.num_train_steps:
-            self.say(
+            self.log(
                 f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
                 f"--num_train_steps={config.num_train_steps}: the learning rate never "
                 f"gets to {config.learning_rate:g}"
             )
-        for hint in task.hints(config.learning_rate, config.train_batch_size):
-            self.say(f"Hint: {hint}")
+        for hint in self._task.hints(config.learning_rate, config.train_batch_size):
+            self.log(f"Hint: {hint}")
 
-    def trained(self, step: int, figures: Mapping[str, float]) -> None:
-        """Writes a line about the steps since the last one, averages of them."""
-        if self._first_step is None:
-            # The first line is about one step, which includes the building of graphs.
-            self._first_step, self._began = step, time.time()
-            self._last_step = step - 1
-        self.last = dict(figures)
-        seconds = time.time() - self._began
-        done = step - self._first_step
-        total = self._config.num_train_steps
-        left = (total - step) * seconds / done if done else None
-        steps = step - self._last_step
-        self._last_step = step
-        self._record("train", step, {"steps": steps, **figures})
-        self.say(
-            f"step {step:,}/{total:,}  {self._shown(figures)}  "
-            f"lr {figures['learning_rate']:.2e}  grad {figures['gradient_norm']:.2f}  "
-            f"{figures['sequences_per_second']:.1f} seq/s  "
-            f"{figures['tokens_per_second']:,.0f} tok/s  "
-            f"wait {figures['waiting_share']:.1%}  {_memory() / _GIB:.1f} GiB  "
-            f"left {_duration(left)}"
-        )
-        self._warn_if_flat(step, figures)
+    def _plan(self, model: keras.Model, replicas: int, step: int) -> dict[str, str]:
+        """Returns the size of a step, of the training that is left, and of both."""
+        config, task = self._config, self._task
+        left = max(config.num_train_steps - step, 0)
+        examples, tokens = config.train_batch_size, task.tokens_per_example
+        microbatches = config.gradient_accumulation_steps
+        rows = examples // replicas // microbatches
+        needed = memory.step_bytes(model, task, config, replicas) / memory.GIB
+        return {
+            "a step": f"{examples:,} x {tokens} tokens; on each device "
+            f"{microbatches} x {rows}",
+            "to come": f"{left:,} steps, {left * examples * tokens:,} tokens, "
+            f"{left * examples / len(task.training):,.2f} times the "
+            f"{len(task.training):,} examples",
+            "memory": f"about {needed:.1f} GiB on each device",
+        }
 
-    def lacks_evaluation(self, step: int, between: int) -> bool:
-        """Whether an evaluation was due at a step, and none is on record."""
-        if not step or step % between:
-            return False
-        try:
-            recorded = curves.read(self.folder / "metrics.jsonl")
-        except InputError:  # nothing was written yet
-            return True
-        return step not in recorded.get("eval", {}).get(self._task.key_metric, {})
+    def _end_last_line(self) -> None:
+        """Makes `metrics.jsonl`, or ends the half line of a run that was killed."""
+        with self._metrics_file.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
 
-    def evaluated(
-        self, step: int, figures: Mapping[str, float], better: bool, best: float
-    ) -> None:
-        """Writes a line about an evaluation, and its block in `eval_results.txt`.
-
-        **As released:** it ends with `best` in fine-tuning, which leaves out the
-        evaluation at hand in the release.
+    def trained(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Logs the means of the steps since the last line.
 
         Args:
             step: updates made.
-            figures: of the evaluation.
+            metrics: what `Trainer.train` returned.
+        """
+        total, batch_size = self._config.num_train_steps, self._config.train_batch_size
+        if self._first_step is None:
+            # The first line is about one step, which includes the building of graphs.
+            self._first_step, self._first_time = step, time.time()
+            self._last_step = step - 1
+        done = step - self._first_step
+        seconds = time.time() - self._first_time
+        left = (total - step) * seconds / done if done else None
+        self._record("train", step, {"steps": step - self._last_step, **metrics})
+        steps_per_second = metrics["sequences_per_second"] / batch_size
+        values = {**metrics, "steps_per_second": steps_per_second}
+        self._summarize("summaries", step, values)
+        self._last_step = step
+        self.log(
+            f"step {step:,}/{total:,}  {self._shown(metrics)}  "
+            f"lr {metrics['learning_rate']:.2e}  grad {metrics['gradient_norm']:.2f}  "
+            f"{metrics['sequences_per_second']:.1f} seq/s  "
+            f"{metrics['tokens_per_second']:,.0f} tok/s  "
+            f"wait {metrics['waiting_share']:.1%}  "
+            f"{_peak_memory() / memory.GIB:.1f} GiB  left {_duration(left)}"
+        )
+        self._warn_if_flat(step, metrics)
+
+    def has_evaluation(self, step: int) -> bool:
+        """Whether `metrics.jsonl` holds an evaluation of a step."""
+        return any(
+            (entry["kind"], entry["step"]) == ("eval", step)
+            for entry in curves.entries(self._metrics_file)
+        )
+
+    def evaluated(
+        self, step: int, metrics: Mapping[str, float], better: bool, best: float
+    ) -> None:
+        """Logs an evaluation, and adds its block to `eval_results.txt`.
+
+        **As released:** the block ends with `best` in fine-tuning; in the release that
+        leaves out the evaluation at hand.
+
+        Args:
+            step: updates made.
+            metrics: of the evaluation.
             better: whether it marks a new best checkpoint.
             best: the best key metric so far, of this evaluation or an earlier one.
         """
-        if self._config.do_train:
-            self._record("eval", step, figures)
+        self._summarize("summaries/eval", step, metrics)
         mark = f"  best {self._task.key_metric} so far" if better else ""
-        self.say(f"eval at step {step:,}  {self._shown(figures)}{mark}")
-        if complaint := self._complaint(step, figures):
-            self.say(f"Warning: {complaint}")
-        if self._enabled:
-            lines = {**figures, "global_step": step}
-            if self._config.notes_best:
-                lines["best"] = best
-            add_results(self.folder, lines)
-
-    def _complaint(self, step: int, figures: Mapping[str, float]) -> str | None:
-        """Returns the task's complaint, but not about a model that still warms up."""
+        self.log(f"eval at step {step:,}  {self._shown(metrics)}{mark}")
         config = self._config
-        warmed_up = config.start_warmup_step + config.num_warmup_steps
-        if config.do_train and step < warmed_up:
-            return None
-        return self._task.complaint(figures)
+        warms_up = step < config.start_warmup_step + config.num_warmup_steps
+        complaint = self._task.complaint(metrics)
+        if complaint and not (config.do_train and warms_up):
+            self.log(f"Warning: {complaint}")
+        if self._enabled:
+            block = {**metrics, "global_step": step}
+            add_results(
+                self.folder, {**block, "best": best} if config.notes_best else block
+            )
+        if config.do_train:
+            # Last: a run that is killed before it evaluates again.
+            self._record("eval", step, metrics)
 
-    def finish(self) -> None:
+    def finished(self) -> None:
         """Draws the curves."""
-        if self._enabled and self.last:
+        if self._enabled:
             picture = self.folder / "training_curves.png"
-            curves.draw(self.folder / "metrics.jsonl", picture)
-            self.say(f"Curves: {picture}")
+            curves.draw(self._metrics_file, picture)
+            self.log(f"Curves: {picture}")
 
-    def _shown(self, figures: Mapping[str, float]) -> str:
+    def _shown(self, metrics: Mapping[str, float]) -> str:
         """Joins losses and accuracies, under names that leave the line readable."""
         parts = []
-        for name, value in figures.items():
+        for name, value in metrics.items():
             if name == "eval_loss":  # the loss again, by its released name
                 continue
             if name.endswith(("loss", "accuracy")) or name in self._task.shown:
@@ -193,139 +197,58 @@ class Reporter:
                 parts.append(f"{name} {value:.4f}")
         return "  ".join(parts)
 
-    def _record(self, kind: str, step: int, figures: Mapping[str, float]) -> None:
+    def _record(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Adds a line to `metrics.jsonl`."""
         if not self._enabled:
             return
-        entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **figures}
-        path = self.folder / "metrics.jsonl"
-        with errors.writing(path), path.open("a") as file:
+        entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
+        with errors.writing(self._metrics_file), self._metrics_file.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def _warn_if_flat(self, step: int, figures: Mapping[str, float]) -> None:
+    def _summarize(self, folder: str, step: int, values: Mapping[str, float]) -> None:
+        """Writes numbers for TensorBoard."""
+        if not self._enabled:
+            return
+        path = self.folder / folder
+        with errors.writing(path):
+            if folder not in self._summaries:
+                self._summaries[folder] = tf.summary.create_file_writer(str(path))
+            with self._summaries[folder].as_default(step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+            self._summaries[folder].flush()
+
+    def _warn_if_flat(self, step: int, metrics: Mapping[str, float]) -> None:
         config = self._config
         warmed_up = config.start_warmup_step + config.num_warmup_steps
         if self._warned or step < warmed_up + _PATIENCE:
             return
         for name, chance in self._task.chance_losses.items():
-            if figures[name] > 0.95 * chance:
+            if metrics[name] > 0.95 * chance:
                 self._warned = True
-                self.say(
-                    f"Warning: after the warm-up {name} is {figures[name]:.2f}, and "
+                self.log(
+                    f"Warning: after the warm-up {name} is {metrics[name]:.2f}, and "
                     f"{chance:.2f} would be guessing: the model learns nothing. Usual "
                     f"causes: a --learning_rate that is too high (or far too low), too "
-                    f"short a warm-up, and data whose labels do not go with its inputs"
+                    f"short a warm-up, and data whose labels do not fit its inputs"
                 )
 
 
-def add_results(folder: Path, figures: Mapping[str, float]) -> None:
+def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
     """Appends a block to `eval_results.txt` as released: `best` stands at its end.
 
     Raises:
         InputError: it cannot be written.
     """
-    order = sorted(figures, key=lambda key: (key == "best", key))
+    order = sorted(metrics, key=lambda key: (key == "best", key))
     path = folder / "eval_results.txt"
     with errors.writing(path), path.open("a") as file:
-        file.writelines(f"{key} = {figures[key]}\n" for key in order)
+        file.writelines(f"{key} = {metrics[key]}\n" for key in order)
         file.write("=" * 50 + "\n")
 
 
-def memory_of_step(model: keras.Model, task, config, replicas: int) -> float:
-    """Estimates the bytes that a run's steps take on each of its devices.
-
-    Args:
-        model: the model.
-        task: what is trained.
-        config: a `TrainingSettings`.
-        replicas: number of devices.
-    """
-    pieces = config.gradient_accumulation_steps
-    return expected_memory(
-        model,
-        config.train_batch_size // replicas // pieces * task.tokens_at_once,
-        task.sequence_length,
-        task.outputs_per_token,
-        pieces,
-    )
-
-
-def check_memory(model: keras.Model, task, config, strategy: Any) -> None:
-    """Refuses steps that do not fit into the memory of this machine's CPU.
-
-    The estimate has to be clearly above: it is a little too high itself. What others
-    use is not counted, and a GPU's own memory is left to TensorFlow, which names what
-    did not fit.
-
-    Args:
-        model: the model.
-        task: what is trained.
-        config: a `TrainingSettings`.
-        strategy: on which devices.
-
-    Raises:
-        InputError: they take more than there is, see `cores.memory`.
-    """
-    devices = strategy.extended.worker_devices
-    on_cpu = [device for device in devices if "CPU" in device]
-    if not (config.do_train and config.check_memory and on_cpu):
-        return
-    needed = memory_of_step(model, task, config, strategy.num_replicas_in_sync)
-    needed *= len(on_cpu)
-    there = cores.memory()
-    if needed > _CLEARLY * there:
-        raise InputError(
-            f"--train_batch_size={config.train_batch_size}: a step needs about "
-            f"{needed / _GIB:.1f} GiB of memory, and this process can have "
-            f"{there / _GIB:.1f} GiB; expected a smaller batch, more "
-            f"--gradient_accumulation_steps or --recompute=block, or --nocheck_memory "
-            f"to try"
-        )
-
-
-def expected_memory(
-    model: keras.Model,
-    tokens: int,
-    length: int,
-    outputs_per_token: float = 0.0,
-    pieces: int = 1,
-) -> float:
-    """Estimates the bytes that training takes on a device, a little too high.
-
-    Args:
-        model: the model.
-        tokens: tokens that go through it at once.
-        length: tokens of a sequence.
-        outputs_per_token: numbers that the heads hold for each.
-        pieces: of a batch, one after the other.
-    """
-    config = model.config
-    width = 2 if "16" in model.compute_dtype else 4
-    layers = config.num_hidden_layers * config.inner_group_num
-    # In float32: weights, gradients and two slots, and as much again in an update. A
-    # second piece has gradients of its own beside their sum.
-    state = (8 if pieces == 1 else 10) * 4 * model.count_params()
-    # The gradients of all layers' kernels are there at once, in the compute dtype; of
-    # recomputed blocks they are added as they come, in float32, with copies on the way.
-    size = config.hidden_size
-    kernels = size * (4 * size + 2 * config.intermediate_size)
-    state += kernels * (16 if config.recompute == "block" else layers * width)
-    # Per token and layer: what the backward pass of GELU, norms and attention reads.
-    scores = config.num_attention_heads * length
-    block = 9 * config.hidden_size + 4 * config.intermediate_size + scores
-    if config.attention_probs_dropout_prob:
-        block += scores
-    if config.recompute == "block":
-        kept = layers * config.hidden_size + block
-    else:
-        kept = layers * block
-    kept += 2 * scores  # on the way, of one layer at a time
-    return state + tokens * (kept * width + outputs_per_token * 4)
-
-
-def _memory() -> float:
-    """Returns the most memory that the process has held, of a GPU if there is one."""
-    import tensorflow as tf
-
+def _peak_memory() -> float:
+    """Returns the most bytes that the process has held, of a GPU if there is one."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""Steps of training and evaluation on whatever devices, for orbit's controller."""
+"""Training steps, evaluation and prediction on whatever devices."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import orbit
 import tensorflow as tf
 
 from albert_tf.data import batches
@@ -16,20 +15,21 @@ from albert_tf.data.stopping import Watch
 from albert_tf.errors import InputError
 from albert_tf.serve import runtimes
 from albert_tf.train.checkpoints import steps_made
+from albert_tf.train.devices import is_multi_worker
 
 _ROW = "row"
-# Seconds between two lines about how far an evaluation is; and how long one has to
-# take for its speed to be told.
-_BETWEEN_LINES, _WORTH_TELLING = 10.0, 1.0
-# Several workers read what they have agreed on so many steps later: reading it at once
-# would have each step wait for the one before it to end on the device.
+# Seconds between two lines of progress in an evaluation; and how long one has to take
+# for its speed to be logged at all.
+_BETWEEN_LINES, _WORTH_A_LINE = 10.0, 1.0
+# Several workers read so many steps later whether to stop: reading it at once would
+# have each step wait for the one before it to end on the device.
 _STEPS_TO_AGREE = 4
 # Where the loss scale of float16 is no higher and gradients overflow, they always will.
 _LOWEST_LOSS_SCALE = 1.0
 
 
-class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
-    """Steps of training and evaluation.
+class Trainer:
+    """Trains, evaluates and predicts.
 
     Args:
         task: what to do.
@@ -37,12 +37,14 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         strategy: on which devices.
         model: made under the strategy.
         optimizer: built for the model, under the strategy.
-        examples_seen: where to go on in the data.
-        say: gets lines about how far a long evaluation or prediction is.
+        examples_seen: where to resume in the data.
+        log: gets lines of progress of a long evaluation or prediction.
         watch: asks to stop between two steps.
 
     Attributes:
         task: as given.
+        model: as given.
+        optimizer: as given.
         examples_seen: the examples trained on so far.
     """
 
@@ -54,28 +56,28 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         model,
         optimizer,
         examples_seen: int = 0,
-        say: Callable[[str], None] = lambda text: None,
+        log: Callable[[str], None] = lambda text: None,
         watch: Watch | None = None,
     ):
+        self.task = task
         self.model = self._predictor = model
         self.optimizer = optimizer
         self.examples_seen = examples_seen
-        self.task = task
-        self._say = say
-        self._watch = watch or Watch()
-        # Whether this worker is asked to stop; the sums of each step tell the others.
-        self._asked: tf.Variable | None = None
-        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            self._asked = tf.Variable(0.0, trainable=False)
         self._config = config
         self._strategy = strategy
+        self._log = log
+        self._watch = watch or Watch()
+        # Whether this worker is to stop; the sums of each step tell the others.
+        self._stops: tf.Variable | None = None
+        if is_multi_worker(strategy):
+            self._stops = tf.Variable(0.0, trainable=False)
         self._iterator: Any = None
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Of "train" and of "eval": an evaluation may have other figures, or no loss.
+        # Of "train" and of "eval": an evaluation may have other metrics, or no loss.
         self._losses: dict[str, list[str]] = {}
         self._names: dict[str, list[str]] = {}
-        # What the loss reaches, in the gradients' order; known once a step is traced.
-        self._learning: list[keras.Variable] = []
+        # What the loss reaches, in the gradients' order; set when a step is traced.
+        self._reached: list[keras.Variable] = []
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         compiled = config.xla
@@ -83,18 +85,20 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             compiled = bool(tf.config.list_logical_devices("GPU"))
         # The optimizer's part cannot be compiled under several replicas.
         self._gradients = (
-            tf.function(self._piece, jit_compile=True) if compiled else self._piece
+            tf.function(self._microbatch_gradients, jit_compile=True)
+            if compiled
+            else self._microbatch_gradients
         )
 
-    def train(self, num_steps: tf.Tensor) -> dict[str, float]:
+    def train(self, num_steps: int) -> dict[str, float]:
         """Makes some updates.
 
         Args:
             num_steps: how many.
 
         Returns:
-            The means of losses and metrics since `forget` was called, the rate of the
-            last step, and the speed.
+            The means of losses and metrics since `start_window` was called, the rate of
+            the last step, and the speed.
 
         Raises:
             InputError: a loss or a gradient is infinite or not a number, an example
@@ -106,28 +110,25 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         begin = time.perf_counter()
         with self._blaming(self.task.training):
             if isinstance(self._strategy, tf.distribute.TPUStrategy):
-                results, waited = [self._loop(self._iterator, num_steps)], 0.0
-                count = int(num_steps)
+                count, waited = num_steps, 0.0
+                results = [self._loop(self._iterator, tf.constant(count))]
             else:
-                results, waited = self._steps(int(num_steps))
+                results, waited = self._steps(num_steps)
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
         self.examples_seen += count * self._config.train_batch_size
         self._window.add(count, sums, time.perf_counter() - begin, waited)
-        if any(map(self._is_asked, sums)):
+        if any(map(self._is_to_stop, sums)):
             self._watch.stop()
-        return self._figures(results[-1])
+        return self._train_metrics(results[-1])
 
-    def forget(self) -> None:
+    def start_window(self) -> None:
         """Begins a new window of steps to take means over."""
         self._window = _Window()
 
-    def evaluate(self, num_steps: tf.Tensor | None = None) -> dict[str, float]:
-        """Goes through the examples for evaluation.
-
-        Args:
-            num_steps: not used: the configuration says how many batches.
+    def evaluate(self) -> dict[str, float]:
+        """Evaluates the task's examples, at most `max_eval_steps` batches.
 
         Returns:
             The means of losses and metrics, and the task's scores.
@@ -137,30 +138,33 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             Stopped: a signal asked for it, maybe before all of the batches.
         """
         totals: list[np.ndarray] = []
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         source, size = self.task.evaluation, self._config.eval_batch_size
-        read = self._evaluation(source)
+        dataset = self._evaluation(source, size, self._config.max_eval_steps or None)
         count = min(len(source), size * (self._config.max_eval_steps or len(source)))
 
-        def found():
-            step = self._graph("evaluate", self._evaluate_step, read)
-            for batch in self._told(read, "evaluated", size, count):
-                self._pass_on()
+        def predictions():
+            step = self._graph("evaluate", self._evaluate_step, dataset)
+            for batch in self._logged(dataset, "evaluated", size, count):
+                self._share_signal()
                 sums, kept = step(batch)
                 totals.append(sums.numpy())
-                if self._is_asked(totals[-1]):
+                if self._is_to_stop(totals[-1]):
                     self._watch.stop()
                 if kept:
                     yield _with_rows(kept)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
-            figures.update(self.task.figures({**self._total(means), **means}))
+            losses = {name: means[name] for name in self._losses["eval"]}
+            if losses:
+                means = {"loss": float(self.task.total(losses)), **means}
+            metrics.update(self.task.figures(means))
 
-        pairs = found()
+        rest = predictions()
         with self._blaming(source):
-            scores = self.task.score(batches.in_order(pairs), figures)
-            for _ in pairs:  # what the task did not ask for
+            scores = self.task.score(batches.in_order(rest), metrics)
+            for _ in rest:  # what the task did not ask for
                 pass
-        return {**figures, **scores}
+        return {**metrics, **scores}
 
     def predict_in(self, runtime: str) -> None:
         """Lets another runtime compute predictions from here on, see `computed_by`.
@@ -170,12 +174,12 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         self._predictor = runtimes.computed_by(self.model, runtime)
         self._graphs.pop("predict", None)
-        self._say(f"Predictions in {runtime}, on the CPU in float32")
+        self._log(f"Predictions in {runtime}, on the CPU in float32")
 
     def predict(
         self, source: batches.Source, batch_size: int
     ) -> Iterator[Mapping[str, np.ndarray]]:
-        """Goes through examples that may have no labels.
+        """Predicts examples that may have no labels.
 
         Args:
             source: the examples.
@@ -187,40 +191,23 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         Raises:
             InputError: an example cannot be used, or memory does not suffice.
         """
-        found = self._read(
-            lambda context: source.evaluation(batches.Share.of(context, batch_size))
-        )
-        told = self._told(found, "predicted", batch_size, len(source))
-        step = self._graph("predict", self._predict_step, found)
+        dataset = self._evaluation(source, batch_size)
+        logged = self._logged(dataset, "predicted", batch_size, len(source))
+        step = self._graph("predict", self._predict_step, dataset)
         with self._blaming(source):
-            yield from batches.in_order(_with_rows(step(batch)) for batch in told)
+            yield from batches.in_order(_with_rows(step(batch)) for batch in logged)
 
-    def _blaming(self, source: batches.Source) -> contextlib.AbstractContextManager:
-        return batches.blaming(
-            source, lambda: f"after step {steps_made(self.optimizer):,}"
-        )
+    def stop_if_asked(self) -> None:
+        """Raises Stopped if a signal came to any worker since the last step."""
+        self._share_signal()
+        sums = tf.zeros([0])
+        if self._stops is not None:
+            added = tf.function(lambda: self._added_up(tf.zeros([0])))
+            sums = self._first(self._strategy.run(added))
+        if self._is_to_stop(sums):
+            self._watch.stop()
 
-    def _told(self, found, done: str, batch_size: int, count: int):
-        """Passes batches on; says now and then how far it is and how fast."""
-        begin = last = time.perf_counter()
-        for number, batch in enumerate(found, 1):
-            yield batch
-            now, examples = time.perf_counter(), min(number * batch_size, count)
-            ended = examples == count
-            waited = now - (begin if ended else last)
-            if waited > (_WORTH_TELLING if ended else _BETWEEN_LINES):
-                last = now
-                self._say(
-                    f"{done} {examples:,} of {count:,} examples, "
-                    f"{examples / (now - begin):,.1f} a second"
-                )
-
-    def _total(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Returns the loss of an evaluation, if the task has losses there."""
-        losses = {name: means[name] for name in self._losses["eval"]}
-        if not losses:
-            return {}
-        return {"loss": float(self.task.total(losses))}
+    # Reading
 
     def _training(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         return self._read(
@@ -232,12 +219,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         )
 
     def _evaluation(
-        self, source: batches.Source
+        self, source: batches.Source, size: int, most: int | None = None
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         return self._read(
             lambda context: source.evaluation(
-                batches.Share.of(context, self._config.eval_batch_size),
-                max_batches=self._config.max_eval_steps or None,
+                batches.Share.of(context, size), max_batches=most
             )
         )
 
@@ -252,54 +238,70 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return read(tf.distribute.InputContext())
         return self._strategy.distribute_datasets_from_function(read)
 
+    def _blaming(self, source: batches.Source) -> contextlib.AbstractContextManager:
+        return batches.blaming(
+            source, lambda: f"after step {steps_made(self.optimizer):,}"
+        )
+
+    def _logged(self, dataset, verb: str, batch_size: int, count: int):
+        """Yields batches; logs now and then how many are done, and how fast."""
+        begin = last = time.perf_counter()
+        for number, batch in enumerate(dataset, 1):
+            yield batch
+            now, examples = time.perf_counter(), min(number * batch_size, count)
+            ended = examples == count
+            waited = now - (begin if ended else last)
+            if waited > (_WORTH_A_LINE if ended else _BETWEEN_LINES):
+                last = now
+                self._log(
+                    f"{verb} {examples:,} of {count:,} examples, "
+                    f"{examples / (now - begin):,.1f} a second"
+                )
+
+    # Stopping
+
+    def _share_signal(self) -> None:
+        """Lets the next step's sums tell other workers that this one is to stop."""
+        if self._stops is not None and self._watch.number is not None:
+            self._stops.assign(1.0)
+
+    def _is_to_stop(self, sums: Any) -> bool:
+        """Whether to stop: of several workers, the sums of a step decide for all."""
+        if self._stops is None:
+            return self._watch.number is not None
+        return bool(sums[-1] > 0)
+
+    # Steps of all replicas
+
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
         """Makes updates, each called from here; returns the seconds of waiting, too.
 
         They are fewer where a signal asks to stop; on several workers as many on each.
         """
         results, waited = [], 0.0
-        step = self._graph("train", self._step, self._iterator)
+        step = self._graph("train", self._train_step, self._iterator)
         for _ in range(count):
             begin = time.perf_counter()
             batch = next(self._iterator)
             waited += time.perf_counter() - begin
-            self._pass_on()
+            self._share_signal()
             results.append(step(batch))
-            if self._asked is None:
+            if self._stops is None:
                 settled = results[-1:]
             else:
                 settled = results[:-_STEPS_TO_AGREE][-1:]
-            if any(self._is_asked(result["sums"]) for result in settled):
+            if any(self._is_to_stop(result["sums"]) for result in settled):
                 break
         return results, waited
 
-    def stop_if_asked(self) -> None:
-        """Raises Stopped if a signal came to any worker since the last step."""
-        self._pass_on()
-        sums = tf.zeros([0])
-        if self._asked is not None:
-            summed = tf.function(lambda: self._summed(tf.zeros([0])))
-            sums = self._first(self._strategy.run(summed))
-        if self._is_asked(sums):
-            self._watch.stop()
-
-    def _pass_on(self) -> None:
-        """Lets the next step's sums tell other workers that this one is to stop."""
-        if self._asked is not None and self._watch.number is not None:
-            self._asked.assign(1.0)
-
-    def _is_asked(self, sums: Any) -> bool:
-        """Whether to stop: for several workers a step's sums say so, alike on all."""
-        if self._asked is None:
-            return self._watch.number is not None
-        return bool(sums[-1] > 0)
-
-    def _summed(self, sums):
-        """Adds up over the replicas what `_packed` made, and who was asked to stop."""
-        if self._asked is not None:
-            sums = tf.concat([sums, [self._asked]], 0)
-        replicas = tf.distribute.get_replica_context()
-        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    @tf.function
+    def _loop(self, iterator, num_steps):
+        """Makes updates without coming back in between; adds up their sums."""
+        result = self._train_step(next(iterator))
+        for _ in tf.range(num_steps - 1):
+            last = self._train_step(next(iterator))
+            result = {**last, "sums": result["sums"] + last["sums"]}
+        return result
 
     def _graph(self, name: str, step: Callable, dataset) -> Callable:
         """Returns a step of which one graph serves every length of batches.
@@ -311,26 +313,17 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             self._graphs[name] = spec, tf.function(step, input_signature=[spec])
         return self._graphs[name][1]
 
-    def _step(self, batch):
-        found = self._strategy.run(self._replica_step, args=(batch,))
-        return tf.nest.map_structure(self._first, found)
-
-    @tf.function
-    def _loop(self, iterator, num_steps):
-        """Makes updates without coming back in between; adds up their sums."""
-        result = self._step(next(iterator))
-        for _ in tf.range(num_steps - 1):
-            last = self._step(next(iterator))
-            result = {**last, "sums": result["sums"] + last["sums"]}
-        return result
+    def _train_step(self, batch):
+        results = self._strategy.run(self._replica_train_step, args=(batch,))
+        return tf.nest.map_structure(self._first, results)
 
     def _evaluate_step(self, batch):
-        sums, kept = self._strategy.run(self._replica_evaluation, args=(batch,))
+        sums, kept = self._strategy.run(self._replica_evaluate_step, args=(batch,))
         return self._first(sums), self._gathered(kept)
 
     def _predict_step(self, batch):
         return self._gathered(
-            self._strategy.run(self._replica_prediction, args=(batch,))
+            self._strategy.run(self._replica_predict_step, args=(batch,))
         )
 
     def _gathered(self, kept):
@@ -342,8 +335,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     def _first(self, value):
         return self._strategy.experimental_local_results(value)[0]
 
-    def _replica_step(self, batch):
-        """Makes an update on one replica's part of a batch.
+    # Steps of one replica
+
+    def _replica_train_step(self, batch):
+        """Makes an update from one replica's part of a batch.
 
         The weights of the losses are added up over all replicas first, so that each
         replica's gradient is its part of the whole batch's.
@@ -353,19 +348,81 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         weights = replicas.all_reduce(tf.distribute.ReduceOp.SUM, weights)
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulated(batch, weights)
-        norms = tf.stack([tf.norm(variable.value) for variable in self._learning])
+        norms = tf.stack([tf.norm(variable.value) for variable in self._reached])
         if self._scales_loss:
             # What is infinite on one device has to be seen on all of them.
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         scale = self._loss_scale()  # before the update, which may change it
-        self.optimizer.apply(gradients, self._learning)
+        self.optimizer.apply(gradients, self._reached)
         return {
-            "sums": self._summed(sums),
+            "sums": self._added_up(sums),
             "gradient_norms": self._gradient_norms(gradients, scale),
             "weight_norms": norms,
             "learning_rate": rate,
             "loss_scale": scale,
         }
+
+    def _accumulated(self, batch, weights):
+        """Returns the sums and gradients of a batch, one microbatch after the other."""
+        count = self._config.gradient_accumulation_steps
+        if count == 1:
+            return self._gradients(batch, weights)
+        parts = {
+            name: tf.stack(tf.split(value, count)) for name, value in batch.items()
+        }
+
+        def microbatch(i):
+            return {name: value[i] for name, value in parts.items()}
+
+        def add(i, sums, gradients):
+            more_sums, more = self._gradients(microbatch(i), weights)
+            added = [a + b for a, b in zip(gradients, more, strict=True)]
+            return i + 1, sums + more_sums, added
+
+        sums, gradients = self._gradients(microbatch(0), weights)
+        _, sums, gradients = tf.while_loop(
+            lambda i, *_: i < count, add, (1, sums, gradients), parallel_iterations=1
+        )
+        return sums, gradients
+
+    def _microbatch_gradients(self, batch, weights):
+        """Returns the sums, float32 [2 + 2 n], and the gradients of a microbatch.
+
+        The gradients are those of the variables that the loss reaches, which are noted
+        as `_reached`. The others stay as they are, as released: the decay alone would
+        make a pooler that nothing reads vanish, under LAMB within some hundred steps.
+        """
+        with tf.GradientTape() as tape:
+            outputs = self.task.outputs(self.model, batch, training=True)
+            losses = self.task.sums(outputs, batch)
+            loss = self.task.loss(losses, weights)
+            scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
+        variables = self.model.trainable_variables
+        all_of_them = tape.gradient(scaled, [variable.value for variable in variables])
+        pairs = zip(all_of_them, variables, strict=True)
+        reached = [(g, variable) for g, variable in pairs if g is not None]
+        gradients, self._reached = map(list, zip(*reached, strict=True))
+        return self._packed("train", loss, losses, outputs, batch), gradients
+
+    def _replica_evaluate_step(self, batch):
+        outputs = self.task.outputs(self.model, batch, training=False)
+        losses = self.task.sums(outputs, batch)
+        sums = self._packed("eval", tf.constant(0.0), losses, outputs, batch)
+        return self._added_up(sums), self._kept(outputs, batch)
+
+    def _replica_predict_step(self, batch):
+        return self._kept(self._predictor(batch, training=False), batch)
+
+    def _kept(self, outputs, batch):
+        kept = self.task.predictions(outputs, batch)
+        return {**kept, _ROW: batch["row"]} if kept else {}
+
+    def _added_up(self, sums):
+        """Adds up over the replicas what `_packed` made, and who is to stop."""
+        if self._stops is not None:
+            sums = tf.concat([sums, [self._stops]], 0)
+        replicas = tf.distribute.get_replica_context()
+        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
 
     def _loss_scale(self):
         if self._scales_loss:
@@ -377,64 +434,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return tf.stack([tf.norm(gradient) for gradient in gradients]) / scale
         return self.optimizer.gradient_norms
 
-    def _accumulated(self, batch, weights):
-        """Returns the sums and gradients of a batch, one piece after the other."""
-        count = self._config.gradient_accumulation_steps
-        if count == 1:
-            return self._gradients(batch, weights)
-        pieces = {
-            name: tf.stack(tf.split(value, count)) for name, value in batch.items()
-        }
-
-        def piece(i):
-            return {name: value[i] for name, value in pieces.items()}
-
-        def add(i, sums, gradients):
-            more, others = self._gradients(piece(i), weights)
-            added = [a + b for a, b in zip(gradients, others, strict=True)]
-            return i + 1, sums + more, added
-
-        sums, gradients = self._gradients(piece(0), weights)
-        _, sums, gradients = tf.while_loop(
-            lambda i, *_: i < count, add, (1, sums, gradients), parallel_iterations=1
-        )
-        return sums, gradients
-
-    def _piece(self, batch, weights):
-        """Returns the sums, float32 [2 + 2 n], and gradients of a piece of a batch.
-
-        The gradients are those of the variables that the loss reaches, which are noted
-        as `_learning`. The others stay as they are, as released: the decay alone would
-        make a pooler that nothing reads vanish, under LAMB within some hundred steps.
-        """
-        with tf.GradientTape() as tape:
-            outputs = self.task.outputs(self.model, batch, training=True)
-            losses = self.task.sums(outputs, batch)
-            loss = self.task.loss(losses, weights)
-            scaled = loss
-            if self._scales_loss:
-                scaled = self.optimizer.scale_loss(loss)
-        variables = self.model.trainable_variables
-        found = tape.gradient(scaled, [variable.value for variable in variables])
-        pairs = [(g, v) for g, v in zip(found, variables, strict=True) if g is not None]
-        gradients, self._learning = map(list, zip(*pairs, strict=True))
-        return self._packed("train", loss, losses, outputs, batch), gradients
-
-    def _replica_evaluation(self, batch):
-        outputs = self.task.outputs(self.model, batch, training=False)
-        losses = self.task.sums(outputs, batch)
-        sums = self._packed("eval", tf.constant(0.0), losses, outputs, batch)
-        return self._summed(sums), self._kept(outputs, batch)
-
-    def _replica_prediction(self, batch):
-        return self._kept(self._predictor(batch, training=False), batch)
-
-    def _kept(self, outputs, batch):
-        kept = self.task.predictions(outputs, batch)
-        return {**kept, _ROW: batch["row"]} if kept else {}
+    # Metrics
 
     def _packed(self, kind, loss, losses, outputs, batch):
-        """Packs loss, tokens, and sum and weight of every figure into one tensor."""
+        """Packs loss, tokens, and sum and weight of every metric into one tensor."""
         weights = self.task.weights(batch)
         pairs = {name: (losses[name], weights[name]) for name in losses}
         pairs |= self.task.metrics(outputs, batch)
@@ -444,13 +447,14 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return tf.stack([loss, tokens, *values])
 
     def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
-        """Undoes `_packed`: each figure's sum over its weight."""
+        """Undoes `_packed`: each metric's sum over its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
             for i, name in enumerate(self._names[kind])
         }
 
-    def _figures(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
+    def _train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
+        """Returns the means of the window, and what the last step had."""
         window = self._window
         means = {"loss": float(window.sums[0]) / window.steps}
         means |= self._means(window.sums, "train")
@@ -479,8 +483,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         first = int(bad.argmax())
         step = steps_made(self.optimizer) - int(applied[first:].sum()) + 1
         result = results[first]
-        gradients = _group_norms(self._learning, result["gradient_norms"].numpy())
-        before = _group_norms(self._learning, result["weight_norms"].numpy())
+        gradients = _group_norms(self._reached, result["gradient_norms"].numpy())
+        before = _group_norms(self._reached, result["weight_norms"].numpy())
         groups = "; ".join(
             f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
             for name in before

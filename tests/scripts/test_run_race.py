@@ -91,7 +91,7 @@ def test_a_killed_run_goes_on_evaluates_and_predicts(start, tmp_path):
     start(*flags, kill_at="\nstep 6/9")
     text = start(*flags)
     folder = tmp_path / "run"
-    assert f"Going on from {folder}/model.ckpt-4" in text
+    assert f"Resuming from {folder}/model.ckpt-4" in text
     assert "train: 5 questions with 4 choices about 2 articles\n" in text
     assert (
         "dev: 6 questions with 4 choices about 3 articles (middle 5, high 1)\n" in text

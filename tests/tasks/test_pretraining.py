@@ -64,7 +64,7 @@ def trainer(files, golden, write_checkpoint, tmp_path):
         task = Pretraining(PretrainingSettings(**files), evaluate=True)
         model = task.build_model()
         task.load(model, write_checkpoint(golden("pretrain_small")))
-        optimizer = loop._optimizer(config)
+        optimizer = loop.build_optimizer(config)
         optimizer.build(model.trainable_variables)
         strategy = tf.distribute.get_strategy()
         return loop.Trainer(task, config, strategy, model, optimizer)
@@ -73,9 +73,9 @@ def trainer(files, golden, write_checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [8, 4, 3])
-def test_evaluation_gives_the_released_figures(trainer, golden, batch_size):
+def test_evaluation_gives_the_released_metrics(trainer, golden, batch_size):
     recorded = golden("pretrain_small")
-    found = trainer(eval_batch_size=batch_size).evaluate(tf.constant(-1))
+    found = trainer(eval_batch_size=batch_size).evaluate()
     for name in (
         *("masked_lm_loss", "masked_lm_accuracy"),
         *("sentence_order_loss", "sentence_order_accuracy"),
@@ -86,17 +86,19 @@ def test_evaluation_gives_the_released_figures(trainer, golden, batch_size):
     assert found["loss"] == pytest.approx(both)
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 4])
-def test_a_step_has_the_released_loss_and_norm(trainer, golden, pieces, monkeypatch):
+@pytest.mark.parametrize("microbatches", [1, 2, 4])
+def test_a_step_has_the_released_loss_and_norm(
+    trainer, golden, microbatches, monkeypatch
+):
     recorded = golden("pretrain_small")
-    ours = trainer(gradient_accumulation_steps=pieces)
+    ours = trainer(gradient_accumulation_steps=microbatches)
     monkeypatch.delattr(models.AlbertPretrainer, "call")  # it needs all positions
     batch = {
         key.removeprefix("in/"): tf.constant(value)
         for key, value in recorded.items()
         if key.startswith("in/")
     }
-    found = ours._step(batch)
+    found = ours._train_step(batch)
     assert found["sums"][0].numpy() == pytest.approx(
         recorded["out/total_loss"], abs=2e-6
     )
@@ -403,7 +405,7 @@ def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
         file.seek(-100, os.SEEK_END)
         file.write(bytes([byte ^ 1]))
     with pytest.raises(InputError) as mistake:
-        trainer().train(tf.constant(1))
+        trainer().train(1)
     assert str(mistake.value) == (
         f"{place}it is damaged or cut short; expected a whole record; make the file "
         f"again or leave it out"

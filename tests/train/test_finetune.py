@@ -33,7 +33,7 @@ from albert_tf.text import tokenization
 from albert_tf.train import (
     finetune,
     loop,
-    report,
+    memory,
 )
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
@@ -148,7 +148,7 @@ def test_a_stopped_run_ends_the_same(task, config, tmp_path):
         (target / path.name).write_bytes(path.read_bytes())
     log = io.StringIO()
     again = finetune.run(task, cut, one_device(), log=log)
-    assert "Going on from" in log.getvalue()
+    assert "Resuming from" in log.getvalue()
     assert again.best == {**whole.best}
     for one, two in zip(weights_of(whole), weights_of(again), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -329,7 +329,7 @@ def test_what_a_run_was_given_is_written_before_the_first_step(
     def note():
         written.extend(path.name for path in (tmp_path / "run").glob("*"))
 
-    monkeypatch.setattr(loop._Run, "run", lambda run: note() or {})
+    monkeypatch.setattr(loop._Loop, "run", lambda run: note() or {})
     unsaved = [lambda: (tmp_path / "train.npz").touch()]
     finetune.run(task, config(), one_device(), unsaved=unsaved, log=io.StringIO())
     assert {"task.json", "spm_small.model"} <= set(written)
@@ -380,7 +380,7 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
     log = io.StringIO()
     settings = config(do_train=False, **newest)
     evaluated = finetune.run(task, settings, one_device(), log=log)
-    assert f"Going on from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
+    assert f"Resuming from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
     assert evaluated.figures["eval_loss"] != trained.best["eval_loss"]
 
 
@@ -554,10 +554,10 @@ def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
 
 def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
     """The weights are saved, and the evaluation is made when the run is resumed."""
-    told, batches = Trainer._told, []
+    logged, batches = Trainer._logged, []
 
     def passed_on(self, *arguments):
-        for batch in told(self, *arguments):
+        for batch in logged(self, *arguments):
             batches.append(batch)
             if len(batches) == 3:
                 signal.raise_signal(signal.SIGINT)
@@ -569,7 +569,7 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_told", passed_on)
+        patch.setattr(Trainer, "_logged", passed_on)
         with pytest.raises(SystemExit) as stopped:
             finetune.run(task, settings, one_device(), log=log)
     assert (stopped.value.code, len(batches)) == (130, 3)
@@ -676,13 +676,13 @@ def test_a_step_that_does_not_fit_into_the_memory_is_refused(
     task, config, tmp_path, monkeypatch
 ):
     def check(**settings):
-        report.check_memory(model, task, config(**settings), one_device())
+        memory.check(model, task, config(**settings), one_device())
 
     model = task.build_model()
-    needed = report.memory_of_step(model, task, config(), 1)
+    needed = memory.step_bytes(model, task, config(), 1)
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))
     check()
-    monkeypatch.setattr(report, "_GIB", 1024)  # the model is small
+    monkeypatch.setattr(memory, "GIB", 1024)  # the model is small
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.3))
     with pytest.raises(InputError) as mistake:
         finetune.run(task, config(), one_device(), log=io.StringIO())

@@ -109,7 +109,7 @@ def files(tmp_path_factory):
         "segment_ids": np.arange(T) > lengths // 2,
         "masked_lm_positions": random.integers(0, 6, (ROWS, P)),
         "masked_lm_ids": random.integers(0, 23, (ROWS, P)),
-        # Pieces of a batch have unequal numbers of predictions.
+        # Microbatches have unequal numbers of predictions.
         "masked_lm_weights": np.arange(P) < random.integers(1, P + 1, (ROWS, 1)),
         "next_sentence_labels": random.integers(0, 2, (ROWS, 1)),
     }
@@ -160,16 +160,16 @@ def workers_of_a_cluster():
     ]
 
 
-def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_path):
+def test_devices_workers_and_microbatches_give_weights_of_one_device(start, tmp_path):
     start("one").wait()
-    start("pieces", "--gradient_accumulation_steps=2").wait()
+    start("microbatches", "--gradient_accumulation_steps=2").wait()
     start("mirrored", "--distribution=mirrored", "--cpu_devices=2").wait()
     environs = workers_of_a_cluster()
     workers = [start("workers", environ=environ) for environ in environs]
     for worker in workers:
         worker.wait()
     wanted = tensors(tmp_path / "one", 10)
-    for folder in ("pieces", "mirrored", "workers"):
+    for folder in ("microbatches", "mirrored", "workers"):
         found = tensors(tmp_path / folder, 10)
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
@@ -195,7 +195,7 @@ def test_devices_workers_and_pieces_give_the_weights_of_one_device(start, tmp_pa
         ("--distribution=mirrored", "--cpu_devices=2", "--precision=float16"),
         ("--optimizer=adamw", "--xla"),
     ],
-    ids=["pieces", "mirrored float16", "xla"],
+    ids=["microbatches", "mirrored float16", "xla"],
 )
 def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, tmp_path):
     start("run", "--objective=none", "--save_checkpoints_steps=1", *flags).wait()
@@ -220,7 +220,7 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
     saved = (tmp_path / "killed").glob("model.ckpt-*.index")
     last = max(int(path.stem.partition("-")[2]) for path in saved)
     text = start("killed", *flags, **options).wait().text
-    assert f"Going on from {tmp_path / 'killed'}/model.ckpt-{last}" in text
+    assert f"Resuming from {tmp_path / 'killed'}/model.ckpt-{last}" in text
     assert not list((tmp_path / "killed").glob(".writing-*"))
     wanted, found = tensors(tmp_path / "whole", 60), tensors(tmp_path / "killed", 60)
     assert found.keys() == wanted.keys()
@@ -229,7 +229,7 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=f"{name} {steps}")
 
 
-def test_damaged_checkpoints_are_passed_over(start, tmp_path):
+def test_damaged_checkpoints_are_skipped(start, tmp_path):
     flags = ["--num_train_steps=9", "--save_checkpoints_steps=3", "--deterministic"]
     start("run", *flags).wait()
     wanted = tensors(tmp_path / "run", 9)
@@ -242,11 +242,11 @@ def test_damaged_checkpoints_are_passed_over(start, tmp_path):
     text = start("run", *flags).wait().text
     for step in (9, 6):
         assert re.search(
-            rf"run/model\.ckpt-{step} is damaged \(.+\): passed over, for the one "
+            rf"run/model\.ckpt-{step} is damaged \(.+\): skipped for the one "
             rf"before it\n",
             text,
         )
-    assert f"Going on from {tmp_path}/run/model.ckpt-3: weights, optimizer, 24" in text
+    assert f"Resuming from {tmp_path}/run/model.ckpt-3: weights, optimizer, 24" in text
     found = tensors(tmp_path / "run", 9)
     for name, value in wanted.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
@@ -329,7 +329,7 @@ def test_other_records_than_a_run_began_with_are_noticed(start, files, tmp_path)
     other.write_bytes(2 * (files / "train.tfrecord").read_bytes())
     notices = (
         "model.ckpt-1 was trained on other examples than those given",
-        "of step 1, was judged on other examples; the best is sought anew",
+        "of step 1, was evaluated on other examples: the next evaluation",
     )
 
     def noticed(steps, path):
@@ -358,7 +358,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(start, tmp_path):
     assert all(np.isfinite(value).all() for value in kept.values())
 
 
-def test_a_flat_loss_is_worth_a_warning(start):
+def test_a_flat_loss_is_warned_of(start):
     flags = ["--num_train_steps=110", "--log_steps=110", "--learning_rate=1e-9"]
     text = start("run", *flags).wait().text
     assert "Warning: after the warm-up masked_lm_loss is 3." in text
@@ -385,7 +385,8 @@ def test_a_flat_loss_is_worth_a_warning(start):
         ),
         (
             "--train_batch_size=9 --gradient_accumulation_steps=2",
-            "--train_batch_size=9: expected a multiple of 2 (1 devices x 2 pieces)",
+            "--train_batch_size=9: expected a multiple of 2 (1 devices x 2 "
+            "microbatches)",
         ),
         (
             "--nodo_train --do_eval",
@@ -425,7 +426,7 @@ def test_workers_with_different_checkpoints_are_refused(start, tmp_path):
     ]
     for worker, folder in zip(workers, folders, strict=True):
         assert (
-            f"error: --output_dir={tmp_path / folder}: the workers found different "
+            f"error: --output_dir={tmp_path / folder}: the workers see different "
             f"checkpoints there; expected a folder that all of them share"
         ) in worker.wait(2).text
 
@@ -445,7 +446,7 @@ strategy = devices.create(cpus)
 with strategy.scope():
     model = keras.layers.Dense(3)
     model.build((None, 2))
-    optimizer = loop._optimizer(config)
+    optimizer = loop.build_optimizer(config)
     optimizer.build(model.trainable_variables)
 task = types.SimpleNamespace(weights=lambda batch: dict(loss=tf.constant(1.0)))
 trainer = loop.Trainer(task, config, strategy, model, optimizer)
@@ -456,23 +457,23 @@ def gradients(batch, weights):
     each = tf.where(replica == 1, value, 2.0**15)
     return tf.zeros([1]), [tf.fill(v.shape, each) for v in model.trainable_variables]
 
-trainer._gradients, trainer._learning = gradients, model.trainable_variables
+trainer._gradients, trainer._reached = gradients, model.trainable_variables
 before = model.get_weights()
-trainer._step(tf.zeros([1]))
+trainer._train_step(tf.zeros([1]))
 for a, b in zip(before, model.get_weights(), strict=True):
     np.testing.assert_array_equal(a, b)
 inner = optimizer.inner_optimizer
 assert checkpoints.steps_made(inner) == 0
 assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**14
 value = 2.0**15
-trainer._step(tf.zeros([2]))  # traced anew
+trainer._train_step(tf.zeros([2]))  # traced anew
 assert checkpoints.steps_made(inner) == 1
 assert all(np.isfinite(w).all() for w in model.get_weights())
 assert (model.get_weights()[0] != before[0]).all()
 """
 
 
-def test_overflow_on_one_replica_passes_over_the_step_on_all(processes):
+def test_overflow_on_one_replica_skips_the_step_on_all(processes):
     process = processes.Process(target=exec, args=(OVERFLOW_ON_ONE_REPLICA, {}))
     process.start()
     process.join(PATIENCE)
@@ -495,7 +496,7 @@ def encode():
         return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
     return strategy.run(lambda: on_replica()["pooled_output"])
 
-loop._spread_seeds(strategy, encoder)
+devices.spread_seeds(strategy, encoder)
 seen = []
 for _ in range(3):
     seen += [part.numpy() for part in strategy.experimental_local_results(encode())]
@@ -575,7 +576,7 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, tmp_path):
     assert 1 <= steps[1] < steps[2] < 80
     assert steps[1] < 40  # and not at the next line of progress
     text = start("run", *flags, **options).wait().text
-    assert f"Going on from {tmp_path / 'run'}/model.ckpt-{steps[2]}: " in text
+    assert f"Resuming from {tmp_path / 'run'}/model.ckpt-{steps[2]}: " in text
     assert sorted(path.name for path in (tmp_path / "run").glob("*.index")) == sorted(
         f"model.ckpt-{step}.index" for step in (*steps[1:], 80)
     )

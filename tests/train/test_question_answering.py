@@ -324,7 +324,7 @@ def test_the_best_is_compared_on_the_same_questions_alone(run, files):
     assert "other examples" not in text
     assert read(best)["step"] == 1
     _, text = go_on(3, files / "train-2.0.json")
-    assert "of step 1, was judged on other examples; the best is sought anew" in text
+    assert "of step 1, was evaluated on other examples: the next evaluation" in text
     after = read(best)
     assert after["step"] == 3
     assert after["evaluation_fingerprint"] != before["evaluation_fingerprint"]

@@ -2,45 +2,70 @@ import io
 import json
 import types
 
+import pytest
+import tensorflow as tf
+from tensorflow.core.util import event_pb2
+
 from albert_tf.train.report import Reporter
+
+METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
+METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_share": 0.5}
 
 
 class Complaining:
     shown = ()
     key_metric = "accuracy"
 
-    def complaint(self, figures):
-        return f"only {figures['accuracy']}"
+    def complaint(self, metrics):
+        return f"only {metrics['accuracy']}"
 
 
 def test_nobody_complains_of_a_model_that_still_warms_up(tmp_path):
-    def said(step, **changes):
+    def complains(step, **changes):
         settings = {"do_train": True, "num_warmup_steps": 7, "start_warmup_step": 2}
         config = types.SimpleNamespace(**settings | changes, notes_best=True)
-        log = io.StringIO()
-        Reporter(tmp_path, log, Complaining(), config).evaluated(
+        stream = io.StringIO()
+        Reporter(tmp_path, stream, Complaining(), config).evaluated(
             step, {"accuracy": 0.5}, False, 0.5
         )
-        return "Warning: only 0.5\n" in log.getvalue()
+        return "Warning: only 0.5\n" in stream.getvalue()
 
-    assert not said(8)
-    assert said(9)
-    assert said(0, do_train=False)
+    assert not complains(8)
+    assert complains(9)
+    assert complains(0, do_train=False)
+
+
+def train(folder, *steps):
+    task = types.SimpleNamespace(shown=(), chance_losses={})
+    config = types.SimpleNamespace(
+        num_train_steps=99, start_warmup_step=0, num_warmup_steps=0, train_batch_size=3
+    )
+    reporter = Reporter(folder, io.StringIO(), task, config)
+    for step in steps:
+        reporter.trained(step, METRICS)
 
 
 def test_a_line_of_training_has_the_number_of_its_steps(tmp_path):
-    figures = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
-    figures |= dict.fromkeys(
-        ("sequences_per_second", "tokens_per_second", "waiting_share"), 0.5
-    )
-    task = types.SimpleNamespace(shown=(), chance_losses={})
-    config = types.SimpleNamespace(
-        num_train_steps=99, start_warmup_step=0, num_warmup_steps=0
-    )
-    for steps in ((1, 20, 40), (31, 40)):  # and a resumed run
-        reporter = Reporter(tmp_path, io.StringIO(), task, config)
-        for step in steps:
-            reporter.trained(step, figures)
+    train(tmp_path, 1, 20, 40)
+    train(tmp_path, 31, 40)  # a resumed run
     entries = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
-    found = [(entry["step"], entry["steps"]) for entry in entries]
-    assert found == [(1, 1), (20, 19), (40, 20), (31, 1), (40, 9)]
+    counts = [(entry["step"], entry["steps"]) for entry in entries]
+    assert counts == [(1, 1), (20, 19), (40, 20), (31, 1), (40, 9)]
+
+
+def test_tensorboard_gets_every_number(tmp_path):
+    train(tmp_path, 1, 20)
+    [file] = (tmp_path / "summaries").glob("events.*")
+    records = tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+    events = [event_pb2.Event.FromString(record) for record in records]
+    written = {
+        (event.step, value.tag): float(tf.make_ndarray(value.tensor))
+        for event in events
+        for value in event.summary.value
+    }
+    expected = {**METRICS, "steps_per_second": 2.0}
+    assert written == {
+        (step, name): pytest.approx(value)
+        for step in (1, 20)
+        for name, value in expected.items()
+    }

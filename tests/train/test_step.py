@@ -10,12 +10,12 @@ from albert_tf.train import loop
 from albert_tf.train.step import Trainer
 
 
-def told(monkeypatch, seconds):
-    """What a run over 10 examples in batches of 4 says, of so many seconds each."""
+def progress(monkeypatch, seconds):
+    """Returns the lines of 10 examples in batches of 4, of so many seconds each."""
     clock, lines = iter([0.0, *seconds]), []
     monkeypatch.setattr("albert_tf.train.step.time.perf_counter", lambda: next(clock))
-    made = Trainer(None, Config, None, None, None, say=lines.append)
-    assert list(made._told("abc", "evaluated", 4, 10)) == ["a", "b", "c"]
+    made = Trainer(None, Config, None, None, None, log=lines.append)
+    assert list(made._logged("abc", "evaluated", 4, 10)) == ["a", "b", "c"]
     return lines
 
 
@@ -23,9 +23,9 @@ class Config:
     xla = False
 
 
-def test_a_long_evaluation_says_how_far_it_is_and_a_short_one_nothing(monkeypatch):
-    assert told(monkeypatch, [0.2, 0.5, 0.9]) == []
-    assert told(monkeypatch, [5, 16, 20]) == [
+def test_a_long_evaluation_logs_its_progress_and_a_short_one_nothing(monkeypatch):
+    assert progress(monkeypatch, [0.2, 0.5, 0.9]) == []
+    assert progress(monkeypatch, [5, 16, 20]) == [
         "evaluated 8 of 10 examples, 0.5 a second",
         "evaluated 10 of 10 examples, 0.5 a second",
     ]
@@ -55,7 +55,7 @@ def test_one_device_reads_for_itself(replicas, pipelines):
 
 @pytest.fixture
 def scaled():
-    """Makes a trainer in float16 whose gradients, all alike, are told to it."""
+    """Makes a trainer in float16 whose gradients are all as given."""
 
     def make(gradient):
         config = TrainingSettings(
@@ -65,7 +65,7 @@ def scaled():
         with strategy.scope():
             model = keras.layers.Dense(3, use_bias=False)
             model.build((None, 2))
-            optimizer = loop._optimizer(config)
+            optimizer = loop.build_optimizer(config)
             optimizer.build(model.trainable_variables)
         task = types.SimpleNamespace(
             training=None,
@@ -77,7 +77,7 @@ def scaled():
             tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_packed`: loss, tokens, one pair
             [tf.fill((2, 3), gradient)],
         )
-        made._learning, made._names = model.trainable_variables, {"train": ["loss"]}
+        made._reached, made._names = model.trainable_variables, {"train": ["loss"]}
         made._iterator = Endless()
         return made, optimizer
 
@@ -108,6 +108,6 @@ def test_gradients_that_stay_infinite_end_the_run(scaled):
 def test_the_norm_of_a_gradient_is_right_where_the_loss_scale_grows(scaled):
     made, optimizer = scaled(2.0**15)
     optimizer.step_counter.assign(optimizer.dynamic_growth_steps - 1)
-    figures = made.train(1)
+    metrics = made.train(1)
     assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**16
-    assert figures["gradient_norm"] == pytest.approx(6**0.5)
+    assert metrics["gradient_norm"] == pytest.approx(6**0.5)

@@ -222,7 +222,7 @@ def test_a_stopped_run_goes_on_to_the_same_predictions(run, glue, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run("cut", log=Stopping("step 6/"), **todo)
     assert not files_of(tmp_path / "cut")
-    assert "Going on from" in run("cut", **todo)
+    assert "Resuming from" in run("cut", **todo)
     assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
 
 
@@ -493,7 +493,7 @@ def test_a_stopped_run_predicts_nothing_until_it_is_resumed(
     todo |= {**TRAIN, "log_steps": 1, "save_checkpoints_steps": 9}
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_is_asked", asked)
+        patch.setattr(Trainer, "_is_to_stop", asked)
         with pytest.raises(SystemExit) as stopped:
             run(log=log, **todo)
     assert stopped.value.code == 143

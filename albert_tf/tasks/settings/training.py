@@ -17,12 +17,12 @@ class TrainingSettings(CheckpointSettings):
     """
 
     output_dir: str = flags.field(
-        "Folder of the run: checkpoints, figures, curves. A run that finds its own "
-        "checkpoints there goes on from the newest."
+        "Folder of the run: checkpoints, metrics, curves. Where it holds checkpoints, "
+        "the run resumes from the newest."
     )
     init_checkpoint: str | None = flags.field(
         "Weights to start from, of any format that convert_checkpoint.py reads. Not "
-        "used by a run that goes on.",
+        "used by a run that resumes.",
         None,
     )
     init_from_group0: bool = flags.field(
@@ -50,8 +50,8 @@ class TrainingSettings(CheckpointSettings):
         "Update at which the rate starts rising.", 0, at_least=0
     )
     gradient_accumulation_steps: int = flags.field(
-        "Pieces that each device cuts its part of a step into, one after the other: "
-        "less memory, the same update.",
+        "Microbatches that each device divides its part of a batch into, one after the "
+        "other: less memory, the same update.",
         1,
         at_least=1,
     )
@@ -99,7 +99,7 @@ class TrainingSettings(CheckpointSettings):
         "Refuse a training step on the CPU that needs more memory than there is.", True
     )
 
-    # Whether a block of eval_results.txt ends with the best figure so far, as released.
+    # Whether a block of eval_results.txt ends with the best metric so far, as released.
     notes_best = False
     # The flags that give a run something to do.
     work: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
