@@ -30,14 +30,14 @@ def reusable(call: Callable, layers: Sequence[keras.Layer] = ()) -> tf.train.Che
         layers: whose variables it uses.
     """
     # A tf.Module has `variables` too, but as properties, which are not saved.
-    found = tf.train.Checkpoint()
-    found.__call__ = call
+    root = tf.train.Checkpoint()
+    root.__call__ = call
     if layers:
         every = [v for layer in layers for v in layer.variables]
-        found.variables = [variable.value for variable in every]
-        found.trainable_variables = [v.value for v in every if v.trainable]
-        found.regularization_losses = []
-    return found
+        root.variables = [variable.value for variable in every]
+        root.trainable_variables = [v.value for v in every if v.trainable]
+        root.regularization_losses = []
+    return root
 
 
 def save(
@@ -143,7 +143,7 @@ def _callable_by_keras(signature: Callable) -> Callable:
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Holds back what a logger says of each file, under its name of the moment."""
+    """Mutes what a logger reports of each file, under its temporary name."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(max(level, logging.WARNING))

@@ -317,7 +317,7 @@ def embeddings(
         model: an `AlbertEncoder`, or a model with one, whose head is left out.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
-        layer: whose vector a row is described by: 1 to L, or -1 (the last) to -L.
+        layer: whose vector answers a row: 1 to L, or -1 (the last) to -L.
         pooling: which of the outputs is that vector; "pooled" is of the last layer.
 
     Raises:

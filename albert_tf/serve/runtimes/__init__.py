@@ -85,13 +85,13 @@ def save(
         raise InputError(
             f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}"
         )
-    described = signature(model, outputs, sizes)
+    spec = signature(model, outputs, sizes)
     size = model.count_params() * np.dtype(precision).itemsize
     if size > MOST_BYTES:
         raise InputError(
             f"{path}: {size:,} bytes of weights; the format holds {MOST_BYTES:,}"
         )
-    _write(path, module_of(format).convert(in_float32(model), described, precision))
+    _write(path, module_of(format).convert(in_float32(model), spec, precision))
     return path
 
 
@@ -104,8 +104,8 @@ def load(path: str | Path, num_threads: int | None = None) -> Runner:
             ONNX Runtime chooses for itself.
 
     Returns:
-        a function from a batch, int arrays by name, to the outputs by name. It passes
-        over what the model does not take, so that a whole batch can be given.
+        a function from a batch, int arrays by name, to the outputs by name. It ignores
+        what the model does not take, so that a whole batch can be given.
 
     Raises:
         InputError: another file, or the runtime is not installed. The function: an
@@ -155,7 +155,7 @@ def computed_by(
     """
     import tensorflow as tf
 
-    described = signature(model, outputs)
+    spec = signature(model, outputs)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"model{SUFFIXES.get(format, '')}")
         run = load(save(model, path, format, outputs=outputs), num_threads)
@@ -164,25 +164,25 @@ def computed_by(
             [size if isinstance(size, int) else None for size in shape],
             tf.int32 if name.endswith("_index") else tf.float32,
         )
-        for name, shape in described.outputs.items()
+        for name, shape in spec.outputs.items()
     }
 
     def compute(*values):
-        found = run(dict(zip(described.inputs, values, strict=True)))
-        return [found[name] for name in specs]
+        outputs = run(dict(zip(spec.inputs, values, strict=True)))
+        return [outputs[name] for name in specs]
 
     kind: Any = type(model)
 
     class Copy(Computed, kind):
         def call(self, inputs, training=False):
             """Takes and gives what the model does."""
-            values = [inputs[name] for name in described.inputs]
-            dtypes = [spec.dtype for spec in specs.values()]
+            values = [inputs[name] for name in spec.inputs]
+            dtypes = [each.dtype for each in specs.values()]
             # Eagerly, a single output comes bare.
-            found = tf.nest.flatten(tf.numpy_function(compute, values, dtypes))
+            flat = tf.nest.flatten(tf.numpy_function(compute, values, dtypes))
             return {
-                name: tf.ensure_shape(value, spec.shape)
-                for (name, spec), value in zip(specs.items(), found, strict=True)
+                name: tf.ensure_shape(value, each.shape)
+                for (name, each), value in zip(specs.items(), flat, strict=True)
             }
 
     copy = Copy.from_config(model.get_config())
@@ -250,7 +250,7 @@ def compare(
     Returns:
         the differences by name of the output.
     """
-    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for batch in batches:
         expected, given = ours(batch), theirs(batch)
         real = np.asarray(batch["input_mask"]) > 0
@@ -258,8 +258,8 @@ def compare(
             a = keras.ops.convert_to_numpy(expected[name])
             if a.shape[: real.ndim] == real.shape:
                 a, b = a[real], b[real]
-            found.setdefault(name, []).append((a, b))
-    return {name: _difference(pairs) for name, pairs in found.items()}
+            pairs.setdefault(name, []).append((a, b))
+    return {name: _difference(both) for name, both in pairs.items()}
 
 
 def _difference(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Difference:

@@ -45,17 +45,17 @@ def signature(
     """
     head = _head_outputs(model)
     width = model.config.hidden_size
-    known = {**head}
+    available = {**head}
     # These two do not compute it.
     if not isinstance(model, (models.AlbertClassifier, models.AlbertMultipleChoice)):
-        known["sequence_output"] = (*_ROWS, width)
+        available["sequence_output"] = (*_ROWS, width)
     if not isinstance(model, models.AlbertMultipleChoice):
-        known["pooled_output"] = ("batch", width)
-    wanted = tuple(outputs) or tuple(head) or tuple(known)
-    for name in wanted:
-        if name not in known:
+        available["pooled_output"] = ("batch", width)
+    chosen = tuple(outputs) or tuple(head) or tuple(available)
+    for name in chosen:
+        if name not in available:
             raise InputError(
-                f"outputs={name!r}: {type(model).__name__} has {', '.join(known)}"
+                f"outputs={name!r}: {type(model).__name__} has {', '.join(available)}"
             )
     for name, size in (sizes or {}).items():
         if name not in FREE or size < 1:
@@ -64,10 +64,10 @@ def signature(
                 f"one of {', '.join(FREE)}"
             )
     fixed = dict(sizes or {})
-    taken = _inputs(model, wanted)
+    inputs = _inputs(model, chosen)
     return Signature(
-        inputs={name: _fix(shape, fixed) for name, shape in taken.items()},
-        outputs={name: _fix(known[name], fixed) for name in wanted},
+        inputs={name: _fix(shape, fixed) for name, shape in inputs.items()},
+        outputs={name: _fix(available[name], fixed) for name in chosen},
     )
 
 

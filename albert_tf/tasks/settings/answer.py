@@ -38,7 +38,7 @@ class AnswerSettings(flags.Settings):
         None,
     )
     top_k: int | None = flags.field(
-        "fill_mask: pieces to list for each gap, by default 5.", None, at_least=1
+        "fill_mask: tokens to list for each gap, by default 5.", None, at_least=1
     )
     threshold: float | None = flags.field(
         "classification: probability from which on the second of two labels, or each "

@@ -119,7 +119,7 @@ class _Questions(tf.Module):
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers questions, string [B], from contexts, string [B]."""
-        # The bytes that are no UTF-8 become the characters that pieces are counted in.
+        # The bytes that are no UTF-8 become the characters that tokens are counted in.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = self._tokenize(question)
         ids, begins, ends = self._tokenize.encode_with_offsets(context)
@@ -127,10 +127,10 @@ class _Questions(tf.Module):
         windows = _Windows(ids, kept, self._lengths)
         inputs = windows.inputs(query, ids, self._special, self._shortest)
         scored = _in_turn(self._score, inputs, _WINDOWS_AT_ONCE)
-        found = windows.valid(scored, self._search.max_answer_length)
-        spans = _texts(found, context, begins.values, ends.values)
+        valid = windows.valid(scored, self._search.max_answer_length)
+        spans = _with_texts(valid, context, begins.values, ends.values)
         best = _n_best(spans, tf.size(question), self._search.n_best_size)
-        outputs = _listed(best, self._search.n_best_size, self._optional)
+        outputs = _outputs(best, self._search.n_best_size, self._optional)
         if self._optional:
             odds = tf.math.unsorted_segment_min(
                 scored["null"], windows.row, tf.size(question)
@@ -139,7 +139,7 @@ class _Questions(tf.Module):
                 odds -= outputs["score"]
             outputs["null_odds"] = odds
             if self._threshold is not None:
-                outputs = _withheld(outputs, odds > self._threshold)
+                outputs = _without_answers(outputs, odds > self._threshold)
         return outputs
 
 
@@ -154,8 +154,8 @@ class _Windows:
         """Lays windows over contexts.
 
         Args:
-            ids: int32 [B, None], the pieces of each context.
-            query_lengths: int64 [B], the pieces of each question.
+            ids: int32 [B, None], the tokens of each context.
+            query_lengths: int64 [B], the tokens of each question.
             lengths: of windows.
         """
         total = ids.row_lengths()
@@ -168,15 +168,15 @@ class _Windows:
         first = index * tf.gather(step, row)
         self.length = tf.minimum(tf.gather(room, row), tf.gather(total, row) - first)
         self.query_length = tf.gather(query_lengths, row)
-        # In the pieces of all contexts, one after the other.
+        # In the tokens of all contexts, one after the other.
         self.start = tf.gather(ids.row_starts(), row) + first
         self._max_context = self._in_middle(tf.size(ids.values))
 
-    def _in_middle(self, pieces: tf.Tensor) -> tf.Tensor:
-        """Says of every piece of every window if it has most text around it there.
+    def _in_middle(self, count: tf.Tensor) -> tf.Tensor:
+        """Returns of every token of every window if it has most text around it there.
 
         Args:
-            pieces: those of all contexts, int32 [].
+            count: tokens of all contexts, int32 [].
 
         Returns:
             bool, those of one window after the other.
@@ -186,11 +186,11 @@ class _Windows:
         length = tf.gather(self.length, window)
         side = tf.minimum(inner.values, length - 1 - inner.values)
         score = tf.cast(side, tf.float64) + 0.01 * tf.cast(length, tf.float64)
-        piece = tf.gather(self.start, window) + inner.values
-        best = tf.math.unsorted_segment_max(score, piece, pieces)
-        first = tf.where(score == tf.gather(best, piece), window, _FAR)
-        owner = tf.math.unsorted_segment_min(first, piece, pieces)
-        return tf.gather(owner, piece) == window
+        token = tf.gather(self.start, window) + inner.values
+        best = tf.math.unsorted_segment_max(score, token, count)
+        first = tf.where(score == tf.gather(best, token), window, _FAR)
+        owner = tf.math.unsorted_segment_min(first, token, count)
+        return tf.gather(owner, token) == window
 
     def inputs(self, query, ids, special, shortest: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs, int32 [W, T], `p_mask` included.
@@ -230,10 +230,10 @@ class _Windows:
         Args:
             scored: `first` and `last`, int32 [W, candidates], positions; `score`,
                 float64 [W, candidates].
-            longest: pieces of an answer at most.
+            longest: tokens of an answer at most.
 
         Returns:
-            dict of `row` int32 [M], `first` and `last` int32 [M], pieces of all
+            dict of `row` int32 [M], `first` and `last` int32 [M], tokens of all
             contexts, and `score` float64 [M]; windows in order.
         """
         start = tf.cast(self.query_length + 2, tf.int32)[:, None]
@@ -247,14 +247,14 @@ class _Windows:
         before = tf.cumsum(self.length, exclusive=True)
         at = tf.gather(before, window) + tf.cast(first, tf.int64)
         middle = tf.gather(self._max_context, at)
-        piece = tf.cast(tf.gather(self.start, window), tf.int32)
-        found = {
+        token = tf.cast(tf.gather(self.start, window), tf.int32)
+        spans = {
             "row": tf.gather(self.row, window),
-            "first": piece + first,
-            "last": piece + last,
+            "first": token + first,
+            "last": token + last,
             "score": tf.gather_nd(scored["score"], places),
         }
-        return {name: tf.boolean_mask(x, middle) for name, x in found.items()}
+        return {name: tf.boolean_mask(x, middle) for name, x in spans.items()}
 
 
 def _is_conditional(model: keras.Model) -> bool:
@@ -288,7 +288,7 @@ def _in_turn(
         )
         for name, x in inputs.items()
     }
-    found = tf.map_fn(
+    scored = tf.map_fn(
         score,
         split,
         fn_output_signature={
@@ -301,14 +301,14 @@ def _in_turn(
     )
     return {
         name: tf.reshape(x, tf.concat([[parts * size], tf.shape(x)[2:]], 0))[:count]
-        for name, x in found.items()
+        for name, x in scored.items()
     }
 
 
 def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:
     """Combines the best starts and ends; see `answers.spans_of_logits`.
 
-    `null` is the score of no answer: that of the first piece alone.
+    `null` is the score of no answer: that of the first token alone.
     """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], search.n_best_size)
@@ -328,7 +328,7 @@ def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:
 
 
 def _beams(model, inputs, search) -> dict[str, tf.Tensor]:
-    """Lists the spans that a conditional head found; see `answers.spans_of_beams`."""
+    """Returns the spans of a conditional head; see `answers.spans_of_beams`."""
     outputs = model(inputs)
     each = model.head.end_n_top
     start = tf.repeat(outputs["start_top_log_probs"], each, axis=1)
@@ -341,22 +341,22 @@ def _beams(model, inputs, search) -> dict[str, tf.Tensor]:
     }
 
 
-def _texts(found, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
-    """Adds `text`, `begin` and `end` to what `_Windows.valid` found.
+def _with_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
+    """Adds `text`, `begin` and `end` to the spans of `_Windows.valid`.
 
     Args:
-        found: int32 [M] `row`, `first` and `last`.
+        spans: int32 [M] `row`, `first` and `last`.
         context: string [B].
-        begins: int32 [N], where the pieces of all contexts begin in their text.
+        begins: int32 [N], where the tokens of all contexts begin in their text.
         ends: int32 [N], where they end.
     """
-    begin, end = tf.gather(begins, found["first"]), tf.gather(ends, found["last"])
+    begin, end = tf.gather(begins, spans["first"]), tf.gather(ends, spans["last"])
     texts = tf.strings.substr(
-        tf.gather(context, found["row"]), begin, end - begin, unit="UTF8_CHAR"
+        tf.gather(context, spans["row"]), begin, end - begin, unit="UTF8_CHAR"
     )
     texts = without_end_spaces(texts)
     end = begin + tf.strings.length(texts, "UTF8_CHAR")
-    return {**found, "text": texts, "begin": begin, "end": end}
+    return {**spans, "text": texts, "begin": begin, "end": end}
 
 
 def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
@@ -390,32 +390,32 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     }
 
 
-def _listed(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
-    """Makes the outputs of n-best lists; see `answers.Candidates.listed`."""
+def _outputs(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
+    """Returns the outputs of n-best lists; see `answers.Candidates.listed`."""
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     none = best["score"].row_lengths() == 0
-    chances = tf.nn.softmax(tf.where(none[:, None], tf.zeros_like(scores), scores))
-    chances = tf.where(none[:, None], tf.zeros_like(chances), chances)
+    zeros, is_empty = tf.zeros_like(scores), none[:, None]
+    probabilities = tf.nn.softmax(tf.where(is_empty, zeros, scores))
+    probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
     score = tf.constant(2 * NO_SPAN_SCORE if optional else 0, tf.float64)
-    chances = tf.cast(chances, tf.float32)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _ENDS)
     return {
         "answer": texts[:, 0],
         "begin": begin[:, 0],
         "end": end[:, 0],
         "score": tf.cast(tf.where(none, score, scores[:, 0]), tf.float32),
-        "probability": chances[:, 0],
+        "probability": probabilities[:, 0],
         "n_best_answers": texts,
-        "n_best_probabilities": chances,
+        "n_best_probabilities": probabilities,
     }
 
 
 _ENDS = ("begin", "end")
 
 
-def _withheld(outputs, withheld: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Takes the answers back where `withheld`, bool [B]."""
+def _without_answers(outputs, withheld: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns outputs without the answers where `withheld`, bool [B]."""
     return {
         **outputs,
         "answer": tf.where(withheld, "", outputs["answer"]),
