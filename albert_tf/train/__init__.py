@@ -8,4 +8,6 @@ report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
 curves       metrics.jsonl as numbers and as a picture
 memory       whether a training step fits into the machine
 finetune     what fine-tuning tasks share: flags, model, several seeds
+
+and a family's run each: text_classification, question_answering, multiple_choice.
 """

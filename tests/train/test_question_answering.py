@@ -434,7 +434,7 @@ def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkey
     best, noted = (read(folder / f"{n}.json") for n in ("model.ckpt-best", "task"))
     assert noted["null_score_diff_threshold"] == best["best_f1_thresh"] != 0
     assert len(noted["threshold_fitted_on"]) == 64
-    monkeypatch.setattr(loop._Run, "run", killed)
+    monkeypatch.setattr(loop._Loop, "run", killed)
     with pytest.raises(KeyboardInterrupt):
         train(run, files, "2.0", "killed", num_train_steps=4, **steps)
     assert read(folder / "task.json") == noted
