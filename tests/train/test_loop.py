@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ class Run:
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """Writes a model's configuration and records, and says where they are."""
+    """Writes a model's configuration and records, and returns their folder."""
     folder = tmp_path_factory.mktemp("files")
     (folder / "config.json").write_text(json.dumps(SIZES))
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
@@ -168,22 +169,22 @@ def test_devices_workers_and_microbatches_give_weights_of_one_device(start, tmp_
     workers = [start("workers", environ=environ) for environ in environs]
     for worker in workers:
         worker.wait()
-    wanted = tensors(tmp_path / "one", 10)
+    expected = tensors(tmp_path / "one", 10)
     for folder in ("microbatches", "mirrored", "workers"):
-        found = tensors(tmp_path / folder, 10)
-        assert found.keys() == wanted.keys()
-        for name, value in wanted.items():
+        actual = tensors(tmp_path / folder, 10)
+        assert actual.keys() == expected.keys()
+        for name, value in expected.items():
             # Slots are small: their own size is the measure. That of key/bias has none:
             # the softmax drops what it adds, so that its gradient is 0, and what there
             # is is the rounding of this processor.
             noise = 1e-9 if "key/bias" in name else 1e-10
             relative = max(1e-4 * np.abs(value).max(), noise)
             bound = relative if "adam" in name else 1e-5
-            difference = np.abs(found[name] - value).max()
+            difference = np.abs(actual[name] - value).max()
             if name.endswith("key/bias"):
                 # Steps of noise, from 0: small beside those that a gradient makes.
-                difference = np.abs(found[name]).max()
-                beside = found[name.replace("key/bias", "query/bias")]
+                difference = np.abs(actual[name]).max()
+                beside = actual[name.replace("key/bias", "query/bias")]
                 bound = np.abs(beside).max() / 1000
             assert difference <= bound, f"{folder} {name}"
 
@@ -222,17 +223,17 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, tmp_path):
     text = start("killed", *flags, **options).wait().text
     assert f"Resuming from {tmp_path / 'killed'}/model.ckpt-{last}" in text
     assert not list((tmp_path / "killed").glob(".writing-*"))
-    wanted, found = tensors(tmp_path / "whole", 60), tensors(tmp_path / "killed", 60)
-    assert found.keys() == wanted.keys()
-    assert any("adam_m" in name for name in found)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=f"{name} {steps}")
+    expected, actual = tensors(tmp_path / "whole", 60), tensors(tmp_path / "killed", 60)
+    assert actual.keys() == expected.keys()
+    assert any("adam_m" in name for name in actual)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=f"{name} {steps}")
 
 
 def test_damaged_checkpoints_are_skipped(start, tmp_path):
     flags = ["--num_train_steps=9", "--save_checkpoints_steps=3", "--deterministic"]
     start("run", *flags).wait()
-    wanted = tensors(tmp_path / "run", 9)
+    expected = tensors(tmp_path / "run", 9)
     cut = tmp_path / "run/model.ckpt-9.data-00000-of-00001"
     cut.write_bytes(cut.read_bytes()[:-900])
     changed = tmp_path / "run/model.ckpt-6.data-00000-of-00001"
@@ -247,9 +248,9 @@ def test_damaged_checkpoints_are_skipped(start, tmp_path):
             text,
         )
     assert f"Resuming from {tmp_path}/run/model.ckpt-3: weights, optimizer, 24" in text
-    found = tensors(tmp_path / "run", 9)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    actual = tensors(tmp_path / "run", 9)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 def test_evaluation_marks_the_best_and_writes_the_released_file(start, files, tmp_path):
@@ -277,12 +278,12 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(start, files, tm
     blocks = (tmp_path / "run/eval_results.txt").read_text().split("=" * 50 + "\n")
     assert blocks.pop() == ""
     for block, line in zip(blocks, evaluations, strict=True):
-        found = dict(row.split(" = ") for row in block.splitlines())
-        assert list(found) == [
+        actual = dict(row.split(" = ") for row in block.splitlines())
+        assert list(actual) == [
             *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
             *("perplexity", "sentence_order_accuracy", "sentence_order_loss"),
         ]
-        assert float(found["loss"]) == line["loss"]
+        assert float(actual["loss"]) == line["loss"]
     assert (tmp_path / "run/training_curves.png").stat().st_size > 10_000
     alone = start("run", *flags[:1], "--nodo_train", "--do_eval").wait().text
     assert f"loss {best['loss']:.4f}" in alone
@@ -521,8 +522,8 @@ def test_an_evaluation_that_a_kill_prevented_comes_first(start, files, tmp_path)
     kept = [line for line in lines if '"eval"' not in line]
     metrics.write_text("".join(kept)[:-9])  # and half a line
     start("run", *flags, "--num_train_steps=15").wait()
-    found = [json.loads(line) for line in metrics.read_text().splitlines()[10:]]
-    steps = [entry["step"] for entry in found if entry["kind"] == "eval"]
+    actual = [json.loads(line) for line in metrics.read_text().splitlines()[10:]]
+    steps = [entry["step"] for entry in actual if entry["kind"] == "eval"]
     assert steps == [10, 15]
 
 
@@ -550,9 +551,9 @@ def test_generated_records_are_masked_while_training(start, files, data, tmp_pat
     for folder in ("one", "two"):
         text = start(folder, *flags, config="generated.json").wait().text
     assert "the output bias from " in text
-    wanted, found = (tensors(tmp_path / folder, 4) for folder in ("one", "two"))
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    expected, actual = (tensors(tmp_path / folder, 4) for folder in ("one", "two"))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 STOPPED = (
@@ -584,11 +585,11 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, tmp_path):
 
 
 def assert_equal(folder, other, step):
-    found, wanted = tensors(folder, step), tensors(other, step)
-    assert found.keys() == wanted.keys()
-    assert any("adam_m" in name for name in found)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    actual, expected = tensors(folder, step), tensors(other, step)
+    assert actual.keys() == expected.keys()
+    assert any("adam_m" in name for name in actual)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 def test_workers_stop_at_the_same_step_when_one_gets_a_signal(start, tmp_path):
@@ -630,3 +631,80 @@ def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
     start("run", "--num_train_steps=1").wait()
     assert not unfinished.exists()
     assert not (tmp_path / "run/.lock").exists()
+
+
+class Recorder:
+    """Stands for trainer, checkpoints and reporter; lists what the loop asks of them.
+
+    Args:
+        overflows: calls of `train` that make no update, as in float16.
+        accuracies: of one evaluation after the other.
+    """
+
+    folder = None
+
+    def __init__(self, overflows=(), accuracies=(0.5,) * 9):
+        self.best = {}
+        self.events = []
+        self.optimizer = types.SimpleNamespace(iterations=0)
+        self.task = types.SimpleNamespace(
+            evaluation=types.SimpleNamespace(fingerprint=None),
+            key_metric="accuracy",
+            best_marked=lambda folder, metrics: None,
+        )
+        self._accuracies = iter(accuracies)
+        self._overflows = list(overflows)
+        self._calls = 0
+
+    def __getattr__(self, name):
+        return lambda *values: self.events.append(name)
+
+    def train(self, num_steps):
+        self._calls += 1
+        if self._calls not in self._overflows:
+            self.optimizer.iterations += num_steps
+        self.events.append(num_steps)
+        return {"loss": 1.0}
+
+    def evaluate(self):
+        return {"accuracy": next(self._accuracies)}
+
+    def log(self, text):
+        self.events.append(text)
+
+
+def events(recorder, **settings):
+    """Runs the loop; lists the steps that it trains, and what it does between them."""
+    from albert_tf.train import loop
+
+    settings = {"num_train_steps": 10, "log_steps": 4, **settings}
+    settings |= {"save_checkpoints_steps": 5, "eval_every_steps": 3, "output_dir": "x"}
+    strategy = types.SimpleNamespace(cluster_resolver=None)
+    config = loop.TrainingSettings(**settings)
+    loop._Loop(config, strategy, recorder, recorder, recorder).run()
+    ignored = ("start_window", "prefix", "stop_if_asked")
+    return [event for event in recorder.events if event not in ignored]
+
+
+def test_the_loop_trains_to_the_next_event():
+    best = ["save", "mark_best", "evaluated"]
+    assert events(Recorder()) == [
+        *(1, "trained", 2, *best, 1, "trained", 1, "save", 1, "evaluated"),
+        *(2, "trained", 1, "evaluated", 1, "trained", "save", "evaluated"),
+        "finished",
+    ]
+
+
+def test_steps_that_float16_skips_are_no_event():
+    with_overflows = events(Recorder(overflows=(1, 3)))
+    assert with_overflows[:6] == [1, 1, "trained", 2, 2, "save"]
+
+
+def test_early_stopping_counts_from_the_best_evaluation():
+    accuracies = (0.5, 0.7, 0.7, 0.6, 0.1)
+    made = events(Recorder(accuracies=accuracies), early_stopping=2, num_train_steps=99)
+    assert made[-3:] == [
+        "evaluated",
+        "Stopped at step 12: no better accuracy than at step 6 in 2 evaluations",
+        "finished",
+    ]
