@@ -57,7 +57,7 @@ class PretrainingSettings(flags.Settings):
         needs=("dynamic_masking",),
     )
     output_bias_from_data: bool = flags.field(
-        "Start the masked LM's output bias at the log frequencies of the pieces: short "
+        "Start the masked LM's output bias at the log frequencies of the tokens: short "
         "runs learn sooner. Not as released.",
         False,
     )
