@@ -14,7 +14,9 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve.service import Service
 from albert_tf.tasks import pretrained, text_graphs
+from albert_tf.tasks.race import features as race
 from albert_tf.tasks.race.graph import multiple_choice
+from albert_tf.tasks.race.reading import Question
 from albert_tf.tasks.squad import answers, features, graph, reading
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text import inputs
@@ -295,27 +297,16 @@ def test_gaps(served, built, tokenizer):
 
 
 def test_choices(served, built, tokenizer):
-    rows = []
-    for article, question, options in zip(ARTICLES, ASKED, OPTIONS, strict=True):
-        for option in options:
-            both = f"{question} {option}"
-            if "_" in question:
-                both = question.replace("_", option)
-            qa = tokenizer.encode(both)[-8:]
-            text = tokenizer.encode(article)[: LENGTH - 3 - len(qa)]
-            cls, sep = tokenizer.cls_id, tokenizer.sep_id
-            first = [cls, *text, sep]
-            rows.append(([*first, *qa, sep], len(first)))
-    length = max(len(ids) for ids, _ in rows)
-    batch = {"input_ids": np.zeros((3, 4, length), "int32")}
-    batch["input_mask"] = np.zeros_like(batch["input_ids"])
-    batch["segment_ids"] = np.zeros_like(batch["input_ids"])
-    for n, (ids, first) in enumerate(rows):
-        batch["input_ids"][n // 4, n % 4, : len(ids)] = ids
-        batch["input_mask"][n // 4, n % 4, : len(ids)] = 1
-        batch["segment_ids"][n // 4, n % 4, first : len(ids)] = 1
-    logits = built["choice"](batch)["logits"]
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    questions = [
+        Question("", article, text, tuple(options), None, "", "")
+        for article, text, options in zip(ARTICLES, ASKED, OPTIONS, strict=True)
+    ]
+    lengths = race.Lengths(LENGTH, 8)
+    encoded = race.encode(tokenizer, questions, lengths)
+    batch = encoded.batch(range(3), LENGTH, lengths, tokenizer)
+    expected = keras.ops.convert_to_numpy(
+        keras.ops.softmax(built["choice"](batch)["logits"])
+    )
     found = outputs_of(served, "choice")
     assert close(found["probabilities"], expected)
     best = expected.argmax(axis=-1)

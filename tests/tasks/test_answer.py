@@ -88,7 +88,7 @@ REFUSED = [
         multiple_choice,
         "choice",
         {"max_seq_length": 9, "max_qa_length": 7},
-        "--max_qa_length=7: expected 1 to 6, --max_seq_length less 3",
+        "--max_seq_length=9: expected at least 11, --max_qa_length=7 and 4 more",
     ),
     (
         question_answering,

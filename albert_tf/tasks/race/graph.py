@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks.answer import (
     TEXTS,
@@ -12,11 +11,10 @@ from albert_tf.tasks.answer import (
     check_kind,
     rounded,
 )
+from albert_tf.tasks.race.features import Lengths
+from albert_tf.tasks.race.reading import GAP
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
-
-# Stands in a question for what an option fills in.
-_GAP = "_"
 
 
 def multiple_choice(
@@ -46,11 +44,7 @@ def multiple_choice(
         InputError: the model, the lengths or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertMultipleChoice)
-    if not 1 <= max_qa_length <= max_seq_length - 3:
-        raise InputError(
-            f"--max_qa_length={max_qa_length}: expected 1 to {max_seq_length - 3}, "
-            f"--max_seq_length less 3"
-        )
+    Lengths(max_seq_length, max_qa_length)  # refuses what leaves no room
     inputs = TextInputs(model, tokenizer, max_seq_length, beginnings=False)
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 
@@ -106,7 +100,7 @@ def multiple_choice(
 
 def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     """Puts options in the gaps of questions, or behind them; string [N] each."""
-    parts = tf.strings.split(questions, _GAP)
+    parts = tf.strings.split(questions, GAP)
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]

@@ -2,7 +2,7 @@
 
 RACE has a folder for each split and level, and in it a file for each passage, as it is
 distributed, or all of them in `all.txt`, one after the other, as the released script
-wants them:
+expects them:
 
     RACE/dev/middle/1.txt   {"id": "middle1.txt", "article": text, "questions": [text],
                              "options": [[text, text, text, text]], "answers": ["B"]}
@@ -13,7 +13,7 @@ Other sets are JSON lines with a question each:
      "answer": "B"}
 
 `answer` is a letter, the number of an option from 0 on, or an option's text. Without an
-id the place in the file serves as one. Other keys are passed over. Answers may be
+id the place in the file serves as one. Other keys are ignored. Answers may be
 absent or null where they are not needed.
 """
 
@@ -31,6 +31,8 @@ from albert_tf.errors import InputError
 
 LETTERS = string.ascii_uppercase
 LEVELS = ("middle", "high")
+# Stands in a question for what an option fills in.
+GAP = "_"
 _ALL = "all.txt"
 
 
@@ -59,8 +61,8 @@ class Question:
     def completed(self, number: int) -> str:
         """Returns the question with an option in place of each `_`, or after it."""
         option = self.options[number]
-        if "_" in self.text:
-            return self.text.replace("_", option)
+        if GAP in self.text:
+            return self.text.replace(GAP, option)
         return f"{self.text} {option}"
 
 
