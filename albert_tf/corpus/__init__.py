@@ -1,12 +1,20 @@
 """Makes pretraining records from raw text, with bounded memory, on all cores.
 
-    text --read--> documents --tokenize--> groups --draw--> pairs --mask--> records
+    ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
-Modules, in the order of the work: `config` (settings), `text` and `files` (reading),
-`marks` (a warning), `store` (tokenized groups of documents), `plan` (who makes what),
-`pairs` (segments A and B), `masking` (n-grams of whole words), `examples` (a unit's
-records), `manifest` (the description beside the files); `local` and `beam` run them, on
-`workers` or on Apache Beam. `dynamic_masking` masks records while training.
+In reading order:
+
+    config           the settings
+    files            local and remote files
+    documents        input files -> ranges -> documents -> segments of token ids
+    pairs            documents -> segments A and B
+    masking          which tokens are predicted: n-grams of whole words
+    units            some ranges -> their part of the records, a pure function
+    manifest         the description beside the records: settings, counts, statistics
+    local, workers   runs the units in worker processes
+    beam             runs the units on Apache Beam
+    dynamic_masking  masks records while training
+    vocabulary       trains a vocabulary
 """
 
 import sys

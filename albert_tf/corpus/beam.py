@@ -1,8 +1,7 @@
 """Runs the generator on Apache Beam, for clusters: the same records, byte for byte.
 
-The steps are those of `local`, with the same functions on the same units of work; what
-there is a file of the work folder is an element of a collection here. Beam restarts
-what fails, so nothing is kept between runs. The vocabulary must be at the same local
+The units and the functions are those of `local`. Beam restarts what fails, so nothing
+is kept between runs. The vocabulary must be at the same local
 path on every worker; the input and the output may be remote (gs://, s3://, hdfs://).
 """
 
@@ -10,42 +9,20 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
 
-from albert_tf.corpus import (
-    examples,
-    files,
-    local,
-    manifest,
-    plan,
-    store,
-    text,
-)
+import numpy as np
+
+from albert_tf.corpus import documents, files, local, manifest, units
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 
 _FAILURE = re.compile(r"(?:Input|Text)Error: (.*?)(?: \[while running|\n|$)")
-_GROUP, _NOTE, _COUNTS, _FILE = "group", "note", "counts", "file"
-
-GroupKey = tuple[int, int]
-
-
-class Part(NamedTuple):
-    """What one unit made for one file.
-
-    Attributes:
-        unit: number of the unit.
-        path: a temporary file of finished records.
-    """
-
-    unit: int
-    path: str
 
 
 def generate(config: CorpusSettings, log: IO[str]) -> str:
@@ -56,10 +33,10 @@ def generate(config: CorpusSettings, log: IO[str]) -> str:
             Beam is not installed.
     """
     files.beam_file_systems()
-    sizes = text.find_files(config.input_file)
+    sizes = documents.find_files(config.input_file)
     config = config.cleaning_as(local.tokenizer(config))
     description = manifest.path_for(config.base_of("train"))
-    identity = manifest.identity(config, local.vocabulary(config), sizes)
+    identity = manifest.identity(config, local.tokenizer(config), sizes)
     if manifest.is_finished(config, identity, log):
         log.write(f"{description}: nothing to do, its files are complete\n")
         return description
@@ -71,7 +48,7 @@ def generate(config: CorpusSettings, log: IO[str]) -> str:
     run = uuid.uuid4().hex
     try:
         with apache_beam.Pipeline(options=options) as pipeline:
-            _build(pipeline, config, sizes, identity, run)
+            _build(pipeline, config, identity, run)
     except Exception as error:
         # Runners carry a worker's exception home as text inside one of their own.
         mistake = _FAILURE.search(f"{type(error).__name__}: {error}")
@@ -92,13 +69,11 @@ def _report(config: CorpusSettings, log: IO[str]) -> None:
     """
     train = _description(config, "train")
     numbers = train["statistics"]
-    counts = {name: n for name, n in numbers.items() if isinstance(n, int)}
-    read = Counter(counts)
-    read["train_documents"] = numbers["documents"]
-    read["train_tokens"] = numbers["tokens"]
-    read["train_unknown_tokens"] = numbers["unknown_tokens"]
+    read = Counter({name: n for name, n in numbers.items() if isinstance(n, int)})
+    for name in ("documents", "tokens", "unknown_tokens"):
+        read[f"train_{name}"] = numbers[name]
     read["eval_documents"] = numbers["held_out_documents"]
-    for warning in plan.check_input(read, config):
+    for warning in manifest.check_input(read, config):
         log.write(f"warning: {warning}\n")
     local.warn_of_marks(config, log)
     if numbers["held_out_documents"]:
@@ -113,143 +88,73 @@ def _description(config: CorpusSettings, subset: Subset) -> dict[str, Any]:
 
 
 def _build(
-    pipeline: Any,
-    config: CorpusSettings,
-    sizes: dict[str, int],
-    identity: dict[str, Any],
-    run: str,
+    pipeline: Any, config: CorpusSettings, identity: dict[str, Any], run: str
 ) -> None:
     import apache_beam as beam
 
-    splits = list(enumerate(text.plan(sizes)))
-    read = (
+    parts = beam.pvalue.AsList(
         pipeline
-        | "Splits" >> beam.Create(splits)
-        | "Spread" >> beam.Reshuffle()
-        | "Tokenize" >> beam.FlatMap(_tokenize, config).with_outputs(_NOTE, _GROUP)
+        | "Units" >> beam.Create(units.plan(identity["input"], config))
+        | "Spread units" >> beam.Reshuffle()
+        | "Make parts" >> beam.Map(_make, config, run)
     )
-    notes = beam.pvalue.AsList(read[_NOTE])
     # One element whose only use is to run a function once, after its side inputs.
     once = pipeline | "Once" >> beam.Create([None])
-    uses = once | "Plan" >> beam.FlatMap(_assign, config, sizes, notes)
-    made = (
-        {"packed": read[_GROUP], "uses": uses}
-        | "Join groups and uses" >> beam.CoGroupByKey()
-        | "Deal out" >> beam.FlatMap(_deal_out)
-        | "Units" >> beam.GroupByKey()
-        | "Make" >> beam.FlatMap(_make, config, run).with_outputs(_COUNTS, _FILE)
-    )
-    joined = (
-        made[_FILE]
-        | "Files" >> beam.GroupByKey()
+    sizes = beam.pvalue.AsList(
+        once
+        | "Files" >> beam.FlatMap(_targets, config, identity, parts)
+        | "Spread files" >> beam.Reshuffle()
         | "Join parts" >> beam.Map(_join, config, run)
     )
-    counts = beam.pvalue.AsList(made[_COUNTS])
-    joined_sizes = beam.pvalue.AsList(joined)
-    _ = once | "Describe" >> beam.Map(
-        _describe, config, identity, run, sizes, notes, counts, joined_sizes
+    _ = once | "Describe" >> beam.Map(_describe, config, identity, run, parts, sizes)
+
+
+def _make(unit: units.Unit, config: CorpusSettings, run: str) -> units.Part:
+    """Makes one unit's records, in a file of this call's own: Beam may call again."""
+    path = _temporary(config.files_of(unit.subset)[0], run)
+    with _create(path) as file:
+        counts, blocks = units.make(unit, config, local.tokenizer(config), file)
+    return units.Part(
+        unit.subset, unit.number, path, counts, np.array(blocks, np.int64)
     )
 
 
-def _tokenize(
-    numbered: tuple[int, text.Split], config: CorpusSettings
-) -> Iterator[Any]:
-    """Yields a split's groups by key, then a note: its index and its counters."""
-    from apache_beam.pvalue import TaggedOutput
-
-    number, split = numbered
-    counts: Counter = Counter()
-    groups = []
-    made = store.groups(split, number, config, local.tokenizer(config), counts)
-    for place, (subset, padded_tokens, packed) in enumerate(made):
-        groups.append(plan.Group(subset, number, place, len(packed), padded_tokens))
-        yield TaggedOutput(_GROUP, ((number, place), packed))
-    yield TaggedOutput(_NOTE, (groups, counts))
+def _in_order(parts: Sequence[units.Part]) -> list[units.Part]:
+    """Sorts parts, which come in any order, by their units."""
+    return sorted(parts, key=lambda part: part.number)
 
 
-def _read_counts(sizes: dict[str, int], notes: Iterable[Any]) -> Counter:
-    read = Counter(empty_files=list(sizes.values()).count(0))
-    for _, counts in notes:
-        read.update(counts)
-    return read
-
-
-def _plans(config: CorpusSettings, notes: Iterable[Any]) -> list[plan.Plan]:
-    return plan.make((group for groups, _ in notes for group in groups), config)
-
-
-def _assign(
-    _nothing: None, config: CorpusSettings, sizes: dict[str, int], notes: Sequence[Any]
-) -> Iterator[tuple[GroupKey, tuple[plan.Unit, int, int]]]:
-    """Yields, for every use of a group, the unit, the place in it, the group's number.
-
-    The unit comes without its list of groups, which would be repeated in each element.
-    """
-    plan.check_input(_read_counts(sizes, notes), config)
-    for subset_plan in _plans(config, notes):
-        for unit in subset_plan.units():
-            bare = unit._replace(groups=[])
-            for place, (number, group) in enumerate(unit.groups):
-                yield (group.split, group.offset), (bare, place, number)
-
-
-def _deal_out(
-    keyed: tuple[GroupKey, dict[str, Iterable[Any]]],
-) -> Iterator[tuple[tuple[str, int], Any]]:
-    _, found = keyed
-    [packed] = found["packed"]
-    for unit, place, number in found["uses"]:
-        yield (unit.subset, unit.number), (place, unit, number, packed)
-
-
-def _make(
-    keyed: tuple[tuple[Subset, int], Iterable[Any]], config: CorpusSettings, run: str
-) -> Iterator[Any]:
-    """Makes one unit's part of each of its files, then yields its counters."""
-    from apache_beam.pvalue import TaggedOutput
-
-    _, uses = keyed
-    ordered = sorted(uses, key=lambda use: use[0])
-    unit = ordered[0][1]
-    counts: Counter = Counter()
-    batches = examples.make(
-        ((number, packed) for _, _, number, packed in ordered),
-        config,
-        local.vocabulary(config),
-        unit.seed,
-        counts,
-    )
-    targets = config.files_of(unit.subset)
-    # A unit that Beam tries again must not write over what the first try wrote.
-    paths = [_temporary(targets[file], run) for file in unit.files]
-    handles = [_create(path) for path in paths]
-    writers = [records.Writer(handle, config.compress) for handle in handles]
-    records.deal_out(batches, writers)
-    for handle, writer in zip(handles, writers, strict=True):
-        writer.finish()
-        handle.close()
-    for file, path, writer in zip(unit.files, paths, writers, strict=True):
-        counts[f"records/{file}"] = writer.records
-        yield TaggedOutput(_FILE, ((unit.subset, file), Part(unit.number, path)))
-    yield TaggedOutput(_COUNTS, (unit.subset, counts))
+def _targets(
+    _nothing: None,
+    config: CorpusSettings,
+    identity: dict[str, Any],
+    parts: Sequence[units.Part],
+) -> Iterator[tuple[Subset, int, list[units.Source]]]:
+    """Yields each output file: its subset, its number and its blocks."""
+    parts = _in_order(parts)
+    manifest.check_input(manifest.total(parts, identity["input"]), config)
+    for subset in manifest.with_records(parts, config):
+        for number in range(len(config.files_of(subset))):
+            yield subset, number, units.sources(parts, subset, number)
 
 
 def _join(
-    keyed: tuple[tuple[Subset, int], Iterable[Part]], config: CorpusSettings, run: str
+    target: tuple[Subset, int, list[units.Source]], config: CorpusSettings, run: str
 ) -> tuple[tuple[Subset, int], int]:
-    """Joins the parts of a file in order, and returns its size in bytes.
+    """Makes an output file, and returns its size in bytes.
 
     The parts stay: Beam may call this again, and the result is the same each time.
     """
-    (subset, number), parts = keyed
-    target = config.files_of(subset)[number]
-    with _replaced(target, run) as joined:
-        for part in sorted(parts):
-            with files.open_binary(part.path) as file:
-                shutil.copyfileobj(file, joined, 1 << 20)
-    size = files.size_of(target)
+    subset, number, blocks = target
+    path = config.files_of(subset)[number]
+    with _replaced(path, run) as file:
+        writer = records.Writer(file, config.compress)
+        for window in units.joined(blocks, config, subset, number):
+            writer.write_framed(window)
+        writer.finish()
+    size = files.size_of(path)
     if size is None:
-        raise InputError(f"{target}: has gone since it was written")
+        raise InputError(f"{path}: has gone since it was written")
     return (subset, number), size
 
 
@@ -298,22 +203,16 @@ def _describe(
     config: CorpusSettings,
     identity: dict[str, Any],
     run: str,
-    sizes: dict[str, int],
-    notes: Sequence[Any],
-    made: Sequence[tuple[Subset, Counter]],
-    joined: Sequence[tuple[tuple[Subset, int], int]],
+    parts: Sequence[units.Part],
+    sizes: Sequence[tuple[tuple[Subset, int], int]],
 ) -> None:
     """Writes the descriptions, once all files are there."""
-    bytes_of = dict(joined)
-    for subset_plan in _plans(config, notes):
-        subset = subset_plan.subset
-        counts = _read_counts(sizes, notes)
-        for _, unit_counts in filter(lambda pair: pair[0] == subset, made):
-            counts.update(unit_counts)
-        file_sizes = [bytes_of[subset, n] for n in range(subset_plan.files)]
-        content = manifest.describe(identity, config, subset, file_sizes, counts)
-        path = manifest.path_for(config.base_of(subset))
-        with _replaced(path, run) as file:
+    bytes_of = dict(sizes)
+    parts = _in_order(parts)
+    for subset in manifest.with_records(parts, config):
+        file_sizes = [bytes_of[subset, n] for n in range(len(config.files_of(subset)))]
+        content = manifest.describe(identity, config, subset, parts, file_sizes)
+        with _replaced(manifest.path_for(config.base_of(subset)), run) as file:
             file.write(manifest.to_bytes(content))
 
 

@@ -204,9 +204,15 @@ class CorpusSettings(flags.Settings):
     @property
     def targets(self) -> list[str]:
         """Every file that a run writes: records first, then the descriptions."""
-        subsets: list[Subset] = ["train", "eval"] if self.eval_fraction else ["train"]
-        paths = [path for subset in subsets for path in self.files_of(subset)]
-        return paths + [files.description_of(self.base_of(name)) for name in subsets]
+        paths = [path for subset in self.subsets for path in self.files_of(subset)]
+        return paths + [
+            files.description_of(self.base_of(subset)) for subset in self.subsets
+        ]
+
+    @property
+    def subsets(self) -> list[Subset]:
+        """The sets of documents that get files of their own."""
+        return ["train", "eval"] if self.eval_fraction else ["train"]
 
     @property
     def takes_other_documents(self) -> bool:

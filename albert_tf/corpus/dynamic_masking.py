@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.corpus import examples, manifest, masking
+from albert_tf.corpus import manifest, masking, units
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import records
 from albert_tf.errors import InputError
@@ -49,7 +49,7 @@ class DynamicMasking:
         """Masks a batch inside `tf.data`; fastest with some hundred rows at once.
 
         Args:
-            batch: what `records.parser(spec)` returns, see `examples.spec`. Records
+            batch: what `records.parser(spec)` returns, see `units.spec`. Records
                 that are masked already may have another number of slots than P.
             seed: of the run.
             places: int64 [B], the place of each row in the run. A row's masks depend
@@ -134,12 +134,12 @@ def for_records(
         max_predictions_per_seq=max_predictions_per_seq,
         ngram=ngram,
     )
-    rules = examples.masking_rules(
+    rules = units.masking_rules(
         changed, vocabulary["size"], vocabulary["special_ids"], vocabulary["mask_id"]
     )
     is_sop = config.sentence_objective == "sop"
     redraw_order = is_sop and not config.takes_other_documents
-    return DynamicMasking(rules, redraw_order, examples.spec(config))
+    return DynamicMasking(rules, redraw_order, units.spec(config))
 
 
 def _traits(config: CorpusSettings, vocabulary: Mapping[str, Any]) -> dict[str, Any]:

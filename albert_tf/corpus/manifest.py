@@ -3,23 +3,29 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
+import numpy as np
+
 from albert_tf import errors
-from albert_tf.corpus import examples, files, text
+from albert_tf.corpus import documents, files, units
 from albert_tf.corpus.config import CorpusSettings, Subset
+from albert_tf.corpus.documents import TextError
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
+from albert_tf.text.tokenization import Tokenizer
 
 # Raise it when the same settings begin to give other bytes.
-FORMAT = 3
-# Of the whole input: from "lines" to "empty_files". Of the subset, all duplicates
-# together: the others.
-_COUNTERS = (
+FORMAT = 4
+MOST_UNKNOWN = 0.01  # share of the tokens from which on there is a warning
+_OF_THE_INPUT = (
     *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
     *("documents_without_tokens", "divided_documents", "empty_files"),
+)
+# Of the subset, all duplicates together.
+_OF_THE_RECORDS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
 )
@@ -91,83 +97,83 @@ def to_bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def identity(
-    config: CorpusSettings, vocabulary: examples.Vocabulary, sizes: Mapping[str, int]
+    config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns all that decides the bytes of the records; of the text, size and time."""
     return {
         "format": FORMAT,
         "settings": config.to_dict(),
         "vocabulary": {
-            "fingerprint": vocabulary.fingerprint,
-            "size": vocabulary.size,
-            "pad_id": vocabulary.pad_id,
-            "cls_id": vocabulary.cls_id,
-            "sep_id": vocabulary.sep_id,
-            "mask_id": vocabulary.mask_id,
-            "special_ids": sorted(vocabulary.special_ids),
+            "fingerprint": tokenizer.fingerprint,
+            "size": tokenizer.vocab_size,
+            "pad_id": tokenizer.pad_id,
+            "cls_id": tokenizer.cls_id,
+            "sep_id": tokenizer.sep_id,
+            "mask_id": tokenizer.mask_id,
+            "special_ids": sorted(tokenizer.special_ids),
         },
         "input": dict(sizes),
         "modified": {path: files.modified(path) for path in sizes},
     }
 
 
-def check_same(path: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Compares what an earlier run noted with what this one is about to do.
+def check_same(path: str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Compares what an earlier run wrote down with what this one is about to do.
 
     Of the input the names are compared; `changed_file` compares the text.
 
     Raises:
-        InputError: they differ; the message names the first difference.
+        InputError: they differ; the message names every difference.
     """
-    for part in ("format", "settings", "vocabulary", "input"):
-        old, new = found.get(part), wanted[part]
-        if part == "settings" and old and old.get("released_behaviour"):
-            # Earlier versions noted the flag, which has no say here.
+    differences = []
+    for part in ("settings", "vocabulary", "input"):
+        old, new = earlier.get(part, {}), now[part]
+        if part == "settings" and old.get("released_behaviour"):
+            # Earlier versions wrote the flag down, which has no effect here.
             old = {**old, "word_rule": "released"}
-        if part == "input" and old and old.keys() == new.keys():
-            continue
-        if old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            keys = sorted(key for key in old | new if old.get(key) != new.get(key))
-            part, old, new = f"{part}: {keys[0]}", old.get(keys[0]), new.get(keys[0])
+        for key in sorted(old.keys() | new.keys()):
+            was, is_now = old.get(key), new.get(key)
+            if (key in old) != (key in new) if part == "input" else was != is_now:
+                differences.append(
+                    f"{part}: {key} was {json.dumps(was)}, is now {json.dumps(is_now)}"
+                )
+    if differences:
         raise InputError(
-            f"{path} is from a run with other settings ({part} was {json.dumps(old)}, "
-            f"is now {json.dumps(new)}); delete it or choose another --output_file"
+            f"{path} is from a run with other settings ({'; '.join(differences)}); "
+            f"delete it or choose another --output_file"
         )
 
 
 def changed_file(
-    path: str, found: Mapping[str, Any], wanted: Mapping[str, Any], log: IO[str]
+    path: str, earlier: Mapping[str, Any], now: Mapping[str, Any], log: IO[str]
 ) -> str | None:
     """Looks for text that is another than when a description was written.
 
     Size and time of a file decide, or its digest where the time alone is another.
 
     Args:
-        path: the description. Of one without times and digests, as earlier versions
-            wrote them, the size decides, and a file that is newer gets a warning.
-        found: its contents.
-        wanted: what `identity` returned.
+        path: the description. Of one that an earlier version wrote the size decides,
+            and a file that is newer gets a warning.
+        earlier: its contents.
+        now: what `identity` returned.
         log: gets the warning.
 
     Returns:
         The first input file whose text has changed.
     """
-    for file, size in wanted["input"].items():
-        time = wanted["modified"][file]
-        if size != found["input"][file]:
+    for file, size in now["input"].items():
+        if size != earlier["input"][file]:
             return file
-        if "digests" not in found:
+        if earlier["format"] != FORMAT:
             if files.written(file) > files.written(path):
                 log.write(
                     f"warning: {file} is newer than {path}, which an earlier version "
-                    f"wrote without a digest of the text; where the text has changed, "
-                    f"delete {path}\n"
+                    f"wrote; where the text has changed, delete {path}\n"
                 )
-        elif time != found["modified"][file]:
-            ranges = (part for split in text.plan({file: size}) for part in split)
-            if text.digest_of(file, text.digests(ranges)) != found["digests"][file]:
+        elif now["modified"][file] != earlier["modified"][file]:
+            ranges = (part for part, _ in documents.ranges({file: size}))
+            digests = documents.digests(ranges)
+            if documents.digest_of(file, digests) != earlier["digests"][file]:
                 return file
     return None
 
@@ -175,7 +181,7 @@ def changed_file(
 def is_finished(
     config: CorpusSettings, identity: Mapping[str, Any], log: IO[str]
 ) -> bool:
-    """Says whether an earlier run made all files, those of held-out documents too.
+    """Returns whether an earlier run made all files, held-out documents' too.
 
     Args:
         config: the run's settings.
@@ -231,8 +237,8 @@ def describe(
     identity: Mapping[str, Any],
     config: CorpusSettings,
     subset: Subset,
+    parts: Sequence[units.Part],
     sizes: Sequence[int],
-    counts: Counter,
 ) -> dict[str, Any]:
     """Returns the description of a subset's files.
 
@@ -240,48 +246,144 @@ def describe(
         identity: what `identity` returned.
         config: the run's settings.
         subset: "train" or "eval".
+        parts: what the units made, of both subsets.
         sizes: bytes of each file.
-        counts: the counters that the steps of the generator raised.
     """
     folder = os.path.dirname(config.base_of(subset)) or "."
     # Files of one name in two folders must not become one.
-    names = (os.path.relpath(path, folder) for path in config.files_of(subset))
-    found = {
-        name: {"records": counts[f"records/{number}"], "bytes": size}
-        for number, (name, size) in enumerate(zip(names, sizes, strict=True))
-    }
+    names = [os.path.relpath(path, folder) for path in config.files_of(subset)]
+    records = np.zeros(len(names), np.int64)
+    for part in parts:
+        if part.subset == subset and len(part.blocks):
+            np.add.at(records, part.blocks[:, 0], part.blocks[:, 1])
+    made = total((part for part in parts if part.subset == subset), {})
+    digests = total((part for part in parts if part.subset == "train"), {})
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
         **identity,
-        "digests": {path: text.digest_of(path, counts) for path in identity["input"]},
+        "digests": {
+            path: documents.digest_of(path, digests) for path in identity["input"]
+        },
         "vocabulary_file": os.path.basename(str(vocabulary)),
-        "files": found,
-        "statistics": _statistics(subset, counts, config),
+        "files": {
+            name: {"records": count, "bytes": size}
+            for name, count, size in zip(names, records.tolist(), sizes, strict=True)
+        },
+        "statistics": _statistics(
+            subset, total(parts, identity["input"]), made, config
+        ),
     }
 
 
+def total(parts: Iterable[units.Part], sizes: Mapping[str, int]) -> Counter:
+    """Adds the counters of all parts; of the input, `sizes`, the empty files."""
+    counts = Counter(empty_files=list(sizes.values()).count(0))
+    for part in parts:
+        counts.update(part.counts)
+    return counts
+
+
+def with_records(parts: Sequence[units.Part], config: CorpusSettings) -> list[Subset]:
+    """Returns the subsets that have documents.
+
+    Raises:
+        TextError: no instance could be made of one's.
+    """
+    subsets = []
+    for subset in config.subsets:
+        made = total((part for part in parts if part.subset == subset), {})
+        if made["instances"]:
+            subsets.append(subset)
+        elif made[f"{subset}_documents"]:
+            raise TextError(
+                f"no instance could be made: all {made['dropped_segments']} segments "
+                f"are single words; expected sentences"
+            )
+    return subsets
+
+
+def check_input(read: Counter, config: CorpusSettings) -> list[str]:
+    """Judges what the units have read.
+
+    Args:
+        read: what `total` returned.
+        config: the run's settings.
+
+    Returns:
+        Warnings about what is odd but can be used.
+
+    Raises:
+        TextError: there is no text to train on, or too few documents.
+    """
+    _check_documents(read, config)
+    documents = read["train_documents"] + read["eval_documents"]
+    unknown = read["train_unknown_tokens"] / max(read["train_tokens"], 1)
+    warnings = {
+        f"{read['empty_files']} input files are empty": read["empty_files"],
+        f"the input is one document of {read['lines']:,} lines: no blank line parts "
+        f"documents": documents == 1 and read["lines"] > 1,
+        f"{read['divided_documents']} documents were divided because they are very "
+        f"long: are blank lines between documents missing?": read["divided_documents"],
+        f"{read['undecodable_lines']} lines held bytes that are not UTF-8": read[
+            "undecodable_lines"
+        ],
+        f"{read['lines_without_tokens']} lines gave no token and were left out": read[
+            "lines_without_tokens"
+        ],
+        f"no document was held out: --eval_fraction={config.eval_fraction} of "
+        f"{documents}": config.eval_fraction and not read["eval_documents"],
+        f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
+        f"text": unknown > MOST_UNKNOWN,
+    }
+    return [message for message, applies in warnings.items() if applies]
+
+
+def _check_documents(read: Counter, config: CorpusSettings) -> None:
+    named = ",".join(config.input_file)
+    documents = read["train_documents"] + read["eval_documents"]
+    if not documents:
+        raise TextError(f"--input_file={named}: no text in it")
+    if not read["train_documents"]:
+        raise TextError(
+            f"--eval_fraction={config.eval_fraction}: no document is left to train on; "
+            f"the input has {documents}"
+        )
+    if config.takes_other_documents and read["train_documents"] < 2:
+        raise TextError(
+            f"--input_file={named}: one document, and the second segment must come "
+            f"from another; expected a blank line between documents"
+        )
+    if config.takes_other_documents and read["eval_documents"] == 1:
+        raise TextError(
+            f"--eval_fraction={config.eval_fraction}: one document of {documents} is "
+            f"held out, and the second segment must come from another; expected a "
+            f"larger share, or 0"
+        )
+
+
 def _statistics(
-    subset: Subset, counts: Counter, config: CorpusSettings
+    subset: Subset, read: Counter, made: Counter, config: CorpusSettings
 ) -> dict[str, Any]:
-    tokens, instances = counts["instance_tokens"], counts["instances"]
+    tokens, instances = made["instance_tokens"], made["instances"]
     kinds = ("masked", "kept", "random", "permuted")
-    predictions = {kind: counts[f"predictions_{kind}"] for kind in kinds}
+    predictions = {kind: made[f"predictions_{kind}"] for kind in kinds}
     return {
-        "documents": counts[f"{subset}_documents"],
-        "tokens": counts[f"{subset}_tokens"],
-        "unknown_tokens": counts[f"{subset}_unknown_tokens"],
-        "held_out_documents": counts["eval_documents"],
-        **{name: counts[name] for name in _COUNTERS},
+        "documents": made[f"{subset}_documents"],
+        "tokens": made[f"{subset}_tokens"],
+        "unknown_tokens": made[f"{subset}_unknown_tokens"],
+        "held_out_documents": read["eval_documents"],
+        **{name: read[name] for name in _OF_THE_INPUT},
+        **{name: made[name] for name in _OF_THE_RECORDS},
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),
-        "label_1_share": counts["instances_with_label_1"] / instances,
+        "label_1_share": made["instances_with_label_1"] / instances,
         "predicted_share": sum(predictions.values()) / tokens,
         "predictions": predictions,
-        "words_per_span": _histogram(counts, "spans"),
-        "words_per_drawn_span": _histogram(counts, "spans_drawn"),
-        "length_histogram_bin": examples.length_bin(config),
-        "length_histogram": _histogram(counts, "lengths"),
+        "words_per_span": _histogram(made, "spans"),
+        "words_per_drawn_span": _histogram(made, "spans_drawn"),
+        "length_histogram_bin": units.length_bin(config),
+        "length_histogram": _histogram(made, "lengths"),
     }
 
 

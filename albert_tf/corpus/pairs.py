@@ -4,15 +4,15 @@ A pair is five numbers, not tokens: a unit of work holds thousands of them, shuf
 them, and copies tokens only for the batch that it is about to write.
 """
 
+import array
 import bisect
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.corpus import store
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.text.tokenization import WordStarts
 
@@ -29,43 +29,40 @@ class Document(NamedTuple):
     Attributes:
         begin: number of its first segment.
         end: one past the number of its last.
-        origin: equal for the duplicates of one document, and only for them.
     """
 
     begin: int
     end: int
-    origin: tuple[int, int]
 
 
 class Text:
-    """The documents of one unit of work.
+    """Tokenized documents, packed: two bytes a token where the vocabulary allows.
+
+    Args:
+        vocab_size: number of tokens in the vocabulary, V.
 
     Attributes:
-        tokens: uint16 or uint32 [N], the ids of all documents one after the other.
         bounds: S + 1 numbers; segment s holds tokens [bounds[s], bounds[s + 1]).
         documents: the documents, in order.
     """
 
-    def __init__(self, groups: Iterable[tuple[int, bytes]], vocab_size: int):
-        """Joins groups.
-
-        Args:
-            groups: the number and the packed bytes of each; a group may come twice.
-            vocab_size: number of pieces, V.
-        """
+    def __init__(self, vocab_size: int):
+        self.bounds = [0]
         self.documents: list[Document] = []
-        lengths, tokens = [], []
-        segment = 0
-        for number, packed in groups:
-            counts, segments, ids = store.unpack(packed, vocab_size)
-            for i, count in enumerate(counts.tolist()):
-                self.documents.append(Document(segment, segment + count, (number, i)))
-                segment += count
-            lengths.append(segments)
-            tokens.append(ids)
-        self.tokens = np.concatenate(tokens)
-        ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
-        self.bounds: list[int] = [0, *ends.tolist()]
+        self._tokens = array.array("H" if vocab_size <= 1 << 16 else "I")
+
+    def add(self, segments: Sequence[Sequence[int]]) -> None:
+        """Appends a document: the token ids of its segments, none of them empty."""
+        begin = len(self.bounds) - 1
+        self.documents.append(Document(begin, begin + len(segments)))
+        for segment in segments:
+            self._tokens.extend(segment)
+            self.bounds.append(len(self._tokens))
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Unsigned integers [N], the ids of all documents one after the other."""
+        return np.frombuffer(self._tokens, self._tokens.typecode)
 
 
 def pair(
@@ -139,6 +136,7 @@ class _Pairs:
         counts: Counter,
     ):
         self._text = text
+        self._tokens = text.tokens
         self._config = config
         self._starts = starts
         self._draw = draw
@@ -186,11 +184,11 @@ class _Pairs:
         documents, bounds = self._text.documents, self._text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
             other = self._draw.choice(documents)
-            if other.origin != document.origin:
+            if other != document:
                 break
         else:
             # The release would take the document itself.
-            others = (d for d in documents if d.origin != document.origin)
+            others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self._draw.randrange(other.begin, other.end)
         begin = bounds[segment]
@@ -200,7 +198,7 @@ class _Pairs:
     def _cut(self, segment: int) -> int | None:
         """Draws where to divide a segment; one of a single word cannot be divided."""
         begin, end = self._text.bounds[segment : segment + 2]
-        words = np.flatnonzero(self._starts(self._text.tokens[begin:end])[1:])
+        words = np.flatnonzero(self._starts(self._tokens[begin:end])[1:])
         if not words.size:
             self._counts["dropped_tokens"] += end - begin
             self._counts["dropped_segments"] += 1

@@ -2,31 +2,39 @@
 
 import dataclasses
 import io
+import itertools
 import os
 import random
 import re
 import sys
 import tempfile
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
 from tqdm import tqdm
 
 from albert_tf import flags
-from albert_tf.corpus import marks, text
-from albert_tf.corpus.plan import MOST_UNKNOWN
+from albert_tf.corpus import documents
+from albert_tf.corpus.manifest import MOST_UNKNOWN
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import (
     SentencePieceTokenizer,
+    Tokenizer,
     clean_text,
     with_cleaning,
 )
 
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 _MEASURED_LINES = 10_000
+_SPELLED_LINES = 5_000
+# In English they are names; a language that writes marks has far more.
+_MOST_CHANGED = 0.02
+_SHOWN = 3
+_AROUND = ".,;:!?\"'()[]«»„“”"
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
 _MAX_LINE_CHARS = 1_000
 # Characters that SentencePiece keeps for itself: it skips lines that hold them.
@@ -198,14 +206,90 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
 
 
 def read_lines(patterns: Sequence[str], errors: str = "strict") -> Iterator[str]:
-    """Yields the lines of the files that the generator would read; see `corpus.text`.
+    """Yields the lines of the files, as the generator reads them.
 
     Raises:
-        InputError: as `text.find_files` and `text.documents`.
+        InputError: as `documents.find_files` and `documents.read`.
     """
-    for path in text.find_files(patterns):
-        for document in text.documents(text.Range(path, 0, None), errors, Counter()):
+    for path in documents.find_files(patterns):
+        part = documents.Range(path, 0, None)
+        for document in documents.read(part, errors, Counter()):
             yield from document
+
+
+def lost_marks(
+    patterns: Sequence[str], errors: str, tokenizer: Tokenizer
+) -> str | None:
+    """Returns a warning where a vocabulary's clean-up takes marks off many words.
+
+    Args:
+        patterns: text files; the first 5,000 lines are looked at.
+        errors: see `documents.read`.
+        tokenizer: the vocabulary.
+
+    Raises:
+        InputError: see `documents.read`.
+    """
+    spellings = Spellings(tokenizer.clean, tokenizer.do_lower_case)
+    for line in itertools.islice(read_lines(patterns, errors), _SPELLED_LINES):
+        spellings.add(line)
+    return spellings.warning()
+
+
+class Spellings:
+    """The spellings of a text's first words, by what the clean-up makes of them.
+
+    Args:
+        clean: what a tokenizer does to text, see `Tokenizer.clean`.
+        do_lower_case: whether that lower-cases.
+    """
+
+    def __init__(self, clean: Callable[[str], str], do_lower_case: bool):
+        self._clean = clean
+        self._do_lower_case = do_lower_case
+        self._by_cleaned: dict[str, set[str]] = {}
+        self._lines = 0
+
+    def add(self, line: str) -> None:
+        """Notes the words at the beginning of a line."""
+        if self._lines == _SPELLED_LINES:
+            return
+        self._lines += 1
+        for word in {w.strip(_AROUND) for w in line[:_MAX_LINE_CHARS].split()}:
+            marked = clean_text(word, self._do_lower_case, keep_accents=True)
+            cleaned = _composed(self._clean(word))
+            self._by_cleaned.setdefault(cleaned, set()).add(_composed(marked))
+
+    def warning(self) -> str | None:
+        """Returns a warning if words lose marks that are more than rare names'."""
+        merged = [
+            sorted(words) for words in self._by_cleaned.values() if len(words) > 1
+        ]
+        changed = sorted(
+            f"{word} -> {cleaned}"
+            for cleaned, words in self._by_cleaned.items()
+            for word in words
+            if word != cleaned
+        )
+        count = sum(map(len, self._by_cleaned.values()))
+        if len(changed) < _SHOWN or len(changed) <= _MOST_CHANGED * count:
+            return None
+        examples = ", ".join(changed[:: len(changed) // _SHOWN][:_SHOWN])
+        one = ", ".join("/".join(words[:2]) for words in sorted(merged)[:_SHOWN])
+        return (
+            f"{len(changed) / count:.1%} of the words lose their marks ({examples})"
+            + (
+                f", and {len(merged):,} groups of words become one ({one})"
+                if one
+                else ""
+            )
+            + "; a vocabulary trained with --keep_accents keeps the marks"
+        )
+
+
+def _composed(word: str) -> str:
+    """Joins marks to their letters, and the words that WordPiece makes of one."""
+    return unicodedata.normalize("NFC", "".join(word.split()))
 
 
 class _Source:
@@ -222,7 +306,7 @@ class _Source:
         self.count = 0
         self.sample: list[str] = []
         self.error: Exception | KeyboardInterrupt | None = None
-        self.spellings = marks.Spellings(self._clean, settings.do_lower_case)
+        self.spellings = Spellings(self._clean, settings.do_lower_case)
         self._lines = lines
         self._random = random.Random(0)
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Runs functions in worker processes, and says how far the work is."""
+"""Runs functions in worker processes."""
 
 import concurrent.futures
 import contextlib
@@ -6,22 +6,12 @@ import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
-import resource
 import signal
-import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import Any
 
 from albert_tf.errors import InputError
-
-_SECONDS_BETWEEN_LINES = 5.0
-_KIB = 1024
-# A piece of work has read documents or used them: one of the two passes.
-_DOCUMENTS = ("train_documents", "eval_documents", "used_documents")
-_TOKENS = ("train_tokens", "eval_tokens", "instance_tokens")
 
 
 class Workers:
@@ -93,69 +83,8 @@ class Workers:
         except concurrent.futures.BrokenExecutor as error:
             raise InputError(
                 "a worker process was killed, perhaps for want of memory; the same "
-                "command goes on from here, with fewer --num_workers if need be"
+                "command resumes from here, with fewer --num_workers if need be"
             ) from error
-
-
-class Progress:
-    """Prints documents, tokens, speed, memory and the time left to a stream.
-
-    On a terminal one line is rewritten; elsewhere a line is added every few seconds.
-
-    Args:
-        name: what is being done.
-        total: size of the whole work, in any unit.
-        done: how much of it an earlier run has done.
-        stream: where to print.
-    """
-
-    def __init__(self, name: str, total: int, done: int, stream: IO[str]):
-        self._name = name
-        self._total = total
-        self._done = self._done_before = done
-        self._stream = stream
-        self._terminal = stream.isatty()
-        self._start = self._last = time.monotonic()
-        self._documents = self._tokens = 0
-        self._memory: dict[int, int] = {}
-
-    def add(self, work: int, counts: Counter, memory: tuple[int, int]) -> None:
-        """Notes a finished piece of work.
-
-        Args:
-            work: its size, in the unit of `total`.
-            counts: the counters that it raised.
-            memory: what `memory` returned where it was done.
-        """
-        self._done += work
-        self._documents += sum(counts[name] for name in _DOCUMENTS)
-        self._tokens += sum(counts[name] for name in _TOKENS)
-        self._memory |= dict([memory, own_memory()])
-        now = time.monotonic()
-        if now - self._last >= (0.2 if self._terminal else _SECONDS_BETWEEN_LINES):
-            self._last = now
-            rate = (self._done - self._done_before) / (now - self._start)
-            left = f"{_clock((self._total - self._done) / rate)} left"
-            self._print(left, "\r" if self._terminal else "\n")
-
-    def finish(self) -> None:
-        """Prints the last line, unless an earlier run had done everything."""
-        if self._memory:
-            self._print(f"took {_clock(time.monotonic() - self._start)}", "\n")
-
-    def _print(self, clock: str, end: str) -> None:
-        seconds = max(time.monotonic() - self._start, 1e-9)
-        text = (
-            f"{self._documents:,} documents, {self._tokens:,} tokens, "
-            f"{self._tokens / seconds:,.0f} tokens/s, "
-        )
-        line = (
-            f"{self._name}: {self._done / self._total:4.0%}, "
-            f"{text if self._tokens else ''}"
-            f"{sum(self._memory.values()) >> 20:,} MiB, {clock}"
-        )
-        self._stream.write(f"{line:<78}{end}" if self._terminal else f"{line}{end}")
-        self._stream.flush()
 
 
 @contextlib.contextmanager
@@ -180,18 +109,6 @@ def _without_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
         if held:
             signal.raise_signal(signal.SIGINT)
-
-
-def own_memory() -> tuple[int, int]:
-    """Returns the id of this process and its peak resident memory in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return os.getpid(), peak if sys.platform == "darwin" else peak * _KIB
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def _live_on(lifeline: multiprocessing.connection.Connection) -> None:

@@ -122,7 +122,11 @@ class Writer:
 
     def write(self, records: Sequence[bytes]) -> None:
         """Appends serialised examples."""
-        data = b"".join(map(_framed, records))
+        self.write_framed(list(map(framed, records)))
+
+    def write_framed(self, records: Sequence[bytes]) -> None:
+        """Appends what `framed` or `split` made."""
+        data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
         self.records += len(records)
 
@@ -132,13 +136,22 @@ class Writer:
             self._file.write(self._gzip.flush())
 
 
-def deal_out(batches: Iterable[Sequence[bytes]], writers: Sequence[Writer]) -> None:
-    """Writes the first record to the first writer, and so on in turn."""
-    before = 0
-    for batch in batches:
-        for number, writer in enumerate(writers):
-            writer.write(batch[(number - before) % len(writers) :: len(writers)])
-        before += len(batch)
+def framed(record: bytes) -> bytes:
+    """Returns a serialised example between its length and the checksums of TFRecord."""
+    size = struct.pack("<Q", len(record))
+    return b"".join((size, _checksum(size), record, _checksum(record)))
+
+
+def split(data: bytes) -> list[bytes]:
+    """Returns the framed records that stand one after the other in plain data."""
+    records = []
+    begin = 0
+    while begin < len(data):
+        [length] = struct.unpack_from("<Q", data, begin)
+        end = begin + _HEADER_BYTES + length + _FOOTER_BYTES
+        records.append(data[begin:end])
+        begin = end
+    return records
 
 
 @contextlib.contextmanager
@@ -446,11 +459,6 @@ def _header(name: str, kind: str, size: int) -> bytes:
 @functools.lru_cache(maxsize=1 << 16)
 def _varint(value: int) -> bytes:
     return _varints(np.array([[value]]))[0]
-
-
-def _framed(record: bytes) -> bytes:
-    size = struct.pack("<Q", len(record))
-    return b"".join((size, _checksum(size), record, _checksum(record)))
 
 
 def _checksum(data: bytes) -> bytes:

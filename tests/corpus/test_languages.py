@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import CorpusSettings, examples, manifest, vocabulary
+from albert_tf.corpus import CorpusSettings, manifest, units, vocabulary
 from albert_tf.data import records
 from albert_tf.text import tokenization
 
@@ -77,7 +77,7 @@ def test_masked_words_are_whole_words_of_the_script(language):
     assert 0.13 < numbers["predicted_share"] < 0.16
     assert numbers["words_per_span"]["2"] > 30
     assert numbers["words_per_span"]["3"] > 10
-    batches = list(records.dataset([file], examples.spec(config), batch_size=9999))
+    batches = list(records.dataset([file], units.spec(config), batch_size=9999))
     batch = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
     used = batch["masked_lm_weights"] > 0
     original = batch["input_ids"].copy()

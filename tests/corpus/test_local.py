@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import (
-    examples,
-    manifest,
-    plan,
-    store,
-    text,
-)
+from albert_tf.corpus import documents, manifest, units
 from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.text import tokenization
@@ -34,7 +28,7 @@ def contents(folder):
 
 
 def read(files, config):
-    spec = examples.spec(config)
+    spec = units.spec(config)
     batches = list(records.dataset([str(f) for f in files], spec, batch_size=9999))
     return {
         name: np.concatenate([batch[name].numpy() for batch in batches])
@@ -49,10 +43,13 @@ def settings(**changes):
 
 @pytest.fixture
 def small_units(monkeypatch):
-    """Makes a small corpus behave like a large one: many splits, groups and units."""
-    monkeypatch.setattr(text, "SPLIT_BYTES", 9_000)
-    monkeypatch.setattr(store, "GROUP_TOKENS", 700)
-    monkeypatch.setattr(plan, "UNIT_TOKENS", 9_000)
+    """Makes a small corpus behave like a large one: many ranges, units and windows."""
+    monkeypatch.setattr(documents, "RANGE_BYTES", 4_500)
+    monkeypatch.setattr(units, "UNIT_BYTES", 25_000)
+    monkeypatch.setattr(units, "TEXT_TOKENS", 1_000)
+    monkeypatch.setattr(units, "ROUND_TOKENS", 2_000)
+    monkeypatch.setattr(units, "BLOCK_TOKENS", 500)
+    monkeypatch.setattr(units, "WINDOW_BYTES", 20_000)
 
 
 def test_the_features_are_the_released_ones_and_hang_together(make):
@@ -132,7 +129,7 @@ def test_processes_make_the_bytes_that_one_process_makes(make):
     one, three = make("one", **changes), make("three", num_workers=3, **changes)
     assert contents(one) == contents(three)
     described = json.loads((one / "x.tfrecord.json").read_text())
-    assert described["statistics"]["instance_tokens"] > plan.UNIT_TOKENS / 2
+    assert described["statistics"]["instance_tokens"] > units.ROUND_TOKENS / 2
 
 
 def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path):
@@ -348,15 +345,15 @@ def test_text_that_was_only_touched_is_not_read_again(own_text, small_units):
 
 def test_a_rerun_reads_no_text(own_text, monkeypatch):
     own_text()
-    monkeypatch.setattr(text, "_lines", None)
+    monkeypatch.setattr(documents, "_lines", None)
     assert "nothing to do" in own_text()
 
 
-def as_earlier_versions_noted(folder):
+def as_an_earlier_version(folder):
     for path in folder.glob("*.json"):
         description = json.loads(path.read_text())
         del description["modified"], description["digests"]
-        path.write_text(json.dumps(description))
+        path.write_text(json.dumps(description | {"format": 3}))
 
 
 @pytest.mark.parametrize("is_newer", [False, True])
@@ -364,7 +361,7 @@ def test_records_of_earlier_versions_are_never_made_anew_for_the_times_alone(
     own_text, is_newer
 ):
     own_text()
-    as_earlier_versions_noted(own_text.folder)
+    as_an_earlier_version(own_text.folder)
     description = own_text.folder / "x.tfrecord.json"
     records_before = (own_text.folder / "x.tfrecord").stat().st_mtime_ns
     # Always the time of the file's state, as copies and changes of rights raise it.
@@ -372,8 +369,7 @@ def test_records_of_earlier_versions_are_never_made_anew_for_the_times_alone(
     os.utime(own_text.path, (moment, moment))
     warning = (
         f"warning: {own_text.path} is newer than {description}, which an earlier "
-        f"version wrote without a digest of the text; where the text has changed, "
-        f"delete {description}\n"
+        f"version wrote; where the text has changed, delete {description}\n"
     )
     finished = f"{description}: nothing to do, its files are complete\n"
     assert own_text() == (warning if is_newer else "") + finished
@@ -382,7 +378,7 @@ def test_records_of_earlier_versions_are_never_made_anew_for_the_times_alone(
 
 def test_records_of_earlier_versions_are_made_anew_where_the_text_has_grown(own_text):
     own_text()
-    as_earlier_versions_noted(own_text.folder)
+    as_an_earlier_version(own_text.folder)
     with open(own_text.path, "a") as file:
         file.write("\n\none more document\nof two lines\n")
     assert "has changed since, so its files are made anew\n" in own_text()
@@ -416,14 +412,11 @@ def test_an_unfinished_run_starts_anew_where_the_text_has_changed(
         f"{own_text.folder}/x.tfrecord.work: the text has changed since, so all is "
         f"made anew"
         if is_changed
-        else "tokenize: 12 of 12 done by an earlier run"
+        else "units: 14 of 14 resumed"
     )
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_unfinished_work_of_earlier_versions_goes_by_the_time(
-    own_text, small_units, monkeypatch, is_changed
-):
+def test_unfinished_work_of_an_earlier_version_is_made_anew(own_text, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
@@ -432,21 +425,11 @@ def test_unfinished_work_of_earlier_versions_goes_by_the_time(
         with pytest.raises(KeyboardInterrupt):
             own_text()
     work = own_text.folder / "x.tfrecord.work"
-    noted = json.loads((work / "settings.json").read_text())
-    os.utime(own_text.path, (5, 5))
-    noted["modified"] = {str(own_text.path): 6.0 if is_changed else 5.0}
-    (work / "settings.json").write_text(json.dumps(noted))
-    for path in work.glob("tokenize-*.json"):
-        note = json.loads(path.read_text())
-        del note["counts"][f"digest/{own_text.path}"]
-        path.write_text(json.dumps(note))
-    anew = f"{work}: the text has changed since, so all is made anew\n"
+    settings_ = json.loads((work / "settings.json").read_text())
+    (work / "settings.json").write_text(json.dumps(settings_ | {"format": 3}))
     assert own_text().startswith(
-        anew if is_changed else "tokenize: 12 of 12 done by an earlier run\n"
+        f"{work}: it is from another version, so all is made anew\n"
     )
-    # The digest of all splits is noted now.
-    os.utime(own_text.path, (7, 7))
-    assert "nothing to do" in own_text()
 
 
 def test_until_changed_text_is_done_no_description_claims_so(own_text, monkeypatch):
@@ -461,7 +444,7 @@ def test_until_changed_text_is_done_no_description_claims_so(own_text, monkeypat
     assert not list(own_text.folder.glob("*.json"))
 
 
-def test_an_unfinished_run_goes_on_and_refuses_other_settings(
+def test_an_unfinished_run_resumes_and_refuses_other_settings(
     make, small_units, monkeypatch
 ):
     expected = contents(make("whole"))
@@ -480,7 +463,7 @@ def test_an_unfinished_run_goes_on_and_refuses_other_settings(
     folder = make(log=log)
     units = json.loads((folder / "x.tfrecord.json").read_text())["files"]
     assert len(units) == 1
-    assert "tokenize: 12 of 12 done by an earlier run\n" in log.getvalue()
+    assert "units: 13 of 13 resumed\n" in log.getvalue()
     assert contents(folder) == expected
 
 
@@ -587,7 +570,7 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path
             make()
     work = tmp_path / "run" / "x.tfrecord.work"
     assert str(error.value) == (
-        f"{work}/train-00000-00000.part: cannot be written: No space left on device"
+        f"{work}/train-00000.part: cannot be written: No space left on device"
     )
     assert os.listdir(tmp_path / "run") == ["x.tfrecord.work"]
     assert not list(work.glob("*.part*"))
@@ -655,25 +638,25 @@ def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
 
 
 @pytest.mark.parametrize("cause", ["killed worker", "full disk"])
-def test_what_is_tokenized_outlives_an_error_of_the_machine(
+def test_parts_outlive_an_error_of_the_machine(
     make, small_units, monkeypatch, tmp_path, cause
 ):
     expected = contents(make("whole"))
-    tokenize, done = corpus.local.tokenize_split, []
+    make_part, done = corpus.local.make_part, []
 
     def fails(*job):
         if len(done) == 3:
             raise InputError(cause)
         done.append(job)
-        return tokenize(*job)
+        return make_part(*job)
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.local, "tokenize_split", fails)
+        patch.setattr(corpus.local, "make_part", fails)
         with pytest.raises(InputError):
             make()
     log = io.StringIO()
     folder = make(log=log)
-    assert log.getvalue().startswith("tokenize: 3 of 12 done by an earlier run\n")
+    assert "units: 3 of 13 resumed\n" in log.getvalue()
     assert contents(folder) == expected
 
 
@@ -816,8 +799,8 @@ def test_a_very_long_line_is_encoded_in_parts_that_end_at_white_space(monkeypatc
     tokenizer = tokenization.load(str(DATA / "spm_small.model"))
     text_ = (DATA / "docs200.txt").read_text()[:30_000].replace("\n", " ")
     whole = tokenizer.encode(text_)
-    monkeypatch.setattr(store, "_LINE_CHARS", 1000)
-    monkeypatch.setattr(store, "_LINE_PARTS", store._parts_of(1000))
+    monkeypatch.setattr(documents, "_LINE_CHARS", 1000)
+    monkeypatch.setattr(documents, "_LINE_PARTS", documents._parts_of(1000))
     sizes = []
 
     def encode(texts):
@@ -825,7 +808,7 @@ def test_a_very_long_line_is_encoded_in_parts_that_end_at_white_space(monkeypatc
         return tokenizer.encode_batch(texts)
 
     lines = ["first", text_, "x" * 2500, "last"]
-    found = list(store._encoded_lines(lines, encode))
+    found = list(documents._encode(lines, encode))
     assert found[:2] == [tokenizer.encode("first"), whole]
     assert found[3] == tokenizer.encode("last")
     assert len(sizes) > 33

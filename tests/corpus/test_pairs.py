@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.corpus import pairs, store
+from albert_tf.corpus import pairs
 from albert_tf.corpus.config import CorpusSettings
 
 DATA = Path(__file__).parents[1] / "fixtures"
@@ -26,14 +26,14 @@ def settings(**changes):
 
 def text(*documents):
     """Builds a text of tokens 0, 1, 2, ...; documents are lengths of segments."""
-    group, at = store.Group(), 0
+    packed, at = pairs.Text(V), 0
     for document in documents:
         segments = []
         for length in document:
             segments.append(list(range(at, at + length)))
             at += length
-        group.add(segments, settings())
-    return pairs.Text([(5, group.pack(V))], V)
+        packed.add(segments)
+    return packed
 
 
 def draw(found, config, seed=0, starts=STARTS):
@@ -48,21 +48,18 @@ def draws(found, config, times=400, starts=STARTS):
     )
 
 
-def test_groups_come_back_as_they_were_packed():
-    found = text([4, 3], [2, 5, 1])
-    assert found.tokens.tolist() == list(range(15))
-    assert found.bounds == [0, 4, 7, 9, 14, 15]
-    assert found.documents == [
-        pairs.Document(0, 2, (5, 0)),
-        pairs.Document(2, 5, (5, 1)),
-    ]
+def test_documents_are_packed_one_after_the_other():
+    packed = text([4, 3], [2, 5, 1])
+    assert packed.tokens.tolist() == list(range(15))
+    assert packed.tokens.dtype == np.uint16
+    assert packed.bounds == [0, 4, 7, 9, 14, 15]
+    assert packed.documents == [pairs.Document(0, 2), pairs.Document(2, 5)]
 
 
-def test_a_large_vocabulary_is_stored_in_four_bytes():
-    group = store.Group()
-    group.add([[70_000, 3]], settings())
-    _, _, tokens = store.unpack(group.pack(80_000), 80_000)
-    assert tokens.tolist() == [70_000, 3]
+def test_ids_of_a_large_vocabulary_take_four_bytes():
+    packed = pairs.Text(80_000)
+    packed.add([[70_000, 3]])
+    assert packed.tokens.tolist() == [70_000, 3]
 
 
 def test_sentence_order_divides_a_document_and_swaps_half_the_pairs():

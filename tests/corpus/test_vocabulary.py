@@ -1,3 +1,4 @@
+import functools
 import gzip
 import os
 import random
@@ -272,3 +273,33 @@ def test_words_that_become_one_are_named(tmp_path, capsys):
     )
     vocabulary.train(lines, settings(tmp_path, vocab_size=32, keep_accents=True))
     assert capsys.readouterr().err == ""
+
+
+PLAIN = [f"word{i}" for i in range(98)]
+
+
+def spelling_warning(words, clean=tokenization.clean_text):
+    spellings = vocabulary.Spellings(clean, do_lower_case=True)
+    spellings.add(" ".join(words))
+    return spellings.warning()
+
+
+def test_lost_marks_are_named_with_the_words_that_become_one():
+    assert spelling_warning([*PLAIN, "Її", "край,", "йод", "ії"]) == (
+        "3.9% of the words lose their marks (йод -> иод, край -> краи, ії -> іі), and "  # noqa: RUF001
+        "1 groups of words become one (ії/її); a vocabulary trained with "
+        "--keep_accents keeps the marks"
+    )
+
+
+def test_two_words_in_a_hundred_may_be_names():
+    assert spelling_warning([*PLAIN, "café", "São"]) is None
+    assert spelling_warning([*PLAIN, "café", "São", "Köln"]) == (
+        "3.0% of the words lose their marks (café -> cafe, köln -> koln, são -> sao); "
+        "a vocabulary trained with --keep_accents keeps the marks"
+    )
+
+
+def test_kept_accents_lose_nothing():
+    kept = functools.partial(tokenization.clean_text, keep_accents=True)
+    assert spelling_warning(["Її", "край", "йод", "क्या"], kept) is None

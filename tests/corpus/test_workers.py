@@ -1,9 +1,7 @@
-import io
 import os
 import signal
 import threading
 import time
-from collections import Counter
 
 import pytest
 
@@ -32,7 +30,7 @@ def test_a_killed_worker_is_a_clear_line():
         list(pool.each(os._exit, [(9,)]))
     assert str(error.value) == (
         "a worker process was killed, perhaps for want of memory; the same command "
-        "goes on from here, with fewer --num_workers if need be"
+        "resumes from here, with fewer --num_workers if need be"
     )
 
 
@@ -92,49 +90,3 @@ def test_workers_start_from_any_thread():
     thread.start()
     thread.join()
     assert found == [(2, 1)]
-
-
-class Stream(io.StringIO):
-    def __init__(self, terminal):
-        super().__init__()
-        self.isatty = lambda: terminal
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_progress_says_how_far_how_fast_and_how_long(monkeypatch, terminal):
-    now = [100.0]
-    monkeypatch.setattr(workers.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(workers, "own_memory", lambda: (1, 30 << 20))
-    stream = Stream(terminal)
-    progress = workers.Progress("train", total=8, done=2, stream=stream)
-    counts = Counter(used_documents=1000, instance_tokens=50_000)
-    now[0] += 10
-    progress.add(1, counts, (2, 40 << 20))
-    now[0] += 0.1  # too soon for another line
-    progress.add(1, counts, (2, 50 << 20))
-    now[0] += 9.9
-    progress.finish()
-    begin, end = stream.getvalue().split("\r" if terminal else "\n", 1)
-    assert begin.strip() == (
-        "train:  38%, 1,000 documents, 50,000 tokens, 5,000 tokens/s, 70 MiB, 0:50 left"
-    )
-    assert end.strip() == (
-        "train:  50%, 2,000 documents, 100,000 tokens, 5,000 tokens/s, 80 MiB, "
-        "took 0:20"
-    )
-    assert end.endswith("\n")
-
-
-def test_work_without_text_says_nothing_of_tokens(monkeypatch):
-    monkeypatch.setattr(workers, "own_memory", lambda: (1, 30 << 20))
-    progress = workers.Progress(
-        "join", total=1, done=0, stream=(stream := Stream(False))
-    )
-    progress.add(1, Counter(), (1, 30 << 20))
-    progress.finish()
-    assert stream.getvalue() == "join: 100%, 30 MiB, took 0:00\n"
-
-
-def test_hours_are_shown_when_there_are_any():
-    assert workers._clock(59.6) == "1:00"
-    assert workers._clock(3723) == "1:02:03"

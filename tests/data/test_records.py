@@ -75,17 +75,15 @@ def test_a_compressed_file_holds_no_time_and_no_name(tmp_path):
     assert gzip.decompress(data) == Path(write(tmp_path / "y")).read_bytes()
 
 
-def test_records_are_dealt_out_in_turn_across_batches():
-    class Writer:
-        def __init__(self):
-            self.got = []
-
-        def write(self, batch):
-            self.got += batch
-
-    writers = [Writer(), Writer(), Writer()]
-    records.deal_out([[b"0", b"1", b"2", b"3"], [b"4"], [b"5", b"6"]], writers)
-    assert [w.got for w in writers] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+def test_framed_records_come_back_one_by_one(tmp_path):
+    framed = [records.framed(record) for record in (b"one", b"", b"three" * 100)]
+    assert records.split(b"".join(framed)) == framed
+    with records.create(str(tmp_path / "x")) as writer:
+        writer.write_framed(framed)
+    with records.create(str(tmp_path / "y")) as other:
+        other.write([b"one", b"", b"three" * 100])
+    assert writer.records == other.records == 3
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
 
 
 @pytest.mark.parametrize(

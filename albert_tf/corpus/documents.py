@@ -1,31 +1,56 @@
-"""Finds the input files, divides them into splits, and reads documents from a split.
+"""Finds the input files, divides them into ranges, and reads and tokenizes documents.
 
-A split is some megabytes of text that one worker reads: a part of a large file that
-begins and ends between documents, or several small files. Splits depend on the files
-alone, never on the number of workers, and so do all numbers derived from them.
+A range is a part of a file that begins and ends between documents, or a whole small or
+compressed file. Ranges depend on the files alone, never on the number of workers, and
+so do all numbers derived from them.
 """
 
+import functools
 import gzip
 import hashlib
 import itertools
 import json
 import os
+import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Literal, NamedTuple
+
+import numpy as np
 
 from albert_tf.corpus import files
+from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import records
 from albert_tf.errors import InputError
+from albert_tf.text.tokenization import Tokenizer, WordStarts
 
-SPLIT_BYTES = 2 << 20
+RANGE_BYTES = 1 << 18
+# To read where a document ends takes a request there.
+REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
 # Longer documents are divided, so that one file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
+# Few sentences are longer: one in 200 of Wikipedia's. Of long segments much is cut off
+# where an instance's last does not fit, and A and B would always be alike in length.
+MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3
+_BATCH_CHARS = 1 << 18
+_LINE_CHARS = 1 << 16
 # Of a counter; the name of the file follows.
 _DIGEST = "digest/"
+
+
+_EncodeBatch = Callable[[Sequence[str]], list[list[int]]]
+
+
+def _parts_of(size: int) -> re.Pattern[str]:
+    """Matches the longest text that white space or the end follows, or full ones."""
+    text_of = rf"\S.{{0,{size - 1}}}"
+    return re.compile(rf"{text_of}(?!\S)|{text_of}", re.DOTALL)
+
+
+_LINE_PARTS = _parts_of(_LINE_CHARS)
 
 
 class TextError(InputError):
@@ -44,9 +69,6 @@ class Range(NamedTuple):
     file: str
     begin: int
     end: int | None
-
-
-Split = list[Range]
 
 
 def find_files(patterns: Sequence[str]) -> dict[str, int]:
@@ -79,43 +101,52 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def plan(sizes: Mapping[str, int]) -> list[Split]:
-    """Divides files into splits of about `SPLIT_BYTES`.
+def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
+    """Divides files into ranges of about `RANGE_BYTES`.
 
     Args:
         sizes: {path: bytes}, as from `find_files`.
+
+    Yields:
+        A range, and about how many bytes of text it holds.
     """
-    splits: list[Split] = []
-    room = 0
     for path, size in sizes.items():
-        for part, weight in _divide(path, size):
-            if weight > room:
-                splits.append([])
-                room = SPLIT_BYTES
-            splits[-1].append(part)
-            room -= weight
-    return splits
+        whole = Range(path, 0, None)
+        if size and _is_gzip(whole):
+            yield whole, size * _GZIP_RATIO
+            continue
+        step = REMOTE_RANGE_BYTES if files.is_remote(path) else RANGE_BYTES
+        begin = 0
+        with files.open_binary(path) as file:
+            while begin < size:
+                end = _next_boundary(file, path, begin + step, size)
+                yield Range(path, begin, end), end - begin
+                begin = end
 
 
-def digests(split: Iterable[Range]) -> Counter:
-    """Returns the counters of a split's text that tell it from other text.
+def digests(parts: Iterable[Range]) -> Counter:
+    """Returns the counters of some ranges' text that tell it from other text.
 
-    `documents` raises the same counters while it reads, which costs less than reading
-    twice. Of a compressed file the text counts.
+    `read` raises the same counters, which costs less than reading twice. Of a
+    compressed file the text counts.
 
     Raises:
         InputError: a file cannot be read.
     """
     counts: Counter = Counter()
-    for part in split:
+    for part in parts:
         for _ in _lines(part, counts):
             pass
-    del counts["lines"]
-    return counts
+    return only_digests(counts)
+
+
+def only_digests(counts: Counter) -> Counter:
+    """Returns the counters among others that `digests` returns."""
+    return Counter({k: n for k, n in counts.items() if k.startswith(_DIGEST)})
 
 
 def digest_of(path: str, counts: Counter) -> str:
-    """Returns what tells a file's text from others, out of the counters of all splits.
+    """Returns what tells a file's text from others, out of the counters of all ranges.
 
     Returns:
         16 hexadecimal digits; zeros of an empty file.
@@ -123,7 +154,7 @@ def digest_of(path: str, counts: Counter) -> str:
     return f"{counts[f'{_DIGEST}{path}'] % (1 << 64):016x}"
 
 
-def documents(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
+def read(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
     """Reads the documents of a range.
 
     Args:
@@ -247,22 +278,6 @@ def _lines_before(part: Range) -> int:
     return lines
 
 
-def _divide(path: str, size: int) -> Iterator[tuple[Range, int]]:
-    """Yields the ranges of a file, each with about as many bytes as its text has."""
-    whole = Range(path, 0, None)
-    if size == 0:
-        return
-    if _is_gzip(whole):
-        yield whole, size * _GZIP_RATIO
-        return
-    begin = 0
-    with files.open_binary(path) as file:
-        while begin < size:
-            end = _next_boundary(file, path, begin + SPLIT_BYTES, size)
-            yield Range(path, begin, end), end - begin
-            begin = end
-
-
 def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
     """Finds the first place between two documents after a byte offset."""
     if at >= size:
@@ -287,3 +302,95 @@ def _is_gzip(part: Range) -> bool:
 def _shortened(text: str, width: int = 60) -> str:
     text = text.strip()
     return text if len(text) <= width else f"{text[:width]}..."
+
+
+def tokenize(
+    documents: Iterable[list[str]],
+    config: CorpusSettings,
+    tokenizer: Tokenizer,
+    counts: Counter,
+) -> Iterator[list[list[int]]]:
+    """Yields the segments of each document that has any, as token ids.
+
+    Args:
+        documents: the lines of each.
+        config: the run's settings.
+        tokenizer: the vocabulary.
+        counts: raised by what was cut and what was left out.
+    """
+    starts = word_starts(tokenizer, config.word_start_rule)
+    by_text = config.word_start_rule == "released"
+    encode = tokenizer.encode_batch_as_released if by_text else tokenizer.encode_batch
+    limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
+    for batch in _batches(documents):
+        encoded = _encode(itertools.chain.from_iterable(batch), encode)
+        for lines in batch:
+            segments = [ids for ids in itertools.islice(encoded, len(lines)) if ids]
+            counts["lines_without_tokens"] += len(lines) - len(segments)
+            counts["documents_without_tokens"] += not segments
+            if not config.released_behaviour:
+                segments = [
+                    part
+                    for ids in segments
+                    for part in _cut(ids, limit, starts, counts)
+                ]
+            if segments:
+                yield segments
+
+
+@functools.lru_cache(maxsize=2)
+def word_starts(
+    tokenizer: Tokenizer, rule: Literal["word_mark", "released"]
+) -> WordStarts:
+    """Returns `tokenizer.word_starts(rule)`, which takes some time to make."""
+    return tokenizer.word_starts(rule)
+
+
+def _encode(lines: Iterable[str], encode: _EncodeBatch) -> Iterator[list[int]]:
+    """Encodes lines, very long ones in parts: a tokenizer takes 200 times their size.
+
+    **As released:** a line is one text. Parts end at white space, where tokens end too,
+    so tokens differ only in text of 65,536 characters without any, and where the
+    release sums so many scores that they lose their last digits (from about 500,000).
+    """
+    for is_long, some in itertools.groupby(lines, lambda line: len(line) > _LINE_CHARS):
+        if not is_long:
+            yield from encode(list(some))
+            continue
+        for line in some:
+            parts = (
+                ids for part in _LINE_PARTS.findall(line) for ids in encode([part])
+            )
+            yield list(itertools.chain.from_iterable(parts))
+
+
+def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    batch: list[list[str]] = []
+    size = 0
+    for lines in documents:
+        batch.append(lines)
+        size += sum(map(len, lines))
+        if size >= _BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _cut(
+    ids: list[int], limit: int, starts: WordStarts, counts: Counter
+) -> Iterator[list[int]]:
+    """Cuts a long line, a paragraph say, into segments of at most `limit` tokens.
+
+    They are as even as word starts allow; a word longer than a segment is cut too.
+    """
+    if len(ids) > limit:
+        counts["lines_cut"] += 1
+    begin = 0
+    while (left := len(ids) - begin) > limit:
+        even = -(-left // -(-left // limit))
+        words = np.flatnonzero(starts(np.array(ids[begin : begin + even + 1]))[1:])
+        end = begin + (int(words[-1]) + 1 if words.size else even)
+        yield ids[begin:end]
+        begin = end
+    yield ids[begin:]

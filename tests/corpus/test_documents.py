@@ -4,20 +4,19 @@ from collections import Counter
 
 import pytest
 
-from albert_tf.corpus import text
+from albert_tf.corpus import documents
 from albert_tf.errors import InputError
 
 
 def read(path, errors="strict"):
     counts = Counter()
-    sizes = text.find_files([str(path)])
-    found = [
+    sizes = documents.find_files([str(path)])
+    texts = [
         document
-        for split in text.plan(sizes)
-        for part in split
-        for document in text.documents(part, errors, counts)
+        for part, _ in documents.ranges(sizes)
+        for document in documents.read(part, errors, counts)
     ]
-    return found, counts
+    return texts, counts
 
 
 def mistake(path):
@@ -54,36 +53,38 @@ def test_json_lines_hold_a_document_each(tmp_path, name):
     assert read(tmp_path / name)[0] == [["one", "two\u2028still two"], ["three"]]
 
 
-def test_splits_part_large_files_between_documents(tmp_path, monkeypatch):
+def test_ranges_divide_large_files_between_documents(tmp_path, monkeypatch):
     path = tmp_path / "x.txt"
     expected = [[f"{i} {j}" for j in range(1 + i % 4)] for i in range(97)]
     path.write_text("\ufeff" + "\n\n".join("\n".join(lines) for lines in expected))
     for size in (1, 13, 50, 1_000_000):
-        monkeypatch.setattr(text, "SPLIT_BYTES", size)
-        splits = text.plan(text.find_files([str(path)]))
-        assert len(splits) == {1: 97, 1_000_000: 1}.get(size, len(splits))
+        monkeypatch.setattr(documents, "RANGE_BYTES", size)
+        ranges = list(documents.ranges(documents.find_files([str(path)])))
+        assert len(ranges) == {1: 97, 1_000_000: 1}.get(size, len(ranges))
         assert read(path)[0] == expected
 
 
-def test_splits_part_json_lines_at_every_line(tmp_path, monkeypatch):
+def test_ranges_divide_json_lines_at_every_line(tmp_path, monkeypatch):
     path = tmp_path / "x.jsonl"
     path.write_text("".join(f'{{"text": "{i}"}}\n' for i in range(50)))
-    monkeypatch.setattr(text, "SPLIT_BYTES", 60)
-    splits = text.plan(text.find_files([str(path)]))
-    assert len(splits) == 10  # of five lines each
+    monkeypatch.setattr(documents, "RANGE_BYTES", 60)
+    ranges = list(documents.ranges(documents.find_files([str(path)])))
+    assert len(ranges) == 10  # of five lines each
     assert read(path)[0] == [[str(i)] for i in range(50)]
 
 
-def test_small_files_share_a_split(tmp_path):
+def test_small_files_are_ranges_and_empty_ones_are_none(tmp_path):
     for name in "bca":
         (tmp_path / name).write_text(name)
     (tmp_path / "d").write_text("")
-    [split] = text.plan(text.find_files([str(tmp_path / "*")]))
-    assert [part.file[-1] for part in split] == ["a", "b", "c"]
+    ranges = documents.ranges(documents.find_files([str(tmp_path / "*")]))
+    assert [(part.file[-1], weight) for part, weight in ranges] == [
+        *(("a", 1), ("b", 1), ("c", 1))
+    ]
 
 
 def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "MAX_DOCUMENT_CHARS", 10)
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_CHARS", 10)
     (tmp_path / "x").write_text("12345\n" * 7 + "\n12345\n12345\n12345\n\n12")
     found, counts = read(tmp_path / "x")
     assert [len(document) for document in found] == [3, 3, 1, 3, 1]
@@ -92,7 +93,7 @@ def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("begin", [0, 30])
 def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
-    monkeypatch.setattr(text, "SPLIT_BYTES", 10)
+    monkeypatch.setattr(documents, "RANGE_BYTES", 10)
     path = tmp_path / "x"
     path.write_bytes(
         b"\xc3\xa9o\n\n" * (begin // 5) + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n"
@@ -122,7 +123,7 @@ def test_bytes_that_are_not_utf8_can_be_replaced_or_left_out(tmp_path):
 def test_json_of_another_form_is_named(tmp_path, monkeypatch, line, message):
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a"}\n' * 30 + f"{line}\n")
-    monkeypatch.setattr(text, "SPLIT_BYTES", 100)
+    monkeypatch.setattr(documents, "RANGE_BYTES", 100)
     assert mistake(path) == f"{path}: line 31: {message}"
 
 
@@ -146,7 +147,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
 
 
 def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "x"
     path.write_bytes(b"one\n" + b"x" * 1200 + b"\n")
     assert mistake(path) == (
@@ -158,19 +159,19 @@ def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
 def test_patterns_that_name_nothing_or_a_file_twice_are_refused(tmp_path):
     (tmp_path / "a").write_text("a")
     with pytest.raises(InputError) as error:
-        text.find_files([f"{tmp_path}/*.txt"])
+        documents.find_files([f"{tmp_path}/*.txt"])
     assert str(error.value) == f"--input_file={tmp_path}/*.txt: no such file"
     with pytest.raises(InputError) as error:
-        text.find_files([str(tmp_path)])
+        documents.find_files([str(tmp_path)])
     assert str(error.value) == (
         f"--input_file={tmp_path}: is a folder; expected files or patterns such as "
         f"corpus/*.txt"
     )
     with pytest.raises(InputError) as error:
-        text.find_files([f"{tmp_path}/a", f"{tmp_path}/*"])
+        documents.find_files([f"{tmp_path}/a", f"{tmp_path}/*"])
     assert str(error.value) == f"--input_file: {tmp_path}/a is named twice"
     with pytest.raises(InputError) as error:
-        text.find_files([f"{tmp_path}/a", f"{tmp_path}/./a"])
+        documents.find_files([f"{tmp_path}/a", f"{tmp_path}/./a"])
     assert str(error.value) == (
         f"--input_file: {tmp_path}/./a is named twice, as {tmp_path}/a too"
     )
