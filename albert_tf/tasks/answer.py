@@ -15,6 +15,8 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 TEXTS = tf.TensorSpec([None], tf.string)
+# The memory that an answer needs grows with the windows that a model reads at once.
+_WINDOWS_AT_ONCE = 32
 
 Row = dict[str, Any]
 
@@ -124,6 +126,40 @@ def check_kind(model: keras.Model, kind: type[keras.Model]) -> None:
     """Refuses a model of another kind."""
     if not isinstance(model, kind):
         raise InputError(f"{type(model).__name__}: expected an {kind.__name__}")
+
+
+def in_turn(
+    score: Callable[..., Mapping[str, tf.Tensor]],
+    inputs: Mapping[str, tf.Tensor],
+    specs: Mapping[str, tf.TensorSpec],
+) -> dict[str, tf.Tensor]:
+    """Runs a model on any number of windows, in parts of like size.
+
+    Args:
+        score: what to do with each part.
+        inputs: [W, T] each.
+        specs: of what `score` returns.
+
+    Returns:
+        What `score` returns for all windows together.
+    """
+    count = tf.shape(inputs["input_ids"])[0]
+    parts = tf.maximum((count + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE, 1)
+    size = (count + parts - 1) // parts
+    split = {
+        name: tf.reshape(
+            tf.pad(x, [[0, parts * size - count], [0, 0]]),
+            [parts, size, tf.shape(x)[1]],
+        )
+        for name, x in inputs.items()
+    }
+    scored = tf.map_fn(
+        score, split, fn_output_signature=dict(specs), parallel_iterations=1
+    )
+    return {
+        name: tf.reshape(x, tf.concat([[parts * size], tf.shape(x)[2:]], 0))[:count]
+        for name, x in scored.items()
+    }
 
 
 def text_specs(pairs: bool) -> dict[str, tf.TensorSpec]:

@@ -8,11 +8,14 @@ class for everything gets the worst score and not NaN.
 
 # scikit-learn and scipy are imported where they are used: they take a second.
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
 # Columns of `per_label`.
 PRECISION, RECALL, F1, SUPPORT = range(4)
+# The row of `entity_scores` for all types together.
+ALL = "micro avg"
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -141,6 +144,40 @@ def per_label(
         labels, predictions, labels=numbers, zero_division=0
     )
     return np.stack(scores, axis=1)
+
+
+def entity_scores(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
+) -> dict[str, tuple[float, ...]]:
+    """Scores named entities: one is right if its type and all its words are.
+
+    As in conlleval and seqeval, an I-TYPE that follows no word of its type begins an
+    entity.
+
+    Args:
+        labels: O, B-TYPE or I-TYPE of each word, of each sentence.
+        predictions: as many.
+
+    Returns:
+        What `per_label` returns, of each type that occurs, sorted, and of all entities
+        together (`ALL`).
+    """
+    from seqeval.metrics import classification_report
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    names = {e[0] for side in (labels, predictions) for e in get_entities(list(side))}
+    report: dict[str, dict[str, float]] = {}
+    if names:  # seqeval fails without an entity
+        report = classification_report(
+            list(map(list, labels)),
+            list(map(list, predictions)),
+            output_dict=True,
+            zero_division=0,
+        )
+    none = dict.fromkeys(("precision", "recall", "f1-score", "support"), 0.0)
+    rows = {name: report[name] for name in sorted(names)}
+    rows[ALL] = report.get("micro avg", none)
+    return {name: tuple(map(float, row.values())) for name, row in rows.items()}
 
 
 def _pair(labels, predictions) -> tuple[np.ndarray, np.ndarray]:

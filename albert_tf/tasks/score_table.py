@@ -1,5 +1,7 @@
 """Per-label scores and the confusion matrix of a task, as lines to read."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from albert_tf.tasks import metrics
@@ -27,11 +29,7 @@ def describe(task: TextTask, targets: np.ndarray, predictions: np.ndarray) -> st
         raise ValueError(f"task {task.name}: a regression has no labels")
     count = len(task.labels)
     scores = metrics.per_label(targets, predictions, count)
-    lines = [["label", "precision", "recall", "f1", "examples"]]
-    for label, row in zip(task.labels, scores, strict=True):
-        percent = [f"{100 * value:.1f}" for value in row[: metrics.SUPPORT]]
-        lines.append([label, *percent, f"{row[metrics.SUPPORT]:.0f}"])
-    table = _aligned(lines)
+    table = of_scores("label", dict(zip(task.labels, scores, strict=True)), "examples")
     if task.label_separator is not None or count > _MOST_COLUMNS:
         return table
     matrix = metrics.confusion_matrix(targets, predictions, count)
@@ -39,6 +37,21 @@ def describe(task: TextTask, targets: np.ndarray, predictions: np.ndarray) -> st
     for label, row in zip(task.labels, matrix.tolist(), strict=True):
         lines.append([label, *map(str, row)])
     return f"{table}\n{_aligned(lines)}"
+
+
+def of_scores(title: str, scores: Mapping[str, Sequence[float]], counted: str) -> str:
+    """Returns a line for each label with its precision, recall and F1, in percent.
+
+    Args:
+        title: of the labels.
+        scores: a row of `metrics.per_label` for each.
+        counted: what the last number of a row counts.
+    """
+    lines = [[title, "precision", "recall", "f1", counted]]
+    for label, row in scores.items():
+        percent = [f"{100 * value:.1f}" for value in row[: metrics.SUPPORT]]
+        lines.append([label, *percent, f"{row[metrics.SUPPORT]:.0f}"])
+    return _aligned(lines)
 
 
 def _aligned(lines: list[list[str]]) -> str:

@@ -793,3 +793,62 @@ def pad(
     mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
     first = tf.sequence_mask(first_lengths, length, tf.int32)
     return {"input_ids": padded, "input_mask": mask, "segment_ids": mask - first}
+
+
+# `split_words` on classes of characters, each of which is one ASCII character.
+_WORD = "[as](?:[as.']*[as])?"
+_POSSESSIVE = "p+"
+_CLASSED_WORD = f"{_WORD}|{_POSSESSIVE}|[.']|i"
+
+
+def split_words(
+    texts: tf.Tensor,
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Cuts raw texts into words, much as those of CoNLL-2003 are.
+
+    What stands between white space is a word, but for the punctuation at its ends, of
+    which each mark is a word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is
+    each ideograph, and "'s" at the end: "Anna's" is "Anna" and "'s". Punctuation is
+    what it is to WordPiece: all symbols of ASCII, too.
+
+    Args:
+        texts: string [B], UTF-8.
+
+    Returns:
+        The words, string [B, None], and the characters where each begins and ends,
+        int32 [B, None] each.
+    """
+    codes = tf.strings.unicode_decode(texts, "UTF-8")
+    classes = codes.with_values(_word_classes()(codes.values))
+    classed = tf.strings.regex_replace(
+        tf.strings.unicode_encode(classes, "UTF-8"),
+        "([as])'s([.']*)( |i|$)",
+        r"\1pp\2\3",
+    )
+    _, begins, ends = tf_text.regex_split_with_offsets(
+        classed, f"{_CLASSED_WORD}| +", _CLASSED_WORD
+    )
+    begins, ends = tf.cast(begins, tf.int32), tf.cast(ends, tf.int32)
+    first = tf.cast(tf.gather(codes.row_starts(), begins.value_rowids()), tf.int32)
+    characters = tf.ragged.range(begins.values + first, ends.values + first)
+    letters = characters.with_values(tf.gather(codes.values, characters.values))
+    words = begins.with_values(tf.strings.unicode_encode(letters, "UTF-8"))
+    return words, begins, ends
+
+
+@functools.cache
+def _word_classes() -> _Ranges:
+    return _Ranges(_word_class)
+
+
+def _word_class(character: str) -> int:
+    """Returns the code of " ", "i" (ideograph), "'", "." (punctuation), "s" or "a"."""
+    if character.isspace():
+        return ord(" ")
+    if character in tokenization.APOSTROPHES:
+        return ord("'")
+    if tokenization.IDEOGRAPHS_ALONE.function(character) == f" {character} ":
+        return ord("i")
+    if tokenization.PUNCTUATION_ALONE.function(character) != character:
+        return ord(".")
+    return ord("s") if character in "sS" else ord("a")

@@ -13,11 +13,11 @@ from albert_tf import weights
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve.service import Service
-from albert_tf.tasks import pretrained, text_graphs
+from albert_tf.tasks import answer, pretrained, text_graphs
 from albert_tf.tasks.race import features as race
 from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.race.reading import Question
-from albert_tf.tasks.squad import answers, features, graph, reading
+from albert_tf.tasks.squad import answers, features, reading
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text import inputs
 from albert_tf.text.tokenization import SentencePieceTokenizer, WordPieceTokenizer
@@ -357,7 +357,7 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
 @pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
 def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     # Parts are put together.
-    assert len(windows(tokenizer, *asked)) > graph._WINDOWS_AT_ONCE
+    assert len(windows(tokenizer, *asked)) > answer._WINDOWS_AT_ONCE
     model = built["spans" if kind == "linear" else kind]
     expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
     best = [answers.n_best(c) if c.spans else [] for c in expected]

@@ -92,3 +92,31 @@ def test_arrays_that_do_not_go_together_are_refused(labels):
 def test_class_numbers_outside_the_labels_are_refused(wrong):
     with pytest.raises(ValueError, match="class numbers: expected 0 to 1"):
         metrics.confusion_matrix(np.array([0, 1]), np.array([wrong, 1]), 2)
+
+
+def test_scores_of_entities_are_those_worked_by_hand():
+    labels = [
+        ["B-PER", "I-PER", "O", "B-LOC", "B-LOC"],
+        ["O", "B-ORG", "I-ORG", "O"],
+        ["B-PER"],
+    ]
+    predictions = [
+        # One word of the person alone; two neighbours of one type.
+        ["B-PER", "O", "O", "B-LOC", "B-LOC"],
+        # I- begins an entity, where none of its type is before; the type is wrong.
+        ["I-MISC", "B-LOC", "I-LOC", "O"],
+        ["I-PER"],
+    ]
+    scores = metrics.entity_scores(labels, predictions)
+    assert list(scores) == ["LOC", "MISC", "ORG", "PER", metrics.ALL]
+    assert scores["LOC"] == pytest.approx((2 / 3, 1, 4 / 5, 2))
+    assert scores["MISC"] == (0, 0, 0, 0)
+    assert scores["ORG"] == (0, 0, 0, 1)
+    assert scores["PER"] == pytest.approx((1 / 2, 1 / 2, 1 / 2, 2))
+    assert scores[metrics.ALL] == pytest.approx((3 / 6, 3 / 5, 6 / 11, 5))
+
+
+def test_without_an_entity_every_score_is_zero():
+    assert metrics.entity_scores([["O", "O"]], [["O", "O"]]) == {
+        metrics.ALL: (0, 0, 0, 0)
+    }

@@ -243,3 +243,35 @@ def test_of_long_texts_the_beginning_is_tokenized(pair):
     assert [ids[:7] for ids in found] == expected
     if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
         assert len(found[0]) < 10_000
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ""),
+        (" \u2028\t ", ""),
+        ("(U.S.-based), Anna's dog...", "( U.S.-based ) , Anna 's dog . . ."),
+        ("'tis James' 's s's A’S. é's", "' tis James ' ' s s 's A ’S . é 's"),
+        ("don’t it's'", "don’t it 's '"),
+        ("中文,国 ab中cd", "中 文 , 国 ab 中 cd"),
+        ("1,000.5% $5 1996-12-06", "1,000.5 % $ 5 1996-12-06"),
+        ("😀x\x07 «¡Olé!»", "😀x\x07 « ¡ Olé ! »"),
+    ],
+)
+def test_words_of_a_text_and_where_they_stand(text, words):
+    split = tf.function(in_graph.split_words)
+    found = [part.to_list() for part in split(tf.constant(["a b", text, "c"]))]
+    assert [word.decode() for word in found[0][1]] == words.split()
+    assert [len(part[1]) for part in found[1:]] == [len(found[0][1])] * 2
+    for word, begin, end in zip(*(part[1] for part in found), strict=True):
+        assert text[begin:end] == word.decode()
+    assert (found[1][0], found[2][0], found[0][2]) == ([0, 2], [1, 3], [b"c"])
+
+
+def test_bytes_that_are_not_utf8_count_as_one_character_of_a_word():
+    words, begins, ends = in_graph.split_words(tf.constant([b"a\xff b"]))
+    assert words.to_list() == [["a\ufffd".encode(), b"b"]]
+    assert (begins.to_list(), ends.to_list()) == ([[0, 3]], [[2, 4]])

@@ -5,7 +5,7 @@ So any program that loads a SavedModel can ask, not only Python. What `features`
 Letters: B questions, W windows of all questions, T tokens of a window, M spans.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -14,7 +14,14 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.tasks.answer import TEXTS, Answer, beginnings, check_inputs, rounded
+from albert_tf.tasks.answer import (
+    TEXTS,
+    Answer,
+    beginnings,
+    check_inputs,
+    in_turn,
+    rounded,
+)
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import Lengths
 from albert_tf.text import in_graph
@@ -23,8 +30,6 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 _FAR = np.iinfo(np.int32).max
-# The memory that an answer needs grows with the windows that a model reads at once.
-_WINDOWS_AT_ONCE = 32
 
 
 def question_answering(
@@ -126,7 +131,7 @@ class _Questions(tf.Module):
         kept = tf.minimum(query.row_lengths(), self._lengths.max_query_length)
         windows = _Windows(ids, kept, self._lengths)
         inputs = windows.inputs(query, ids, self._special, self._shortest)
-        scored = _in_turn(self._score, inputs, _WINDOWS_AT_ONCE)
+        scored = in_turn(self._score, inputs, _SCORED)
         valid = windows.valid(scored, self._search.max_answer_length)
         spans = _with_texts(valid, context, begins.values, ends.values)
         best = _n_best(spans, tf.size(question), self._search.n_best_size)
@@ -268,41 +273,12 @@ def _candidates(model: keras.Model) -> int:
     return 1
 
 
-def _in_turn(
-    score: Callable, inputs: Mapping[str, tf.Tensor], most: int
-) -> dict[str, tf.Tensor]:
-    """Scores windows in several parts of like size.
-
-    Args:
-        score: what to do with each part.
-        inputs: [W, T] each, with the names that `_Windows.inputs` gives.
-        most: windows of a part at most.
-    """
-    count = tf.shape(inputs["input_ids"])[0]
-    parts = tf.maximum((count + most - 1) // most, 1)
-    size = (count + parts - 1) // parts
-    split = {
-        name: tf.reshape(
-            tf.pad(x, [[0, parts * size - count], [0, 0]]),
-            [parts, size, tf.shape(x)[1]],
-        )
-        for name, x in inputs.items()
-    }
-    scored = tf.map_fn(
-        score,
-        split,
-        fn_output_signature={
-            "first": tf.TensorSpec([None, None], tf.int32),
-            "last": tf.TensorSpec([None, None], tf.int32),
-            "score": tf.TensorSpec([None, None], tf.float64),
-            "null": tf.TensorSpec([None], tf.float32),
-        },
-        parallel_iterations=1,
-    )
-    return {
-        name: tf.reshape(x, tf.concat([[parts * size], tf.shape(x)[2:]], 0))[:count]
-        for name, x in scored.items()
-    }
+_SCORED = {
+    "first": tf.TensorSpec([None, None], tf.int32),
+    "last": tf.TensorSpec([None, None], tf.int32),
+    "score": tf.TensorSpec([None, None], tf.float64),
+    "null": tf.TensorSpec([None], tf.float32),
+}
 
 
 def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:

@@ -1,0 +1,216 @@
+"""Windows of words, and spans in raw text."""
+
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.serve import predict
+from albert_tf.serve.service import Service
+from albert_tf.tasks.tagging import graph
+from albert_tf.text import tokenization
+
+LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+def windows(counts, words, room, tokenizer):
+    """Lays windows over tokens that are numbered from 100 on."""
+    tokens = tf.RaggedTensor.from_row_lengths(
+        tf.range(100, 100 + sum(counts)), tf.constant(counts, tf.int64)
+    )
+    sentences = tf.RaggedTensor.from_row_lengths(tf.constant(counts), words)
+    ids, window, place = graph.windows(tokens, sentences, room, tokenizer)
+    return ids.to_list(), window.numpy().tolist(), place.numpy().tolist()
+
+
+def test_windows_are_those_worked_by_hand(tokenizer):
+    cls, sep, unk = tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id
+    ids, window, place = windows([1, 2, 1, 0, 3, 2, 1], [5, 2], 4, tokenizer)
+    assert ids == [
+        [cls, 100, 101, 102, 103, sep],
+        [cls, 102, 103, unk, 104, sep],
+        [cls, unk, 104, 105, 106, sep],
+        [cls, 107, 108, 109, sep],
+    ]
+    # 103 has one token after it in the second window, none in the first.
+    assert list(zip(window, place, strict=True)) == [
+        *((0, 1), (0, 2), (1, 2), (1, 3), (2, 2)),
+        *((3, 1), (3, 3)),
+    ]
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4, 5, 8])
+def test_every_word_is_where_most_is_around_it(room, tokenizer):
+    rng = np.random.default_rng(room)
+    words = [13, 1, 4, 29]
+    counts = rng.integers(1, 4, sum(words)).tolist()
+    ids, window, place = windows(counts, words, room, tokenizer)
+    assert max(map(len, ids)) == room + 2
+    starts = np.cumsum([100, *counts])
+    ends = starts[np.cumsum(words)]
+    for start, sentence_end, number, at in zip(
+        starts, np.repeat(ends, words), window, place, strict=False
+    ):
+        assert ids[number][at] == start
+
+        def around(row, start=start, sentence_end=sentence_end):
+            """What is lost of the sentence on the nearer side matters most."""
+            before, after = start - row[1], row[-2] - start
+            begins = row[1] in (100, *ends)
+            return min(
+                np.inf if begins else before,
+                np.inf if row[-2] == sentence_end - 1 else after,
+            )
+
+        holding = [around(row) for row in ids if start in row[1:-1]]
+        assert around(ids[number]) == max(holding)
+    # All tokens of a sentence are read.
+    assert {id for row in ids for id in row[1:-1]} == set(range(100, starts[-1]))
+
+
+# --- raw text ---
+
+
+class Known(models.AlbertTokenClassifier):
+    """Gives each id the label of a table, with a certain probability."""
+
+    labels: dict[int, int] = {}  # noqa: RUF012 (set by the tests)
+
+    def call(self, inputs, training=False):
+        ids = inputs["input_ids"]
+        table = np.zeros(self.config.vocab_size, "int32")
+        for id, label in self.labels.items():
+            table[id] = label
+        logits = tf.one_hot(tf.gather(table, ids), self.head.num_labels)
+        return {"logits": logits * (1.0 + tf.cast(ids % 2, tf.float32))[..., None]}
+
+
+@pytest.fixture
+def answering(tiny, tokenizer):
+    """Makes what answers with known labels of words: {word: label}."""
+
+    def make(labels, known, length=16):
+        config = tiny(vocab_size=tokenizer.vocab_size)
+        model = Known(config, len(labels))
+        # Each first token has to tell its word from the others.
+        model.labels = {
+            tokenizer.encode(word)[0]: labels.index(label)
+            for word, label in known.items()
+        }
+        answer = graph.tag_texts(model, tokenizer, labels=labels, max_seq_length=length)
+        return predict.Predictor(Service(answer), tokenizer)
+
+    return make
+
+
+def found(answer):
+    return [(s["type"], s["text"], s["begin"], s["end"]) for s in answer["spans"]]
+
+
+def test_spans_are_those_worked_by_hand(answering):
+    known = {"the": "B-PER", "list": "I-PER", "of": "I-LOC", "file": "B-LOC"}
+    answer = answering(LABELS, known)
+    rows = ["(the\n list of) a file file", "list, the the's", "", "a", "of"]
+    one, two, three, four, five = answer(rows)
+    assert found(one) == [
+        ("PER", "the\n list", 1, 10),
+        ("LOC", "of", 11, 13),
+        ("LOC", "file", 17, 21),
+        ("LOC", "file", 22, 26),
+    ]
+    assert found(two) == [
+        ("PER", "list", 0, 4),
+        ("PER", "the", 6, 9),
+        ("PER", "the", 10, 13),
+    ]
+    assert three == four == {"spans": []}
+    # No span goes from one text to the next.
+    assert found(five) == [("LOC", "of", 0, 2)]
+
+
+def test_the_probability_of_a_span_is_the_mean_of_its_words(answering, tokenizer):
+    answer = answering(LABELS, {"the": "B-PER", "list": "I-PER"})
+    [row] = answer(["the list"])
+    scales = [1 + tokenizer.encode(word)[0] % 2 for word in ("the", "list")]
+    chances = [np.exp(scale) / (np.exp(scale) + 4) for scale in scales]
+    assert row["spans"][0]["probability"] == pytest.approx(np.mean(chances))
+
+
+def test_labels_that_are_no_entities_are_those_of_each_word(answering):
+    answer = answering(("NN", "DT"), {"the": "DT"})
+    assert found(next(answer(["the list. list"]))) == [
+        ("DT", "the", 0, 3),
+        ("NN", "list", 4, 8),
+        ("NN", ".", 8, 9),
+        ("NN", "list", 10, 14),
+    ]
+
+
+def test_texts_of_many_windows_are_read_to_their_end(answering):
+    answer = answering(LABELS, {"the": "B-PER", "list": "I-PER"}, length=7)
+    text = "a the list of\x07 a " * 100
+    spans = found(next(answer([text])))
+    places = [2 + 17 * i for i in range(100)]
+    assert spans == [("PER", "the list", begin, begin + 8) for begin in places]
+
+
+def test_a_saved_model_answers_as_predict_does(
+    tiny, tokenizer, tmp_path, without_package
+):
+    keras.utils.set_random_seed(5)
+    config = tiny(vocab_size=tokenizer.vocab_size)
+    model = models.AlbertTokenClassifier(config, len(LABELS))
+    kernel = model.head.output_dense.kernel
+    kernel.assign(keras.random.normal(kernel.shape, seed=3))
+    answer = graph.tag_texts(model, tokenizer, labels=LABELS, max_seq_length=11)
+    service = Service(answer)
+    texts = ["Größe of the «list», 中文 files' end. " * 5, "", "😀 a"]
+    expected = list(predict.Predictor(service, tokenizer)(texts))
+    assert sum(len(row["spans"]) for row in expected) > 3
+    service.save(tmp_path / "saved")
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    code = """
+import json, tensorflow as tf, tensorflow_text
+texts = json.load(open(sys.argv[2]))
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+outputs = serve(text=tf.constant(texts))
+print(json.dumps({k: v.numpy().astype(str).tolist() if v.dtype != tf.string
+    else [[x.decode() for x in row] for row in v.numpy().tolist()]
+    for k, v in outputs.items()}))
+"""
+    saved = json.loads(
+        without_package(code, tmp_path / "saved", tmp_path / "texts.json")
+    )
+    assert sorted(saved) == ["begins", "ends", "probabilities", "texts", "types"]
+    for row, spans in enumerate(expected):
+        columns = [
+            saved[f"{name}s" if name != "probability" else "probabilities"][row]
+            for name in ("type", "text", "begin", "end", "probability")
+        ]
+        rows = [r for r in zip(*columns, strict=True) if int(r[2]) >= 0]
+        for span, (kind, text, begin, end, probability) in itertools.zip_longest(
+            spans["spans"], rows
+        ):
+            assert (span["type"], span["text"]) == (kind, text)
+            assert (span["begin"], span["end"]) == (int(begin), int(end))
+            assert span["probability"] == pytest.approx(float(probability), abs=1e-6)
+
+
+def test_labels_have_to_fit_the_model(tiny, tokenizer):
+    config = tiny(vocab_size=tokenizer.vocab_size)
+    model = models.AlbertTokenClassifier(config, 4)
+    with pytest.raises(InputError) as refused:
+        graph.tag_texts(model, tokenizer, labels=("O", "B-X"), max_seq_length=9)
+    assert str(refused.value) == (
+        "2 labels (O, B-X); expected 4, one for each output of the model"
+    )
