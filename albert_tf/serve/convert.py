@@ -13,6 +13,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import programs, runtimes
+from albert_tf.serve.runtimes.signatures import signature
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.weights.folder import ModelFolder
 
@@ -157,11 +158,12 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    if isinstance(model, models.AlbertConditionalSpanLabeler):
-        return {**tokens, "p_mask": 1 - tokens["input_mask"]}
-    if isinstance(model, models.AlbertMultipleChoice):
-        return {key: value[:, None] for key, value in tokens.items()}
-    return dict(tokens)
+    shapes = signature(model).inputs
+    return {
+        name: value[:, None] if "choices" in shapes[name] else value
+        for name, value in {**tokens, "p_mask": 1 - tokens["input_mask"]}.items()
+        if name in shapes
+    }
 
 
 def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:

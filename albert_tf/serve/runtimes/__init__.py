@@ -175,7 +175,6 @@ def computed_by(
 
     class Copy(Computed, kind):
         def call(self, inputs, training=False):
-            """Takes and gives what the model does."""
             values = [inputs[name] for name in spec.inputs]
             dtypes = [each.dtype for each in specs.values()]
             # Eagerly, a single output comes bare.

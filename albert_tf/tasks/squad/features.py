@@ -31,6 +31,8 @@ from albert_tf.text.tokenization import Tokenizer
 
 # As many pieces of windows are remembered to have the most context there.
 _REMEMBERED_WINDOWS = 4096
+# As released: what a token of a window adds to the context of each of its tokens.
+PER_TOKEN = 0.01
 # Where there is no answer to learn.
 _NO_PIECE = -1
 
@@ -448,4 +450,4 @@ def _context_scores(count: int, room: int, step: int, index: int) -> np.ndarray:
     """
     length = min(room, count - index * step)
     before = np.arange(length)
-    return np.minimum(before, before[::-1]) + 0.01 * length
+    return np.minimum(before, before[::-1]) + PER_TOKEN * length

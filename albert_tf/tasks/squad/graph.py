@@ -23,7 +23,7 @@ from albert_tf.tasks.answer import (
     rounded,
 )
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
-from albert_tf.tasks.squad.features import Lengths
+from albert_tf.tasks.squad.features import PER_TOKEN, Lengths
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import OffsetTokenizer, without_end_spaces
 from albert_tf.text.tokenization import Tokenizer
@@ -190,7 +190,7 @@ class _Windows:
         window = tf.cast(inner.value_rowids(), tf.int32)
         length = tf.gather(self.length, window)
         side = tf.minimum(inner.values, length - 1 - inner.values)
-        score = tf.cast(side, tf.float64) + 0.01 * tf.cast(length, tf.float64)
+        score = tf.cast(side, tf.float64) + PER_TOKEN * tf.cast(length, tf.float64)
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
         first = tf.where(score == tf.gather(best, token), window, _FAR)
