@@ -311,7 +311,7 @@ def spec(config: CorpusSettings) -> records.Spec:
 
     - `input_ids`, `input_mask` (1 for tokens, 0 for padding), `segment_ids` (1 for B
       and the [SEP] after it): int [T].
-    - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first piece of each word.
+    - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first token of each word.
     - `masked_lm_positions`, `masked_lm_ids`: int [P]; `masked_lm_weights`: float [P], 1
       for a prediction, 0 for an unused slot. Absent where `masked_lm_prob` is 0.
     - `next_sentence_labels`: int [1], 0 for A and B in order; see
