@@ -10,7 +10,7 @@ import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -140,10 +140,8 @@ def _outdated(
             return None
         for unit in units.plan(identity["input"], config):
             result = manifest.read(str(_result_of(work, unit)))
-            if result:
-                digests = documents.digests(part for _, part in unit.ranges)
-                if not digests.items() <= result["counts"].items():
-                    break
+            if result and not units.has_read(result["counts"], unit):
+                break
         else:
             return None
     return "the text has changed since"
