@@ -117,7 +117,8 @@ class Settings:
     def _as_flag(self, item: dataclasses.Field) -> str:
         """Returns a setting as on the command line, or "" where it is not given."""
         value = getattr(self, item.name)
-        if value is None or value is False or value == item.default:
+        # Released notebooks give flags without a value for those not given.
+        if value is None or value is False or value in ("", item.default):
             return ""
         text = ",".join(value) if isinstance(value, tuple) else value
         return f"--{item.name}" if value is True else f"--{item.name}={text}"
