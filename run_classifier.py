@@ -9,13 +9,16 @@ docs/fine_tuning.md explains the flags, your own tables and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.classification import (
+    ClassificationSettings,
+    ClassifierRunSettings,
+)
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.train.devices import DistributionSettings
 
 for settings in (
-    ClassifierSettings,
-    CustomSettings,
+    ClassificationSettings,
+    ClassifierRunSettings,
     ModelSettings,
     DistributionSettings,
 ):
@@ -23,16 +26,22 @@ for settings in (
 
 
 def main() -> None:
-    """Reads the flags, trains, evaluates and predicts."""
-    config = flags.read(ClassifierSettings)
-    table = flags.read(CustomSettings)
+    """Reads the flags, trains, evaluates, predicts and exports."""
+    task = flags.read(ClassificationSettings)
+    run = flags.read(ClassifierRunSettings)
     model = flags.read(ModelSettings)
     devices = flags.read(DistributionSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf.train import text_classification
+    from albert_tf.tasks import submission
+    from albert_tf.tasks.classification import Classification
+    from albert_tf.train import finetune
 
-    text_classification.run(config, model, table, devices)
+    if run.needs_model:
+        outcome = finetune.run(Classification, task, run, model, devices)
+        if not outcome.writes:
+            return
+    submission.submit(run)
 
 
 if __name__ == "__main__":

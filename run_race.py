@@ -7,24 +7,26 @@ docs/race.md explains the data, the flags, the memory and what a run writes.
 """
 
 from albert_tf import flags
-from albert_tf.tasks.settings.choice import ChoiceSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
 from albert_tf.train.devices import DistributionSettings
 
-for settings in (ChoiceSettings, ModelSettings, DistributionSettings):
+for settings in (RaceSettings, RaceRunSettings, ModelSettings, DistributionSettings):
     flags.define(settings)
 
 
 def main() -> None:
     """Reads the flags, trains, evaluates, predicts and exports."""
-    config = flags.read(ChoiceSettings)
+    task = flags.read(RaceSettings)
+    run = flags.read(RaceRunSettings)
     model = flags.read(ModelSettings)
     devices = flags.read(DistributionSettings)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf.train import multiple_choice
+    from albert_tf.tasks.race.task import MultipleChoice
+    from albert_tf.train import finetune
 
-    multiple_choice.run(config, model, devices)
+    finetune.run(MultipleChoice, task, run, model, devices)
 
 
 if __name__ == "__main__":

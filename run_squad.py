@@ -10,24 +10,25 @@ docs/squad.md explains the flags, the threshold and what a run writes.
 
 from albert_tf import flags
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
-from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.train.devices import DistributionSettings
 
-for settings in (SquadSettings, ModelSettings, DistributionSettings):
+for settings in (SquadSettings, SquadRunSettings, ModelSettings, DistributionSettings):
     flags.define(settings)
 
 
 def main() -> None:
-    """Reads the flags, trains, evaluates and predicts."""
-    config = flags.read(SquadSettings)
+    """Reads the flags, trains, evaluates, predicts and exports."""
+    task = flags.read(SquadSettings)
+    run = flags.read(SquadRunSettings)
     model = flags.read(ModelSettings)
     devices = flags.read(DistributionSettings)
 
-    # TensorFlow takes seconds, which --help, mistakes in the flags and the processes
-    # that convert questions need not wait.
-    from albert_tf.train import question_answering
+    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
+    from albert_tf.tasks.squad.task import QuestionAnswering
+    from albert_tf.train import finetune
 
-    question_answering.run(config, model, devices)
+    finetune.run(QuestionAnswering, task, run, model, devices)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import argparse
 import importlib.util
 import statistics
 import sys
-import tempfile
-from pathlib import Path
 
 from pretraining_run import Turns
 from pretraining_step import POLICIES
@@ -77,33 +75,25 @@ def sample(args, multiple):
     import numpy as np
 
     from albert_tf import AlbertConfig
-    from albert_tf.tasks import catalogue, classification
+    from albert_tf.tasks import catalogue
+    from albert_tf.tasks.base import Split
+    from albert_tf.tasks.classification import Classification, fields_of
+    from albert_tf.tasks.settings.classification import ClassificationSettings
     from albert_tf.text import tokenization
 
-    declared = catalogue.find(args.task_name)
+    text_task = catalogue.find(args.task_name)
     tokenizer = tokenization.SentencePieceTokenizer(args.spm_model_file)
-    table = declared.read("train", args.data_dir)
+    table = text_task.read("train", args.data_dir)
     chosen = np.random.default_rng(0).choice(
         len(table.rows), args.examples, replace=False
     )
-    table = table._replace(rows=[table.rows[i] for i in chosen])
-    with tempfile.TemporaryDirectory() as folder:
-        split = classification.convert(
-            declared,
-            "train",
-            table,
-            tokenizer,
-            args.max_seq_length,
-            Path(folder),
-        )
-    return classification.Classification(
-        declared,
-        AlbertConfig.named("albert_base_v2"),
-        tokenizer,
-        max_seq_length=args.max_seq_length,
-        training=split,
-        multiple=multiple,
+    settings = ClassificationSettings(
+        max_seq_length=args.max_seq_length, **fields_of(text_task)
     )
+    config = AlbertConfig.named("albert_base_v2")
+    task = Classification(settings, config, tokenizer, multiple)
+    task.use({"train": [task.encoded(Split("train", [table.rows[i] for i in chosen]))]})
+    return task
 
 
 def serve_ours(args, policy):
@@ -125,7 +115,7 @@ def serve_ours(args, policy):
         pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
     strategy = loop.prepare(config, devices.DistributionSettings())
-    task = sample(args, finetune.pad_multiple(config, strategy))
+    task = sample(args, finetune._pad_multiple(config, strategy))
     model = task.build_model()
     optimizer = loop.build_optimizer(config)
     optimizer.build(model.trainable_variables)

@@ -1,7 +1,9 @@
 """What the tests of the model share."""
 
 import contextlib
+import dataclasses
 import fcntl
+import io
 import json
 import multiprocessing
 import runpy
@@ -37,7 +39,7 @@ def processes():
     """Starts processes that have imported what scripts import, so in no seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["albert_tf.train.multiple_choice", "albert_tf.tasks.pretraining"]
+        ["albert_tf.train.finetune", "albert_tf.tasks.pretraining"]
     )
     with pytest.MonkeyPatch.context() as environ:
         # As `flags.run` sets it: TensorFlow reads it once, when it is imported.
@@ -65,6 +67,31 @@ def settings_of(monkeypatch):
         return flags._defined
 
     return read
+
+
+@pytest.fixture(scope="session")
+def fine_tune():
+    """Runs `finetune.run` of a family with the flags of its script; returns the log."""
+
+    def call(family, run_settings, flags, model, log=None):
+        from albert_tf.train import finetune
+        from albert_tf.train.devices import DistributionSettings
+
+        log = log or io.StringIO()
+        names = {item.name for item in dataclasses.fields(family.settings_class)}
+        own = {name: value for name, value in flags.items() if name in names}
+        others = {name: value for name, value in flags.items() if name not in names}
+        finetune.run(
+            family,
+            family.settings_class(**own),
+            run_settings(**others),
+            model,
+            DistributionSettings(),
+            log,
+        )
+        return log.getvalue()
+
+    return call
 
 
 @pytest.fixture(scope="session")

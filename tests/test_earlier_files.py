@@ -15,13 +15,13 @@ from albert_tf import corpus
 from albert_tf.data import records
 from albert_tf.serve import convert, predict
 from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.pretraining import Pretraining
-from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train import loop, text_classification
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.train import loop
 
 FOLDER = "earlier_version"
 
@@ -103,19 +103,17 @@ def test_a_fine_tuned_model_gives_the_probabilities_that_it_gave():
         )
 
 
-def test_a_fine_tuning_run_is_evaluated_on_the_examples_that_it_kept():
+def test_a_fine_tuning_run_is_evaluated_on_the_examples_that_it_kept(fine_tune):
     os.utime("fine_tuned/custom_dev.npz", (5, 5))
     os.remove("fine_tuned/eval_results.txt")
-    config = ClassifierSettings(
-        output_dir="fine_tuned", task_name="custom", do_train=False, do_eval=True
-    )
-    text_classification.run(
-        config,
-        ModelSettings(),
-        CustomSettings(dev_file="table.tsv"),
-        DistributionSettings(),
-        io.StringIO(),
-    )
+    flags = {
+        "output_dir": "fine_tuned",
+        "task_name": "custom",
+        "dev_file": "table.tsv",
+        "do_train": False,
+        "do_eval": True,
+    }
+    fine_tune(Classification, ClassifierRunSettings, flags, ModelSettings())
     assert os.path.getmtime("fine_tuned/custom_dev.npz") == 5
     with open("fine_tuned/model.ckpt-best.json") as file:
         best = json.load(file)

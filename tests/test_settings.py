@@ -11,11 +11,14 @@ from albert_tf.errors import InputError
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.serve.settings.hub import HubSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.choice import ChoiceSettings
-from albert_tf.tasks.settings.classification import ClassifierSettings, CustomSettings
+from albert_tf.tasks.settings.classification import (
+    ClassificationSettings,
+    ClassifierRunSettings,
+)
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
-from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.devices import DistributionSettings
 
@@ -50,7 +53,6 @@ CONVERSION = {"input": "a", "output": "b", "output_format": "tf1"}
 HUB = {"albert_directory": "a", "export_path": "b"}
 PRETRAINING = {"albert_config_file": "c", "input_file": ("x",)}
 RUN = {"output_dir": "run", "do_train": True, "do_eval": True}
-SQUAD = {"output_dir": "run", "do_predict": True, "predict_file": "x"}
 VOCABULARY = {"input_file": ("x",), "model_prefix": "v/30k"}
 NOTHING = "must be given: got none of them"
 TWICE = (
@@ -98,7 +100,7 @@ REFUSED = {
     (FineTuningSettings, tuple(RUN.items())): [
         (
             {"do_train": False, "do_eval": False},
-            f"--do_train or --do_eval or --do_predict {NOTHING}",
+            f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
         ),
         ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
         (
@@ -130,7 +132,7 @@ REFUSED = {
             "--albert_hub_module_handle=b and --init_checkpoint=a: give one of them",
         ),
     ],
-    (ClassifierSettings, tuple(RUN.items())): [
+    (ClassifierRunSettings, tuple(RUN.items())): [
         (
             {"do_train": False, "do_eval": False},
             "--do_train or --do_eval or --do_predict or --export_dir or "
@@ -145,7 +147,7 @@ REFUSED = {
             "--threshold_to_export=1.5: expected a probability, with --export_dir",
         ),
     ],
-    (CustomSettings, ()): [
+    (ClassificationSettings, ()): [
         (
             {"text_columns": ("a", "b", "c")},
             "--text_columns=a,b,c: expected one or two",
@@ -161,30 +163,32 @@ REFUSED = {
         ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
         ({"label_separator": ""}, "--label_separator: expected at least one character"),
     ],
-    (ChoiceSettings, tuple(RUN.items())): [
+    (RaceSettings, ()): [
         (
             {"data_dir": "x", "high_only": True, "middle_only": True},
             "--high_only and --middle_only: give one of them",
         ),
         ({"middle_only": True}, "--middle_only: expected --data_dir with it"),
         ({"choices_at_once": 0}, "--choices_at_once=0: expected at least 1"),
+    ],
+    (RaceRunSettings, (("output_dir", "run"),)): [
         (
             {"do_train": False, "do_eval": False},
             f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
         ),
     ],
-    (SquadSettings, tuple(SQUAD.items())): [
-        ({"do_train": True}, "--do_train: expected --train_file with it"),
-        ({"predict_file": None}, "--do_predict: expected --predict_file with it"),
+    (SquadRunSettings, tuple(RUN.items())): [
+        (
+            {"num_train_steps": 7, "num_train_epochs": 3.0},
+            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
+        ),
+    ],
+    (SquadSettings, ()): [
         (
             {"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
             "--train_feature_file and --predict_feature_file=a.npz: expected two files",
         ),
         ({"num_workers": -1}, "--num_workers=-1: expected at least 0"),
-        (
-            {"num_train_steps": 7, "num_train_epochs": 3.0},
-            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
-        ),
         (
             {"fit_threshold": True, "null_score_diff_threshold": 0.0},
             "--null_score_diff_threshold=0.0 and --fit_threshold: give one of them",
@@ -192,10 +196,6 @@ REFUSED = {
         (
             {"fit_threshold": True, "threshold_file": "x"},
             "--threshold_file=x and --fit_threshold: give one of them",
-        ),
-        (
-            {"do_predict": False, "export_dir": "x", "fit_threshold": True},
-            "--fit_threshold: expected --do_eval or --do_predict with it",
         ),
     ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
@@ -287,8 +287,8 @@ REFUSED = {
     (VocabularySettings, tuple(VOCABULARY.items())): [
         (
             {"model_prefix": "v/"},
-            "--model_prefix=v/: expected how the files' names begin, such as v/30k, "
-            "not a folder",
+            "--model_prefix=v/: expected how the files' names begin, not a folder: "
+            "v/30k say",
         ),
         ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
         (
@@ -355,6 +355,42 @@ def test_a_mistake_is_named(settings, values, message):
 
 
 @pytest.mark.parametrize(
+    ("settings", "run", "message"),
+    [
+        (
+            SquadSettings(predict_file="x"),
+            {"do_train": True},
+            "--do_train: expected --train_file with it",
+        ),
+        (
+            SquadSettings(),
+            {"do_predict": True},
+            "--do_predict: expected --predict_file with it",
+        ),
+        (
+            SquadSettings(fit_threshold=True),
+            {"export_dir": "x"},
+            "--fit_threshold: expected --do_eval or --do_predict with it",
+        ),
+        (
+            SquadSettings(threshold_file="x"),
+            {"export_dir": "x"},
+            "--eval_batch_size=8: expected a multiple of 3, the number of devices",
+        ),
+        (
+            ClassificationSettings(task_name="rte", kind="regression"),
+            {"export_dir": "x"},
+            "--kind: expected --task_name=custom with it, not rte",
+        ),
+    ],
+)
+def test_what_a_run_lacks_is_named(settings, run, message):
+    with pytest.raises(InputError) as mistake:
+        settings.check(FineTuningSettings(output_dir="run", **run), 3)
+    assert str(mistake.value) == message
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"count": 1, "share": 1.0, "on": True, "bounded": -(10**9), "small": -0.5},
@@ -372,5 +408,5 @@ def test_other_metadata_of_a_field_is_kept():
 
 
 def test_not_a_number_stands_for_no_threshold():
-    settings = ClassifierSettings(**RUN, threshold_to_export=NAN)
+    settings = ClassifierRunSettings(**RUN, threshold_to_export=NAN)
     assert settings.threshold is None

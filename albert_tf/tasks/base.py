@@ -1,21 +1,36 @@
 """The contract between a task and the training path, which knows no task."""
 
 import abc
-from collections.abc import Iterator, Mapping
+import collections
+import dataclasses
+import functools
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import weights
+from albert_tf import errors, tasks, weights
 from albert_tf.data.batches import Source
+from albert_tf.data.files import atomic
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.answer import Answer
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text.tokenization import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]
+Arrays = Mapping[str, np.ndarray]
 
 
 class Task(abc.ABC):
@@ -120,9 +135,9 @@ class Task(abc.ABC):
         """Returns the loss of a whole batch from the means of its losses: their sum."""
         return sum(losses.values())
 
-    @abc.abstractmethod
     def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, tuple[Any, Any]]:
-        """Returns the sum and the weight, float32 [] each, of every other figure."""
+        """Returns the sum and the weight, float32 [] each, of every other metric."""
+        return {}
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Returns the figures to report, from the means of losses and metrics."""
@@ -179,22 +194,270 @@ class Task(abc.ABC):
         return {}
 
 
-class FineTuningTask(Task):
-    """A task whose model is a pretrained encoder with a new head.
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A part of the data: to train on, to evaluate on or to predict.
 
     Attributes:
-        tokenizer: that makes its inputs.
-        kept: keys of `task.json` that go with the best checkpoint: a run that resumes
-            leaves them as they are.
+        name: "train", "dev", "test" or another, which files and messages have.
+        examples: as `FineTuningTask.read` returns them.
+        features: what `FineTuningTask.features` makes of them; None before.
     """
 
-    tokenizer: Tokenizer
-    kept: tuple[str, ...] = ()
+    name: str
+    examples: Any
+    features: Any = None
+
+
+Splits = Mapping[str, Sequence[Split]]
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """What a task answers with when the training is over, see `finish`.
+
+    Attributes:
+        settings: of the run.
+        best: the step and the metrics of the best checkpoint; empty if there is none.
+        writes: whether this worker writes files.
+        log: logs a line.
+        predict: runs the model on every example of a source, in batches of a size; all
+            workers have to call it.
+        add_results: adds a block of metrics to `eval_results.txt`.
+    """
+
+    settings: "FineTuningSettings"
+    best: Mapping[str, float]
+    writes: bool
+    log: Callable[[str], None]
+    predict: Callable[[Source, int], Predictions]
+    add_results: Callable[[Mapping[str, float]], None]
 
     @property
-    @abc.abstractmethod
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return Path(self.settings.output_dir)
+
+
+class FineTuningTask(Task):
+    """A family of tasks: a pretrained encoder with one kind of head.
+
+    A family is one class. `train.finetune.run` is the driver of all of them: it calls
+
+    read        files to examples, by split
+    encode      examples and tokenizer to arrays, which are kept in a file
+    features    these arrays as what batches are made of
+    source      features to batches
+    build_model, weights, sums, predictions, score: see `Task`
+    predict     predictions to answers, in the order of the examples
+    measure     answers and examples to metrics
+    write       answers to files, as released
+    finish      all three for every split that is to be predicted
+    answer      how a model answers raw text: for `predict`, SavedModels and notebooks
+
+    Attributes:
+        kinds: what `task.json` calls the family; some have several.
+        settings_class: its flags, and what `task.json` stores.
+        options: the settings of answers that it takes, see `AnswerSettings`.
+        head_keys: keys of `task.json` that have to be alike for a head to be used.
+        folder_keys: keys that have to be alike in the folder of a run beside them.
+        kept: keys that go with the best checkpoint: a run that resumes leaves them.
+        runtimes: in which a model is exported beside the SavedModel.
+
+    Args:
+        settings: completed, see `TaskSettings.completed`.
+        config: the model's.
+        tokenizer: that makes its inputs.
+        multiple: see `ByLength`.
+    """
+
+    kinds: ClassVar[tuple[str, ...]]
+    settings_class: ClassVar[type[TaskSettings]]
+    options: ClassVar[tuple[str, ...]] = ()
+    head_keys: ClassVar[tuple[str, ...]] = ()
+    folder_keys: ClassVar[tuple[str, ...]] = ()
+    runtimes: ClassVar[tuple[str, ...]] = ()
+    kept: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        settings: Any,
+        config: AlbertConfig,
+        tokenizer: Tokenizer,
+        multiple: int = 8,
+    ):
+        self.settings = settings
+        self.config = config
+        self.tokenizer = tokenizer
+        self.multiple = multiple
+        self.tokens_per_example = settings.max_seq_length
+        self.evaluated: Sequence[Split] = ()
+        self.training = self.evaluation = None
+        # Whether the model's own file has no dropout, as those of version 2.
+        self.pretrained_without_dropout = False
+
+    @classmethod
+    def from_stored(
+        cls,
+        task: Mapping[str, Any],
+        config: AlbertConfig,
+        tokenizer: Tokenizer,
+        place: str | Path = "task.json",
+    ) -> Self:
+        """Makes the task of a model from its `task.json`.
+
+        Raises:
+            InputError: see `TaskSettings.from_stored`.
+        """
+        stored = cls.settings_class.from_stored(task, place)
+        longest = config.max_position_embeddings
+        return cls(stored.completed(None, longest), config, tokenizer)
+
+    @property
     def description(self) -> dict[str, Any]:
-        """What `task.json` says of the model, see `metadata`."""
+        """What `task.json` stores of the task."""
+        return {"kind": self.kinds[0], **self.settings.stored()}
+
+    @classmethod
+    @abc.abstractmethod
+    def read(
+        cls,
+        settings: Any,
+        folder: Any,
+        run: "FineTuningSettings",
+        log: Callable[[str], None],
+    ) -> tuple[Any, Splits]:
+        """Reads what a run needs.
+
+        Args:
+            settings: of the family.
+            folder: those of the model's folder; None where there is none.
+            run: what is going to be done.
+            log: logs a line.
+
+        Returns:
+            The settings with what the data and the folder decide (labels, say), and
+            under "train", "dev", "test" or other names the splits, without features. An
+            object that stands under two names is encoded once.
+
+        Raises:
+            InputError: a file is missing or broken, or does not fit.
+        """
+
+    @abc.abstractmethod
+    def made_from(self, split: Split) -> dict[str, Any]:
+        """Returns all that decides what `encode` makes, as JSON."""
+
+    @abc.abstractmethod
+    def encode(self, split: Split) -> Arrays:
+        """Tokenizes examples; returns arrays to be kept in a file."""
+
+    @abc.abstractmethod
+    def features(self, split: Split, arrays: Arrays) -> Any:
+        """Returns what batches are made of."""
+
+    def cache_file(self, split: Split) -> str:
+        """Returns the name or path of the file that keeps the arrays of a split."""
+        return f"{self.settings.task_name}_{split.name}.npz"
+
+    def summary(self, split: Split) -> list[str]:
+        """Returns lines to log: how many examples, how long they are, what is cut."""
+        return []
+
+    @abc.abstractmethod
+    def source(self, splits: Sequence[Split], *, labelled: bool) -> Source:
+        """Returns the batches of some splits, one after the other.
+
+        Args:
+            splits: with features.
+            labelled: whether batches have what is to be learned.
+
+        Raises:
+            InputError: a label is missing.
+        """
+
+    def encoded(self, split: Split, arrays: Arrays | None = None) -> Split:
+        """Returns a split with features.
+
+        Args:
+            split: without them.
+            arrays: what `encode` made of it; None makes them.
+        """
+        arrays = self.encode(split) if arrays is None else arrays
+        return dataclasses.replace(split, features=self.features(split, arrays))
+
+    def use(self, splits: Splits) -> None:
+        """Takes the splits of a run to train and to evaluate on."""
+        if splits.get("train"):
+            self.training = self.source(splits["train"], labelled=True)
+        if splits.get("dev"):
+            self.evaluated = splits["dev"]
+            self.evaluation = self.source(splits["dev"], labelled=True)
+
+    def epoch_size(self, splits: Splits) -> int | None:
+        """Returns how many examples an epoch counts; None: those of `training`."""
+        return None
+
+    @abc.abstractmethod
+    def predict(self, split: Split, predictions: Predictions) -> Any:
+        """Turns what `predictions` kept of each example into answers."""
+
+    def measure(self, split: Split, answers: Any) -> dict[str, float]:
+        """Returns the metrics of answers; none where the labels are not known.
+
+        Args:
+            split: of which the first examples may alone have been answered.
+            answers: to them, one or more.
+        """
+        return {}
+
+    def score(
+        self, predictions: Predictions, figures: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Measures every evaluated split; metrics of the later ones have its name."""
+        scores = {}
+        for number, split in enumerate(self.evaluated):
+            rows = itertools.islice(predictions, len(split.features))
+            if (first := next(rows, None)) is None:
+                break  # --max_eval_steps ends before
+            answers = self.predict(split, itertools.chain([first], rows))
+            prefix = f"{split.name}/" if number else ""
+            for name, value in self.measure(split, answers).items():
+                scores[f"{prefix}{name}"] = value
+        collections.deque(predictions, maxlen=0)  # completes `figures`
+        if "loss" in figures:
+            scores["eval_loss"] = figures["loss"]
+        return scores
+
+    @abc.abstractmethod
+    def write(self, split: Split, answers: Any) -> dict[str, str]:
+        """Returns the files with the answers to a split: contents by name."""
+
+    def finish(self, run: FinishedRun, splits: Splits) -> None:
+        """Predicts what is to be predicted with the best weights, and writes it."""
+        for split in splits.get("test", ()):
+            source = self.source([split], labelled=False)
+            predictions = run.predict(source, run.settings.predict_batch_size)
+            answers = self.predict(split, predictions)
+            if metrics := self.measure(split, answers):
+                run.log(f"{split.name}: {shown(metrics)}")
+            write_files(run, self.write(split, answers))
+
+    @abc.abstractmethod
+    def answer(self, model: keras.Model, options: AnswerSettings) -> Answer:
+        """Returns how a model answers raw text.
+
+        Args:
+            model: of `build_model`, or what computes it in another runtime.
+            options: how to answer.
+
+        Raises:
+            InputError: an option does not fit.
+        """
+
+    def export_options(self, run: Any) -> AnswerSettings:
+        """Returns the options of the SavedModel that a run exports."""
+        return AnswerSettings()
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
         """Loads the encoder, and the head if the file has one that fits.
@@ -226,6 +489,44 @@ class FineTuningTask(Task):
             return f"{done} and the head"
         left = f" ({len(report.unused)} weights of other heads not used)"
         return f"{done}; a new head{left if report.unused else ''}"
+
+
+def shown(metrics: Mapping[str, float]) -> str:
+    """Returns metrics as a line of a log has them."""
+    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+def write_files(run: FinishedRun, files: Mapping[str, str]) -> None:
+    """Writes files into the folder of a run, and logs their names.
+
+    Raises:
+        InputError: one cannot be written.
+    """
+    if not run.writes:
+        return
+    for name, text in files.items():
+        path = run.folder / name
+        with errors.writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(str(path)) as file:
+            file.write(text.encode())
+        run.log(f"Written: {path}")
+
+
+def family_of(kind: str) -> type[FineTuningTask] | None:
+    """Returns the family that `task.json` calls so, by looking through this folder."""
+    return families().get(kind)
+
+
+@functools.cache
+def families() -> dict[str, type[FineTuningTask]]:
+    """Returns every family by its kinds, in the order of the modules of this folder."""
+    found: dict[str, type[FineTuningTask]] = {}
+    for entry in pkgutil.walk_packages(tasks.__path__, f"{tasks.__name__}."):
+        for item in vars(importlib.import_module(entry.name)).values():
+            if isinstance(item, type) and issubclass(item, FineTuningTask):
+                found |= dict.fromkeys(getattr(item, "kinds", ()), item)
+    return found
 
 
 def example_weights(batch: Batch) -> Any:

@@ -1,229 +1,178 @@
-"""Texts and pairs of texts to labels or numbers: the model side of a `TextTask`."""
+"""Texts and pairs of texts to labels or numbers: `run_classifier.py`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-from albert_tf.data import cache
+from albert_tf.data import cache, cores
 from albert_tf.data.batches import ByLength
-from albert_tf.data.tables import Table
+from albert_tf.errors import InputError
 from albert_tf.model import heads
-from albert_tf.model.config import AlbertConfig
 from albert_tf.model.models import AlbertClassifier
-from albert_tf.tasks import base
-from albert_tf.tasks.text_task import Example, TextTask
+from albert_tf.tasks import (
+    base,
+    catalogue,
+    custom,
+    score_table,
+    submission,
+    text_graphs,
+)
+from albert_tf.tasks.answer import Answer
+from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.classification import (
+    CUSTOM,
+    ClassificationSettings,
+    ClassifierRunSettings,
+)
+from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
-from albert_tf.text.tokenization import Tokenizer
 
 _COLLAPSED = "largest_predicted_share"
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """The examples of one table.
-
-    Attributes:
-        name: see `TextTask.files`.
-        examples: n examples.
-        inputs: theirs.
-    """
-
-    name: str
-    examples: Sequence[Example]
-    inputs: Inputs
-
-
-def convert(
-    declared: TextTask,
-    name: str,
-    table: Table[Example],
-    tokenizer: Tokenizer,
-    max_seq_length: int,
-    folder: Path,
-    num_threads: int = 1,
-    unsaved: list[Callable[[], None]] | None = None,
-) -> Split:
-    """Turns a table into inputs, or takes them from a file of an earlier run.
-
-    Args:
-        declared: the task.
-        name: of the split.
-        table: its examples.
-        tokenizer: cuts texts into pieces.
-        max_seq_length: most tokens of an input.
-        folder: gets `<task>_<split>.npz`.
-        num_threads: at most so many threads tokenize.
-        unsaved: see `cache.load_or_make`.
-
-    Raises:
-        InputError: see `inputs.encode` and `cache.load_or_make`.
-    """
-    examples = table.rows
-    made_from = {
-        "task": declared.name,
-        # Not the file's: which of its rows are there depends on several flags.
-        "texts": cache.digest(
-            text for e in examples for text in (e.text_a, e.text_b or "")
-        ),
-        "vocabulary": tokenizer.fingerprint,
-        "max_seq_length": max_seq_length,
-    }
-
-    def make() -> cache.Arrays:
-        pairs = bool(examples) and examples[0].text_b is not None
-        found = inputs.encode(
-            tokenizer,
-            [example.text_a for example in examples],
-            [example.text_b or "" for example in examples] if pairs else None,
-            max_seq_length,
-            num_threads=num_threads,
-        )
-        return {name: np.asarray(v) for name, v in dataclasses.asdict(found).items()}
-
-    arrays, _ = cache.load_or_make(
-        folder / f"{declared.name}_{name}.npz", made_from, make, unsaved
-    )
-    fields: dict[str, Any] = {n: v if v.ndim else int(v) for n, v in arrays.items()}
-    return Split(name, examples, Inputs(**fields))
-
-
-def describe(declared: TextTask, max_seq_length: int) -> dict[str, Any]:
-    """Returns the kind of a task, its labels, and how inputs are made."""
-    kind = "multi_label" if declared.label_separator else "classification"
-    return {
-        "kind": kind if declared.labels else "regression",
-        "task": declared.name,
-        "labels": declared.labels,
-        "label_separator": declared.label_separator,
-        "bounds": declared.bounds,
-        "texts": len(declared.text),
-        "max_seq_length": max_seq_length,
-    }
+# By what a run does, how the names of the tables begin that it needs.
+_TABLES = {"do_train": "train", "do_eval": "dev", "do_predict": "test"}
 
 
 class Classification(base.FineTuningTask):
     """Classes, several labels per example, or numbers (paper, GLUE).
 
-    The figures are those of the declaration, of the first evaluated split; those of
+    The metrics are those of the `TextTask`, of the first evaluated split; those of
     others have the split's name in front. `eval_loss` as released.
-
-    Args:
-        declared: the task.
-        config: the model's.
-        tokenizer: that made the inputs.
-        max_seq_length: most tokens of an input.
-        training: the examples to train on, if any.
-        evaluation: the splits to evaluate on.
-        multiple: see `ByLength`.
-
-    Attributes:
-        evaluated: the splits to evaluate on.
     """
 
-    def __init__(
-        self,
-        declared: TextTask,
-        config: AlbertConfig,
-        tokenizer: Tokenizer,
-        *,
-        max_seq_length: int,
-        training: Split | None = None,
-        evaluation: Sequence[Split] = (),
-        multiple: int = 8,
-    ):
-        self.declared = declared
-        self.config = config
-        self.tokenizer = tokenizer
-        self.tokens_per_example = max_seq_length
-        self.key_metric = declared.key_metric
-        self.shown = tuple(declared.metrics)
-        self._multiple = multiple
-        self.evaluated = evaluation
-        self.training = self.source([training], labelled=True) if training else None
-        self.evaluation = self.source(evaluation, labelled=True) if evaluation else None
+    kinds = ("classification", "multi_label", "regression")
+    settings_class = ClassificationSettings
+    options = ("threshold", "runtime")
+    # Weights of one task may answer another with the same labels: AX is MNLI.
+    head_keys = ("labels", "label_separator", "texts")
+    folder_keys = ("task",)
+
+    def __init__(self, settings: Any, *args: Any, **kwargs: Any):
+        super().__init__(settings, *args, **kwargs)
+        self.text_task = settings.text_task or custom.of_model(settings)
+        self.key_metric = self.text_task.key_metric
+        self.shown = tuple(self.text_task.metrics)
 
     @property
     def description(self) -> dict[str, Any]:
-        """See `describe`."""
-        return describe(self.declared, self.tokens_per_example)
+        return {"kind": self.settings.kind, **self.settings.stored()}
+
+    @classmethod
+    def read(cls, settings, folder, run, log):
+        task = _task(settings, folder)
+        _check_threshold(run, task)
+        splits: Splits = {
+            part: [
+                _read(task, settings, name, log)
+                for name in task.files
+                if name.startswith(part)
+            ]
+            for flag, part in _TABLES.items()
+            if getattr(run, flag)
+        }
+        for flag, part in _TABLES.items():
+            if part in splits and not splits[part]:
+                raise InputError(
+                    f"--{flag}: task {task.name} has no {part} table; it has "
+                    f"{', '.join(task.files)}"
+                )
+        return dataclasses.replace(settings, **fields_of(task)), splits
+
+    def made_from(self, split: Split) -> dict[str, Any]:
+        texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
+        return {
+            "task": self.text_task.name,
+            # Not the file's: which of its rows are there depends on several flags.
+            "texts": cache.digest(texts),
+            "vocabulary": self.tokenizer.fingerprint,
+            "max_seq_length": self.tokens_per_example,
+        }
+
+    def encode(self, split: Split) -> Arrays:
+        examples = split.examples
+        pairs = bool(examples) and examples[0].text_b is not None
+        encoded = inputs.encode(
+            self.tokenizer,
+            [example.text_a for example in examples],
+            [example.text_b or "" for example in examples] if pairs else None,
+            self.tokens_per_example,
+            num_threads=cores.available(),
+        )
+        return {name: np.asarray(v) for name, v in dataclasses.asdict(encoded).items()}
+
+    def features(self, split: Split, arrays: Arrays) -> Inputs:
+        fields: dict[str, Any] = {n: v if v.ndim else int(v) for n, v in arrays.items()}
+        return Inputs(**fields)
+
+    def summary(self, split: Split) -> list[str]:
+        path = self.text_task.path(split.name, self.settings.data_dir or "")
+        features = split.features
+        lines = [
+            f"{path}: {len(features):,} examples of {np.mean(features.lengths):.1f} "
+            f"tokens on average, {features.lengths.max()} at most"
+        ]
+        if features.truncated:
+            lines.append(
+                f"  {features.truncated:,} of them shortened to --max_seq_length="
+                f"{self.tokens_per_example}, by {features.truncated_pieces:,} tokens "
+                f"in all"
+            )
+        return lines
 
     def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
-        """Returns the batches of some splits, one after the other.
-
-        Args:
-            splits: the examples.
-            labelled: whether batches have `labels`.
-        """
-        joined = inputs.concatenate([split.inputs for split in splits])
+        joined = inputs.concatenate([split.features for split in splits])
         targets = None
         if labelled:
             targets = np.concatenate(
-                [self.declared.targets(split.examples) for split in splits]
+                [self.text_task.targets(split.examples) for split in splits]
             )
 
         def make(rows, length):
             batch = inputs.pad(joined, rows, length, self.tokenizer.pad_id)
             return batch if targets is None else {**batch, "labels": targets[rows]}
 
-        return ByLength(joined.lengths, make, self.tokens_per_example, self._multiple)
+        return ByLength(joined.lengths, make, self.tokens_per_example, self.multiple)
 
     def build_model(self):
-        """Creates the encoder with a classifier."""
-        return AlbertClassifier(self.config, self.declared.outputs)
+        return AlbertClassifier(self.config, self.text_task.outputs)
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
-        """Returns the number of examples."""
         return {"loss": ops.sum(base.example_weights(batch))}
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the summed loss of the declared kind."""
-        logits, labels = outputs["logits"], batch["labels"]
-        if self.declared.labels is None:
-            _, each = heads.regression_loss(logits, labels)
-        elif self.declared.label_separator is None:
-            _, each = heads.classification_loss(logits, labels)
-        else:
-            _, each = heads.multi_label_loss(logits, labels)
+        losses = {
+            "classification": heads.classification_loss,
+            "multi_label": heads.multi_label_loss,
+            "regression": heads.regression_loss,
+        }
+        _, each = losses[self.text_task.kind](outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
-
-    def metrics(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, tuple[Any, Any]]:
-        """Returns none: `score` has them."""
-        return {}
 
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Keeps probabilities, [B, K]; of a regression the number, [B, 1]."""
-        logits = outputs["logits"]
-        if self.declared.labels is None:
-            return {"outputs": logits}
-        if self.declared.label_separator is None:
-            return {"outputs": ops.softmax(logits)}
-        return {"outputs": ops.sigmoid(logits)}
+        probabilities = {
+            "classification": ops.softmax,
+            "multi_label": ops.sigmoid,
+            "regression": lambda logits: logits,
+        }
+        return {"outputs": probabilities[self.text_task.kind](outputs["logits"])}
 
-    def score(
-        self, predictions: base.Predictions, figures: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Computes the declared metrics of every split."""
-        outputs = stacked(predictions)
-        scores = {"eval_loss": figures["loss"]}
-        first = 0
-        for number, split in enumerate(self.evaluated):
-            examples = split.examples[: max(len(outputs) - first, 0)]
-            decided = self.declared.predict(outputs[first : first + len(examples)])
-            first += len(examples)
-            if not examples:
-                break
-            found = self.declared.score(self.declared.targets(examples), decided)
-            found[_COLLAPSED] = _largest_share(decided)
-            prefix = f"{split.name}/" if number else ""
-            scores |= {f"{prefix}{name}": value for name, value in found.items()}
-        return scores
+    def predict(self, split: Split, predictions: base.Predictions) -> np.ndarray:
+        """Returns what `predictions` kept as one array, float32 [n, K]."""
+        return np.array([row["outputs"] for row in predictions])
+
+    def measure(self, split: Split, answers: np.ndarray) -> dict[str, float]:
+        """Returns the metrics of the task; of a table without labels none."""
+        if split.name.startswith("test"):
+            return {}
+        decided = self.text_task.predict(answers)
+        targets = self.text_task.targets(split.examples[: len(answers)])
+        scores = self.text_task.score(targets, decided)
+        return {**scores, _COLLAPSED: _largest_share(decided)}
 
     def complaint(self, figures: Mapping[str, float]) -> str | None:
         """Names a model that gives every example the same answer."""
@@ -236,10 +185,112 @@ class Classification(base.FineTuningTask):
             f"--warmup_step may help)"
         )
 
+    def finish(self, run: base.FinishedRun, splits: Splits) -> None:
+        """Writes the scores of each label too."""
+        if self.text_task.labels is not None and self.evaluated:
+            tables = []
+            for split in self.evaluated:
+                source = self.source([split], labelled=False)
+                predictions = run.predict(source, run.settings.eval_batch_size)
+                table = score_table.describe(
+                    self.text_task,
+                    self.text_task.targets(split.examples),
+                    self.text_task.predict(self.predict(split, predictions)),
+                )
+                tables.append(f"{split.name}\n{table}")
+            run.log("\n".join(tables))
+            base.write_files(run, {"label_scores.txt": "\n".join(tables)})
+        super().finish(run, splits)
 
-def stacked(predictions: base.Predictions) -> np.ndarray:
-    """Returns what `Classification.predictions` kept as one array, float32 [n, K]."""
-    return np.array([found["outputs"] for found in predictions])
+    def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
+        """Returns the released files, and the one of GLUE's site."""
+        task, examples = self.text_task, split.examples
+        ending = split.name.removeprefix("test")
+        released = submission.released_files(task, examples, answers)
+        files = {
+            name.replace(".tsv", f"{ending}.tsv"): text
+            for name, text in released.items()
+        }
+        if split.name in task.submission:
+            name, text = submission.glue_file(task, split.name, examples, answers)
+            files[name] = text
+        return files
+
+    def answer(self, model, options: AnswerSettings) -> Answer:
+        task = self.text_task
+        common = {
+            "max_seq_length": options.max_seq_length or self.tokens_per_example,
+            "pairs": self.settings.texts == 2,
+        }
+        if task.labels is None:
+            return text_graphs.regressor(
+                model, self.tokenizer, bounds=task.bounds, **common
+            )
+        return text_graphs.classifier(
+            model,
+            self.tokenizer,
+            labels=task.labels,
+            multi_label=task.kind == "multi_label",
+            threshold=options.threshold,
+            **common,
+        )
+
+    def export_options(self, run) -> AnswerSettings:
+        return AnswerSettings(threshold=run.threshold)
+
+
+def fields_of(task: TextTask) -> dict[str, Any]:
+    """Returns what a task decides of the settings."""
+    return {
+        "text_task": task,
+        "task_name": task.name,
+        "kind": task.kind,
+        "labels": task.labels,
+        "label_separator": task.label_separator,
+        "bounds": task.bounds,
+        "texts": len(task.text),
+    }
+
+
+def _task(
+    settings: ClassificationSettings, folder: ClassificationSettings | None
+) -> TextTask:
+    """Returns the task that the flags name."""
+    if settings.task_name is None:
+        raise InputError(
+            f"--task_name: expected one of {', '.join(catalogue.every())} or {CUSTOM}"
+        )
+    if settings.task_name == CUSTOM:
+        return custom.declare(settings, folder)
+    task = catalogue.find(settings.task_name)
+    if settings.data_dir is None:
+        raise InputError(
+            f"--data_dir: expected the folder with {', '.join(task.files.values())}"
+        )
+    return task
+
+
+def _check_threshold(run: ClassifierRunSettings, task: TextTask) -> None:
+    labels = len(task.labels or ())
+    if run.threshold is not None and labels != 2 and task.kind != "multi_label":
+        raise InputError(
+            f"--threshold_to_export={run.threshold}: task {task.name} has "
+            f"{labels or 'no'} labels; expected two, or several per example"
+        )
+
+
+def _read(
+    task: TextTask,
+    settings: ClassificationSettings,
+    name: str,
+    log: Callable[[str], None],
+) -> Split:
+    """Reads a table, and logs what was skipped."""
+    data_dir = settings.data_dir or ""
+    table = task.read(name, data_dir, skip_bad_rows=settings.skip_bad_rows)
+    for note in table.notes(task.path(name, data_dir)):
+        log(note)
+    return Split(name, table.rows)
 
 
 def _largest_share(predictions: np.ndarray) -> float:

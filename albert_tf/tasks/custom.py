@@ -1,14 +1,13 @@
 """Anybody's own table of text as a task, declared by flags."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.data import tables
 from albert_tf.data.tables import Column
 from albert_tf.errors import InputError
 from albert_tf.tasks import metrics
-from albert_tf.tasks.settings.classification import CustomSettings
+from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.text_task import Score, TextTask, split_labels
 
 _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
@@ -42,97 +41,114 @@ _DIGITS = 18
 
 
 def declare(
-    config: CustomSettings,
-    *,
-    skip_bad_rows: bool = False,
-    known: Mapping[str, Any] | None = None,
+    settings: ClassificationSettings, folder: ClassificationSettings | None = None
 ) -> TextTask:
     """Returns the task that the flags describe.
 
     Args:
-        config: the flags.
-        skip_bad_rows: skip broken rows of the training table while labels are looked
-            for; reading it as examples reports them.
-        known: what the `task.json` of the model says: it counts where neither labels
+        settings: the flags.
+        folder: what the `task.json` of the model stores: it counts where neither labels
             nor a training table are given.
 
     Raises:
-        InputError: no table is named, or the labels are needed and cannot be found.
+        InputError: no table is named, or the labels are needed and unknown.
     """
     named = {
-        "train": config.train_file,
-        "dev": config.dev_file,
-        "test": config.test_file,
+        "train": settings.train_file,
+        "dev": settings.dev_file,
+        "test": settings.test_file,
     }
     files = {split: file for split, file in named.items() if file is not None}
     if not files:
         raise InputError(
             "--task_name=custom: expected --train_file, --dev_file or --test_file"
         )
-    config = _completed(config, known or {})
-    key_metric, scores = _METRICS[config.kind or _DEFAULT_KIND]
-    return TextTask(
-        name="custom",
-        source="the user's own",
+    settings = _completed(settings, folder)
+    return _task(
+        settings,
+        _labels(settings),
         files=files,
-        headers=dict.fromkeys(files, config.columns) if config.columns else {},
-        text=config.text_columns,
-        label=config.label_column,
-        labels=_labels(config, skip_bad_rows),
-        label_separator=_separator(config),
-        index=config.index_column,
+        headers=dict.fromkeys(files, settings.columns) if settings.columns else {},
+        text=settings.text_columns,
+    )
+
+
+def of_model(stored: ClassificationSettings) -> TextTask:
+    """Returns the task of a model without its data, from its `task.json`."""
+    text = ("text",) if stored.texts == 1 else ("text_a", "text_b")
+    return _task(stored, stored.labels, files={}, text=text)
+
+
+def _task(
+    settings: ClassificationSettings, labels: tuple[str, ...] | None, **others: Any
+) -> TextTask:
+    key_metric, scores = _METRICS[settings.kind or _DEFAULT_KIND]
+    return TextTask(
+        name=settings.task_name or CUSTOM,
+        source="the user's own",
+        label=settings.label_column,
+        labels=labels,
+        label_separator=_separator(settings),
+        bounds=settings.bounds,
+        index=settings.index_column,
         metrics=scores,
         key_metric=key_metric,
+        **others,
     )
 
 
-def _completed(config: CustomSettings, known: Mapping[str, Any]) -> CustomSettings:
+def _completed(
+    settings: ClassificationSettings, folder: ClassificationSettings | None
+) -> ClassificationSettings:
     """Takes from the model what the flags leave open."""
-    if known.get("kind") not in _METRICS or config.train_file or config.labels:
-        return config
+    if folder is None or settings.train_file or settings.labels:
+        return settings
+    kind = settings.kind or folder.kind
     return dataclasses.replace(
-        config,
-        kind=config.kind or known["kind"],
-        labels=() if config.kind == "regression" else tuple(known.get("labels") or ()),
-        label_separator=known.get("label_separator") or config.label_separator,
+        settings,
+        kind=kind,
+        labels=None if kind == "regression" else folder.labels,
+        label_separator=folder.label_separator or settings.label_separator,
     )
 
 
-def _labels(config: CustomSettings, skip_bad_rows: bool) -> tuple[str, ...] | None:
-    if config.kind == "regression":
+def _labels(settings: ClassificationSettings) -> tuple[str, ...] | None:
+    if settings.kind == "regression":
         return None
-    found = set(config.labels)
-    if not found:
-        if config.train_file is None:
+    labels = set(settings.labels or ())
+    if not labels:
+        if settings.train_file is None:
             raise InputError(
                 "--labels: expected where neither --train_file nor a task.json in "
                 "--output_dir says them"
             )
-        found = _labels_in(config.train_file, config, skip_bad_rows)
-    least = 1 if config.kind == "multi_label" else 2
-    if len(found) < least:
-        where = "--labels" if config.labels else config.train_file
+        labels = _labels_in(settings.train_file, settings)
+    least = 1 if settings.kind == "multi_label" else 2
+    if len(labels) < least:
+        where = "--labels" if settings.labels else settings.train_file
         raise InputError(
-            f"{where}: {len(found)} different labels {sorted(found)}; expected at "
+            f"{where}: {len(labels)} different labels {sorted(labels)}; expected at "
             f"least {least}"
         )
-    return config.labels or tuple(sorted(found, key=_by_number_then_word))
+    return settings.labels or tuple(sorted(labels, key=_by_number_then_word))
 
 
-def _labels_in(path: str, config: CustomSettings, skip_bad_rows: bool) -> set[str]:
-    separator = _separator(config)
+def _labels_in(path: str, settings: ClassificationSettings) -> set[str]:
+    separator = _separator(settings)
     table = tables.read(
         path,
-        [Column(config.label_column, may_be_empty=separator is not None)],
+        [Column(settings.label_column, may_be_empty=separator is not None)],
         lambda values: split_labels(values[0], separator),
-        header=config.columns or None,
-        skip_bad_rows=skip_bad_rows,
+        header=settings.columns or None,
+        skip_bad_rows=settings.skip_bad_rows,
     )
     return {label for labels in table.rows for label in labels}
 
 
-def _separator(config: CustomSettings) -> str | None:
-    return config.label_separator if config.kind == "multi_label" else None
+def _separator(settings: ClassificationSettings) -> str | None:
+    if settings.kind != "multi_label":
+        return None
+    return settings.label_separator or ","
 
 
 def _by_number_then_word(label: str) -> tuple[bool, int, str]:

@@ -1,15 +1,19 @@
 """Predictions as files: the released ones, and those that GLUE's site takes."""
 
 import re
+import sys
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from albert_tf import errors
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
+from albert_tf.tasks import catalogue
+from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.text_task import Example, TextTask
 
 _HEADER = "index\tprediction\n"
@@ -72,6 +76,29 @@ def glue_file(
     return task.submission[split], _two_columns(examples, words)
 
 
+def submit(run: ClassifierRunSettings, log: IO[str] = sys.stderr) -> None:
+    """Gathers the predictions of all tasks into one zip, if it is asked for.
+
+    Raises:
+        InputError: see `gather` and `write_zip`.
+    """
+    if not run.glue_submission:
+        return
+    path, folders = run.glue_submission, run.submission_dirs or (run.output_dir,)
+    tasks = catalogue.every().values()
+    expected = sorted({file for task in tasks for file in task.submission.values()})
+    files = gather(folders, expected)
+    write_zip(path, {name: file.read_text("utf-8") for name, file in files.items()})
+    print(f"Written: {path}, of {len(files)} files: {', '.join(files)}", file=log)
+    missing = [name for name in expected if name not in files]
+    if missing:
+        print(
+            f"Warning: {path} lacks {', '.join(missing)}; the site takes a zip with "
+            f"the files of all tasks",
+            file=log,
+        )
+
+
 def gather(folders: Iterable[str | Path], names: Iterable[str]) -> dict[str, Path]:
     """Finds files in some folders, and in the folders right below them.
 
@@ -109,23 +136,6 @@ def gather(folders: Iterable[str | Path], names: Iterable[str]) -> dict[str, Pat
     return found
 
 
-def write(folder: str | Path, files: Mapping[str, str]) -> None:
-    """Writes files into a folder, which is made if need be; none is ever half written.
-
-    Args:
-        folder: the folder.
-        files: contents by name.
-
-    Raises:
-        InputError: the folder or a file cannot be written.
-    """
-    for name, text in files.items():
-        path = Path(folder, name)
-        _make_folder_of(path)
-        with atomic(str(path)) as file:
-            file.write(text.encode())
-
-
 def write_zip(path: str | Path, files: Mapping[str, str]) -> None:
     """Writes files to a zip without folders, as GLUE's site takes it.
 
@@ -138,17 +148,13 @@ def write_zip(path: str | Path, files: Mapping[str, str]) -> None:
     Raises:
         InputError: the zip cannot be written.
     """
-    _make_folder_of(Path(path))
+    with errors.writing(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _TIME)
             entry.external_attr = 0o644 << 16  # readable where it is unpacked
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
-
-
-def _make_folder_of(path: Path) -> None:
-    with errors.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _two_columns(examples: Sequence[Example], words: Sequence[str]) -> str:

@@ -133,6 +133,13 @@ class TextTask:
                 )
 
     @property
+    def kind(self) -> str:
+        """What `task.json` calls it."""
+        if self.labels is None:
+            return "regression"
+        return "multi_label" if self.label_separator else "classification"
+
+    @property
     def outputs(self) -> int:
         """Outputs of the model: K, or 1 for regression."""
         return len(self.labels) if self.labels else 1

@@ -7,7 +7,6 @@ checkpoints  released TF1 checkpoints that also hold the run's position
 report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
 curves       metrics.jsonl as numbers and as a picture
 memory       whether a training step fits into the machine
-finetune     what fine-tuning tasks share: flags, model, several seeds
-
-and a family's run each: text_classification, question_answering, multiple_choice.
+seeds        fine-tuning, once or with several seeds
+finetune     the driver of every family: data, training, predictions, export
 """

@@ -51,6 +51,11 @@ class Outcome:
     checkpoints: Checkpoints
     strategy: tf.distribute.Strategy
 
+    @property
+    def writes(self) -> bool:
+        """Whether this worker writes files."""
+        return is_chief(self.strategy)
+
     def use_best(self) -> None:
         """Restores the best checkpoint's weights, if there is one."""
         devices.wait_for_all(self.strategy)

@@ -89,10 +89,10 @@ def test_summary_worked_by_hand(tmp_path):
         ),
     )
     assert sorted(pieces(tmp_path)[5:]) == ["a", "b", "▁"]
-    assert summary.vocab_size == 8
+    assert summary.pieces == 8
     assert summary.lines == 41
     # 4 letters in each of 40 lines are known, 1 letter is not.
-    assert summary.known_characters == pytest.approx(160 / 161)
+    assert summary.known == pytest.approx(160 / 161)
     # 2 marks and 4 letters for 2 words; 1 mark and 1 unknown letter for 1 word.
     assert summary.tokens_per_word == pytest.approx(242 / 81)
     assert summary.characters_per_token == pytest.approx(161 / 242)
@@ -123,7 +123,7 @@ def test_bytes_stand_for_unknown_characters_if_asked(tmp_path):
     summary = vocabulary.train(
         LINES, settings(tmp_path, vocab_size=310, byte_fallback=True)
     )
-    assert summary.known_characters == 1
+    assert summary.known == 1
     tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
     assert tokenizer.tokenize("中")[1:] == ["<0xE4>", "<0xB8>", "<0xAD>"]
 
@@ -173,7 +173,7 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
             "a.txt",
             b"one\ncaf\xe9 two\n",
             "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); "
-            "--replace_invalid_utf8 puts U+FFFD there",
+            "--replace_invalid_utf8 would go on",
         ),
         (
             "a.txt.gz",
@@ -279,7 +279,9 @@ PLAIN = [f"word{i}" for i in range(98)]
 
 
 def spelling_warning(words, clean=tokenization.clean_text):
-    return vocabulary.lost_marks([" ".join(words)], clean, do_lower_case=True)
+    spellings = vocabulary.Spellings(clean, do_lower_case=True)
+    spellings.add(" ".join(words))
+    return spellings.warning()
 
 
 def test_lost_marks_are_named_with_the_words_that_become_one():

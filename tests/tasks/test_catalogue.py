@@ -1,4 +1,3 @@
-import io
 import json
 import re
 import sys
@@ -7,9 +6,10 @@ import pytest
 
 from albert_tf import tasks
 from albert_tf.errors import InputError
-from albert_tf.tasks import catalogue, custom, glue
-from albert_tf.train import finetune, text_classification
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.tasks import catalogue, glue
+from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.settings.classification import ClassifierRunSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
 
 # The documentation's example of a task of one's own.
 BOOLQ = """\
@@ -83,7 +83,9 @@ def test_a_file_of_under_fifteen_lines_adds_a_task(add_module, tmp_path):
     assert task.targets([example]).tolist() == [1]
 
 
-def test_the_added_task_runs_as_those_of_glue_do(add_module, data, tmp_path, tiny):
+def test_the_added_task_runs_as_those_of_glue_do(
+    add_module, data, tmp_path, tiny, fine_tune
+):
     add_module("boolq", BOOLQ.replace('val.jsonl"', 'val.jsonl", "test": "test.jsonl"'))
     rows = [{"question": f"is it {n}", "passage": "It is."} for n in range(11)]
     labelled = [{**row, "label": n % 3 == 0} for n, row in enumerate(rows)]
@@ -92,25 +94,20 @@ def test_the_added_task_runs_as_those_of_glue_do(add_module, data, tmp_path, tin
         (tmp_path / f"{name}.jsonl").write_text(text)
     config = tmp_path / "config.json"
     config.write_text(tiny(vocab_size=1500, num_hidden_layers=1).to_json_string())
-    text_classification.run(
-        text_classification.ClassifierSettings(
-            output_dir=str(tmp_path / "run"),
-            task_name="boolq",
-            data_dir=str(tmp_path),
-            do_train=True,
-            do_eval=True,
-            do_predict=True,
-            num_train_steps=2,
-            train_batch_size=4,
-        ),
-        finetune.ModelSettings(
-            albert_config_file=str(config),
-            spm_model_file=str(data / "spm_small.model"),
-        ),
-        custom.CustomSettings(),
-        DistributionSettings(),
-        io.StringIO(),
+    flags = {
+        "output_dir": str(tmp_path / "run"),
+        "task_name": "boolq",
+        "data_dir": str(tmp_path),
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "num_train_steps": 2,
+        "train_batch_size": 4,
+    }
+    model = ModelSettings(
+        albert_config_file=str(config), spm_model_file=str(data / "spm_small.model")
     )
+    fine_tune(Classification, ClassifierRunSettings, flags, model)
     best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
     assert best["step"] == 2 and 0 <= best["eval_accuracy"] <= 1
     lines = (tmp_path / "run/submit_results.tsv").read_text().splitlines()

@@ -1,14 +1,18 @@
+import json
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertConfig
-from albert_tf.data import tables
 from albert_tf.tasks import classification, glue, metrics
+from albert_tf.tasks.base import Split
+from albert_tf.tasks.settings.classification import ClassificationSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import tokenization
-from albert_tf.train import finetune
+from albert_tf.train import seeds
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -57,28 +61,27 @@ def split(tmp_path, tokenizer):
         path = tmp_path / declared.files[name]
         path.write_text("\n".join(lines) + "\n")
         table = declared.read(name, tmp_path)
-        return classification.convert(declared, name, table, tokenizer, 24, tmp_path)
+        return task_of(declared, tokenizer).encoded(Split(name, table.rows))
 
     return make
 
 
-def test_inputs_of_other_rows_are_not_taken_from_the_cache(tmp_path, tokenizer):
+def test_inputs_of_other_rows_are_not_taken_from_the_cache(tokenizer):
     declared = declare()
 
-    def lengths(*texts):
+    def made_from(*texts, most=24):
         examples = [Example(str(n), text, None, "no") for n, text in enumerate(texts)]
-        table = tables.Table(examples, [])
-        split = classification.convert(
-            declared, "train", table, tokenizer, 24, tmp_path
-        )
-        return split.inputs.lengths.tolist()
+        task = task_of(declared, tokenizer, max_seq_length=most)
+        return json.dumps(task.made_from(Split("train", examples)))
 
-    kept = lengths("a file", "a list of strings")
-    assert lengths("a list of strings", "a file") == kept[::-1] != kept
+    kept = made_from("a file", "a list of strings")
+    assert kept == made_from("a file", "a list of strings")
+    assert kept != made_from("a list of strings", "a file")
+    assert kept != made_from("a file", "a list of strings", most=9)
 
 
 def run(task, folder, **settings):
-    config = finetune.FineTuningSettings(
+    config = FineTuningSettings(
         **{
             "output_dir": str(folder),
             "do_train": True,
@@ -90,18 +93,13 @@ def run(task, folder, **settings):
             **settings,
         }
     )
-    return finetune.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"))
+    return seeds.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"))
 
 
-def task_of(declared, tokenizer, train, *dev):
-    return classification.Classification(
-        declared,
-        CONFIG,
-        tokenizer,
-        max_seq_length=24,
-        training=train,
-        evaluation=dev,
-    )
+def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24):
+    fields = classification.fields_of(declared)
+    settings = ClassificationSettings(max_seq_length=max_seq_length, **fields)
+    return classification.Classification(settings, config, tokenizer)
 
 
 def has_file(words):
@@ -114,50 +112,31 @@ def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
         split(declared, "train", 96, has_file),
         split(declared, "dev", 37, has_file),
     )
-    task = task_of(declared, tokenizer, train, dev)
+    task = task_of(declared, tokenizer)
+    task.use({"train": [train], "dev": [dev]})
     outcome = run(task, tmp_path / "run")
     assert outcome.best["eval_accuracy"] > 0.95
     source = task.source([dev], labelled=False)
-    found = classification.stacked(outcome.trainer.predict(source, 5))
+    found = task.predict(dev, outcome.trainer.predict(source, 5))
     assert found.shape == (37, 2)
     right = declared.predict(found) == declared.targets(dev.examples)
     assert right.mean() == pytest.approx(outcome.best["eval_accuracy"])
     batch = task.training.make(np.array([3]), 24)
     single = outcome.trainer.model({n: v for n, v in batch.items() if n != "labels"})
-    on_train = classification.stacked(
-        outcome.trainer.predict(task.source([train], labelled=False), 7)
-    )
+    source = task.source([train], labelled=False)
+    on_train = task.predict(train, outcome.trainer.predict(source, 7))
     np.testing.assert_allclose(
         on_train[3], keras.ops.softmax(single["logits"])[0], atol=1e-6
     )
 
 
-def test_columns_in_another_order_are_not_taken_from_the_cache(tokenizer, tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_text("no\tyes\nyes\tno\n")
-
-    def lengths(*columns, most=9):
-        declared = declare(headers={"train": columns}, labels=("no", "yes"))
-        table = declared.read("train", tmp_path)
-        split = classification.convert(
-            declared, "train", table, tokenizer, most, tmp_path
-        )
-        return split.inputs.lengths.tolist()
-
-    one, other = lengths("text", "label"), lengths("label", "text")
-    assert one == other[::-1] != other
-    assert max(one) > 4 == max(lengths("text", "label", most=4))
-
-
 GOLDEN = {"mnli": glue.MNLI, "cola": glue.COLA, "sts-b": glue.STSB}
 
 
-def released(declared, tokenizer, write_checkpoint, recorded, data, **splits):
+def released(declared, tokenizer, write_checkpoint, recorded, data):
     """Returns the task, and its model with the recorded weights."""
     config = AlbertConfig.from_json_file(data / "model_small.config.json")
-    task = classification.Classification(
-        declared, config, tokenizer, max_seq_length=24, **splits
-    )
+    task = task_of(declared, tokenizer, config)
     model = task.build_model()
     path = write_checkpoint(recorded, f"{declared.name}/")
     task.load(model, path, complete=True)
@@ -214,7 +193,7 @@ def test_an_evaluation_has_the_released_figures(
         recorded,
         data,
     )
-    task.evaluated = [classification.Split("dev", examples, None)]
+    task.evaluated = [Split("dev", examples, range(22))]
     model.head.output_dense.bias.assign(recorded[f"{name}/eval_in/output_bias"])
     batch = {
         "input_ids": found("input_ids"),
@@ -228,7 +207,8 @@ def test_an_evaluation_has_the_released_figures(
     np.testing.assert_allclose(outputs["logits"], logits, atol=2e-5)
     loss = float(task.loss(task.sums(outputs, batch), task.weights(batch)))
     kept = np.array(task.predictions(outputs, batch)["outputs"])
-    scores = task.score(({"outputs": row} for row in kept[real]), {"loss": loss})
+    rows = ({"outputs": row} for row in kept[real])
+    scores = task.score(rows, {"loss": loss})
     start = f"{name}/eval_metrics/"
     wanted = {
         key.removeprefix(start): value

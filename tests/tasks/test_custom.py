@@ -1,10 +1,12 @@
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.custom import CustomSettings, declare
+from albert_tf.tasks.custom import declare
+from albert_tf.tasks.settings.classification import ClassificationSettings
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def refused(message):
 
 def test_a_csv_of_pairs_with_the_labels_of_its_training_table(write):
     task = declare(
-        CustomSettings(
+        ClassificationSettings(
             train_file=write("a.csv", 'q,a,y,n\n"x, y",z,10,7\nv,w,2,8\nt,u,no,9\n'),
             test_file=write("b.csv", "n,q,a\nrow1,c,d\n"),
             text_columns=("q", "a"),
@@ -41,7 +43,7 @@ def test_a_csv_of_pairs_with_the_labels_of_its_training_table(write):
 
 def test_json_lines_with_several_labels_per_row(write):
     task = declare(
-        CustomSettings(
+        ClassificationSettings(
             train_file=write(
                 "a.jsonl",
                 '{"text": "a", "label": ["b", "a"]}\n{"text": "b", "label": []}\n'
@@ -60,7 +62,7 @@ def test_json_lines_with_several_labels_per_row(write):
 
 def test_numbers_of_a_table_without_header(write):
     task = declare(
-        CustomSettings(
+        ClassificationSettings(
             train_file=write("a.tsv", "u1\t-2.5\tred\nu2\t1e3\tblue\n"),
             columns=("user", "label", "text"),
             kind="regression",
@@ -76,11 +78,13 @@ def test_numbers_of_a_table_without_header(write):
 def test_what_is_no_finite_number_is_refused(write, number):
     path = write("a.tsv", f"text\tlabel\na\t{number}\n")
     with refused(f"{path}:2: label {number!r}; expected a number"):
-        declare(CustomSettings(train_file=path, kind="regression")).read("train")
+        declare(ClassificationSettings(train_file=path, kind="regression")).read(
+            "train"
+        )
 
 
 def test_labels_given_keep_their_order_and_need_no_training_table(write):
-    config = CustomSettings(
+    config = ClassificationSettings(
         dev_file=write("a.tsv", "text\tlabel\nred\tno\nblue\tperhaps\n"),
         labels=("yes", "no"),
     )
@@ -92,31 +96,33 @@ def test_labels_given_keep_their_order_and_need_no_training_table(write):
 
 
 def test_a_broken_row_is_an_error_while_labels_are_looked_for(write):
-    config = CustomSettings(train_file=write("a.tsv", "text\tlabel\na\t0\nb\nc\t1\n"))
+    config = ClassificationSettings(
+        train_file=write("a.tsv", "text\tlabel\na\t0\nb\nc\t1\n")
+    )
     with refused(f"{config.train_file}:3: 1 cells; expected 2 (text, label)"):
         declare(config)
-    task = declare(config, skip_bad_rows=True)
+    task = declare(dataclasses.replace(config, skip_bad_rows=True))
     assert task.labels == ("0", "1")
     assert len(task.read("train", skip_bad_rows=True).skipped) == 1
 
 
 def test_labels_of_thousands_of_digits_are_labels(write):
     path = write("a.tsv", f"text\tlabel\na\t{'7' * 5000}\nb\t12\n")
-    assert declare(CustomSettings(train_file=path)).labels == ("12", "7" * 5000)
+    assert declare(ClassificationSettings(train_file=path)).labels == ("12", "7" * 5000)
 
 
 def test_several_labels_where_one_is_expected_are_an_error(write):
     path = write("a.jsonl", '{"text": "a", "label": ["b", "c"]}\n')
     with refused(f"{path}:1: a list ['b', 'c']; expected one text or number"):
-        declare(CustomSettings(train_file=path))
+        declare(ClassificationSettings(train_file=path))
 
 
 def test_a_single_label_is_nothing_to_learn(write):
     path = write("a.tsv", "text\tlabel\na\t1\nb\t1\n")
     with refused(f"{path}: 1 different labels ['1']; expected at least 2"):
-        declare(CustomSettings(train_file=path))
+        declare(ClassificationSettings(train_file=path))
     with refused("--labels: 1 different labels ['1']; expected at least 2"):
-        declare(CustomSettings(train_file=path, labels=("1",)))
+        declare(ClassificationSettings(train_file=path, labels=("1",)))
 
 
 NO_LABELS = (
@@ -137,21 +143,19 @@ NO_LABELS = (
 )
 def test_flags_that_are_needed_are_named(settings, message):
     with refused(message):
-        declare(CustomSettings(**settings))
+        declare(ClassificationSettings(**settings))
 
 
 def test_what_the_model_was_trained_on_fills_what_flags_leave_open(tmp_path):
     test = tmp_path / "test.jsonl"
     test.write_text('{"text": "a"}\n')
-    known = {"kind": "multi_label", "labels": ["b", "a"], "label_separator": ";"}
-    task = declare(CustomSettings(test_file=str(test)), known=known)
+    stored = {"kind": "multi_label", "labels": ("b", "a"), "label_separator": ";"}
+    folder = ClassificationSettings(**stored)
+    task = declare(ClassificationSettings(test_file=str(test)), folder)
     assert (task.labels, task.label_separator) == (("b", "a"), ";")
-    given = CustomSettings(test_file=str(test), labels=("x", "y"))
-    task = declare(given, known=known)
+    given = ClassificationSettings(test_file=str(test), labels=("x", "y"))
+    task = declare(given, folder)
     assert (task.labels, task.label_separator) == (("x", "y"), None)
-    known = {"kind": "regression", "labels": None, "label_separator": None}
-    task = declare(CustomSettings(test_file=str(test)), known=known)
+    folder = ClassificationSettings(kind="regression")
+    task = declare(ClassificationSettings(test_file=str(test)), folder)
     assert (task.labels, task.key_metric) == (None, "pearson")
-    known = {"kind": "span"}
-    with refused(NO_LABELS):
-        declare(CustomSettings(test_file=str(test)), known=known)

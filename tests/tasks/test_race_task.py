@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, InputError
+from albert_tf.tasks.base import Split
 from albert_tf.tasks.race import task as race
-from albert_tf.tasks.race.features import Lengths
 from albert_tf.tasks.race.reading import Question
+from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import tokenization
 
-LENGTHS = Lengths(40, 12)
+LENGTHS = {"max_seq_length": 40, "max_qa_length": 12}
 
 
 def config(**changes):
@@ -31,10 +32,10 @@ def tokenizer(data):
 
 
 @pytest.fixture
-def split(tokenizer, tmp_path):
+def split(make):
     """Makes a split of questions with these answers and levels."""
 
-    def make(answers, levels=("",), options=("list", "file", "string"), name="dev"):
+    def of(answers, levels=("",), options=("list", "file", "string"), name="dev"):
         questions = [
             Question(
                 f"q{n}",
@@ -47,17 +48,20 @@ def split(tokenizer, tmp_path):
             )
             for n, answer in enumerate(answers)
         ]
-        return race.convert("own", name, questions, tokenizer, LENGTHS, tmp_path)
+        return make().encoded(Split(name, questions))
 
-    return make
+    return of
 
 
 @pytest.fixture
 def make(tokenizer):
-    def task(choices=3, **options):
-        return race.MultipleChoice(
-            "own", config(), tokenizer, LENGTHS, choices, **options
+    def task(choices=3, evaluation=None, **options):
+        settings = RaceSettings(
+            **{"task_name": "own", "choices": choices, **LENGTHS, **options}
         )
+        task = race.MultipleChoice(settings, config(), tokenizer)
+        task.use({"dev": [evaluation]} if evaluation else {})
+        return task
 
     return task
 
@@ -67,7 +71,8 @@ def test_logits_loss_and_probabilities_are_the_released_ones(
 ):
     recorded = golden("heads_race")
     small = AlbertConfig(**golden("model_small.config.json"))
-    made = race.MultipleChoice("race", small, tokenizer, Lengths(24, 8), 4)
+    settings = RaceSettings(max_seq_length=24, max_qa_length=8, choices=4)
+    made = race.MultipleChoice(settings, small, tokenizer)
     model = made.build_model()
     made.load(model, write_checkpoint(recorded), complete=True)
     batch = {
@@ -108,31 +113,29 @@ def test_accuracies_of_all_and_of_each_level():
 def test_batches_have_the_answers_of_their_questions(make, split, tokenizer):
     answers = [2, 0, 1, 1, 0]
     found = split(answers)
-    batch = make().source(found, labelled=True).make(np.array([4, 2, 0]), 16)
+    batch = make().source([found], labelled=True).make(np.array([4, 2, 0]), 16)
     assert batch["labels"].tolist() == [0, 1, 2]
     assert batch["input_ids"].shape == (3, 3, 16)
     wanted = tokenizer.encode("an string")
     ids = batch["input_ids"][0, 2].tolist()
     assert ids[3 : 3 + len(wanted)] == wanted  # after [CLS] object [SEP]
-    assert "labels" not in make().source(found, labelled=False).make([1], 16)
+    assert "labels" not in make().source([found], labelled=False).make([1], 16)
 
 
-def test_pieces_are_kept_and_made_anew_when_texts_change(split, tmp_path, monkeypatch):
-    first = split([0, 1])
-    monkeypatch.setattr(race.features, "encode", None)
-    again = split([1, 1])  # answers are not in the file
-    np.testing.assert_array_equal(again.features.choice_ids, first.features.choice_ids)
-    assert again.answers.tolist() == [1, 1]
-    with pytest.raises(TypeError):
-        split([0, 1], options=("list", "file", "other"))
-    assert (tmp_path / "own_dev.npz").exists()
+def test_texts_decide_what_is_kept_and_answers_do_not(make, split):
+    def made_from(*arguments, **more):
+        return make().made_from(split(*arguments, **more))
+
+    assert made_from([0, 1]) == made_from([1, 1])
+    assert made_from([0, 1]) != made_from([0, 1], options=("list", "file", "other"))
+    assert make().cache_file(split([0])) == "own_dev.npz"
 
 
 def test_a_question_without_answer_cannot_be_learned(make, split):
     message = "own.jsonl:2: no answer; expected one to train or evaluate on"
-    for part in ("training", "evaluation"):
+    for part in ("train", "dev"):
         with pytest.raises(InputError, match=f"^{message}$"):
-            make(**{part: split([0, None])})
+            make().use({part: [split([0, None])]})
 
 
 def test_an_accuracy_that_guessing_gives_is_named(make, split):
@@ -150,7 +153,8 @@ def test_an_accuracy_that_guessing_gives_is_named(make, split):
 
 
 def test_settings_with_which_version_2_diverges_are_named(make):
-    risky = make(pretrained_without_dropout=True)
+    risky = make()
+    risky.pretrained_without_dropout = True
     assert risky.hints(2e-5, 32) == [
         "the model's file has no dropout, as those of version 2, which diverge on RACE "
         "with the settings of version 1: for these --learning_rate=1e-5 and no "

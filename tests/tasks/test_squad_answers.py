@@ -273,13 +273,11 @@ def test_writes_the_released_files(tmp_path):
         'r"': answers.Candidates((span("{}", -3.0, 0.5),), 0.125),
     }
     n_best_file = tmp_path / "nbest_predictions.json"
-    answers.gather(found.items(), n_best_file).write(tmp_path, threshold=0.25)
-
-    def read(name):
-        return json.loads((tmp_path / name).read_text())
-
-    assert read("predictions.json") == {"q": "", 'r"': "{}"}
-    assert read("null_odds.json") == {"q": 0.5, 'r"': 0.125}
+    files = answers.gather(found.items(), n_best_file).files(threshold=0.25)
+    assert {name: json.loads(text) for name, text in files.items()} == {
+        "predictions.json": {"q": "", 'r"': "{}"},
+        "null_odds.json": {"q": 0.5, 'r"': 0.125},
+    }
     listed = {id: answers.n_best(candidates) for id, candidates in found.items()}
     assert n_best_file.read_text() == json.dumps(listed, indent=4) + "\n"
     best, second = listed["q"]
@@ -287,9 +285,8 @@ def test_writes_the_released_files(tmp_path):
     assert second["probability"] == pytest.approx(1 / (1 + math.e))
     assert answers.gather([], n_best_file) == answers.Answers({}, {})
     assert n_best_file.read_text() == "{}\n"
-    (tmp_path / "1.1").mkdir()
-    answers.Answers({"q": "empty"}, {}).write(tmp_path / "1.1")
-    assert not (tmp_path / "1.1/null_odds.json").exists()
+    files = answers.Answers({"q": "empty"}, {}).files()
+    assert files == {"predictions.json": '{\n    "q": "empty"\n}\n'}
 
 
 @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])

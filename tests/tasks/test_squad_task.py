@@ -1,4 +1,4 @@
-import io
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +7,8 @@ from keras import ops
 
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.base import Split
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import (
     answers,
     conversion,
@@ -15,7 +17,6 @@ from albert_tf.tasks.squad import (
 )
 from albert_tf.tasks.squad.task import (
     QuestionAnswering,
-    Settings,
     evaluate,
     search_threshold,
 )
@@ -63,19 +64,18 @@ def dataset(tmp_path):
     return make
 
 
-def settings(version="2.0", head="conditional", **changes):
-    fields = {"lengths": LENGTHS, "search": answers.Search(), **changes}
-    return Settings(version=version, head=head, **fields)
+def task_of(
+    config, tokenizer, version="2.0", head="conditional", evaluation=None, **changes
+):
+    given = {**dataclasses.asdict(LENGTHS), "version": version, "head": head, **changes}
+    settings = SquadSettings(**given).completed(None, config.max_position_embeddings)
+    task = QuestionAnswering(settings, config, tokenizer)
+    task.use({"dev": [split_of(evaluation)]} if evaluation else {})
+    return task
 
 
-def task_of(config, tokenizer, *args, training=None, evaluation=None, **changes):
-    return QuestionAnswering(
-        config,
-        tokenizer,
-        settings(*args, **changes),
-        training=training,
-        evaluation=evaluation,
-    )
+def split_of(windows):
+    return Split("predict", windows.dataset, windows)
 
 
 def losses(task, model, batch):
@@ -151,7 +151,9 @@ def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
     def found(length):
         every = []
         for place, count in enumerate(windows.lengths):
-            batch = task.source(windows).make(np.array([place]), length or int(count))
+            batch = task.source([split_of(windows)], labelled=False).make(
+                np.array([place]), length or int(count)
+            )
             kept = task.predictions(model(batch), batch)
             every.append({n: ops.convert_to_numpy(v)[0] for n, v in kept.items()})
         return list(task.candidates(windows, iter(every)))
@@ -174,7 +176,7 @@ def test_padding_is_not_searched_and_that_is_documented(dataset, tokenizer, tiny
     search = answers.Search(n_best_size=3)
     # As released: the seven positions of padding leave no place for a span.
     assert answers.spans_of_logits(windows[0], *scores.values(), search) == []
-    task = task_of(tiny(), tokenizer, "1.1", "linear", search=search)
+    task = task_of(tiny(), tokenizer, "1.1", "linear", n_best_size=3)
     ((_, found),) = task.candidates(windows, iter([scores]))
     assert [span.text for span in found.spans] == ["b", "a b", "a"]
     for documented in (answers, answers.spans_of_logits, task._spans):
@@ -185,7 +187,7 @@ def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
     windows = features.windows(dataset(("", ("q", "", None))), tokenizer, LENGTHS)
     assert windows.lengths.tolist() == [3]
     task = task_of(tiny(), tokenizer, start_n_top=6, end_n_top=4)
-    batch = task.source(windows).make(np.array([0]), 3)
+    batch = task.source([split_of(windows)], labelled=False).make(np.array([0]), 3)
     assert batch["input_ids"].shape == (1, 6)
     assert task.predictions(task.build_model()(batch), batch)[
         "end_top_index"
@@ -207,13 +209,12 @@ def test_null_odds_of_the_linear_head_worked_by_hand(dataset, tokenizer, tiny):
     first = logits([2, 9, 9, 3, *[0] * 9, 50], [1, 9, 9, 0, 4, *[0] * 8, 50])
     second = logits([0.5, *[0] * 12], [1.25, *[0] * 12])
     # Of few candidates, as padding would take their places.
-    search = answers.Search(n_best_size=3)
-    task = task_of(tiny(), tokenizer, "2.0", "linear", search=search)
+    task = task_of(tiny(), tokenizer, "2.0", "linear", n_best_size=3)
     ((id, found),) = task.candidates(windows, iter([first, second]))
     # "a b", 3 + 4, against the lesser of 2 + 1 and 0.5 + 1.25.
     assert (id, found.spans[0].text, found.spans[0].score) == ("q", "a b", 7.0)
     assert found.null_odds == 1.75 - 7.0
-    task = task_of(tiny(), tokenizer, "1.1", "linear", search=search)
+    task = task_of(tiny(), tokenizer, "1.1", "linear", n_best_size=3)
     ((_, found),) = task.candidates(windows, iter([first, second]))
     assert found.null_odds is None
 
@@ -234,10 +235,8 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, ti
 def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tiny):
     data = dataset(("a b", ("one", "who", "b"), ("two", "ran", None)))
     windows = features.windows(data, tokenizer, LENGTHS)
-    known = settings(head="linear", null_score_diff_threshold=-7.0)
-    task = QuestionAnswering(
-        tiny(), tokenizer, known, evaluation=windows, fits_threshold=fits
-    )
+    given = {"threshold": -7.0, "fit_threshold": fits}
+    task = task_of(tiny(), tokenizer, "2.0", "linear", windows, **given)
     # [CLS] who [SEP] a b [SEP]: null odds of 2 - 8 and 6 - 8.
     rows = [logits([null, 0, 0, 0, 4, 0], [null, 0, 0, 0, 4, 0]) for null in (1, 3)]
     figures = task.score(iter(rows), {})
@@ -281,11 +280,11 @@ def test_a_target_that_the_head_must_not_choose_is_refused(dataset, tokenizer):
 
 
 def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny):
-    long = features.Lengths(18, 3, 2)
-    with pytest.raises(InputError, match="--max_seq_length=18: the model reads 17 pi"):
-        task_of(tiny(), tokenizer, lengths=long)
-    with pytest.raises(InputError, match="end_n_top 14: expected a number from 1 to m"):
-        settings(end_n_top=14)
+    with pytest.raises(InputError, match="--max_seq_length=18: the model's max_posit"):
+        task_of(tiny(), tokenizer, max_seq_length=18)
+    message = "^--end_n_top=14: expected at most --max_seq_length=13$"
+    with pytest.raises(InputError, match=message):
+        task_of(tiny(), tokenizer, end_n_top=14)
 
 
 def equal(ours, theirs):
@@ -294,27 +293,11 @@ def equal(ours, theirs):
     )
 
 
-def test_processes_and_files_change_nothing(dataset, tokenizer, tmp_path, monkeypatch):
+def test_processes_change_nothing(dataset, tokenizer, monkeypatch):
     monkeypatch.setattr(conversion, "_CHARACTERS", 30)
     data = dataset(*PARAGRAPHS, *(("c d", (f"{i}", "ran", "d")) for i in range(9)))
     whole = features.encode(data, tokenizer, training=True)
-    log = io.StringIO()
-    path = tmp_path / "cache/squad.npz"
-    convert = {"training": True, "num_workers": 2, "log": log}
-    made = conversion.convert(data, tokenizer, path, **convert)
-    assert equal(made, whole)
-    assert equal(conversion.convert(data, tokenizer, path, **convert), whole)
-    *_, last, again = log.getvalue().splitlines()
-    assert last.startswith(f"{data.path}: 14 of 14 questions converted, ")
-    assert again == f"{data.path}: converted before, in {path}"
-
-
-def test_files_that_are_not_ours_are_left_alone(dataset, tokenizer, tmp_path):
-    path = tmp_path / "train.tf_record"
-    path.write_bytes(b"released")
-    with pytest.raises(InputError, match="not a cache of converted examples"):
-        conversion.convert(dataset(*PARAGRAPHS), tokenizer, path)
-    assert path.read_bytes() == b"released"
+    assert equal(conversion.encode(data, tokenizer, True, num_workers=2), whole)
 
 
 def test_a_context_is_held_once_however_many_windows_it_has(dataset, tokenizer):

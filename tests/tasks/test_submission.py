@@ -10,7 +10,6 @@ from albert_tf.tasks.submission import (
     gather,
     glue_file,
     released_files,
-    write,
     write_zip,
 )
 from albert_tf.tasks.text_task import Example
@@ -101,22 +100,12 @@ def test_a_zip_has_no_folders_and_the_same_bytes_each_time(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["submission.zip"]
 
 
-def test_files_are_written_into_a_folder_that_is_made(tmp_path):
-    folder = tmp_path / "run" / "glue"
-    write(folder, {"a.tsv": "old"})
-    write(folder, {"a.tsv": "index\n", "b.tsv": "é\n"})
-    found = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert found == {"a.tsv": b"index\n", "b.tsv": "é\n".encode()}
-
-
 def test_what_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "a"
     message = f"{path}: cannot be written: "
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         write_zip(path, {})
-    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-        write(tmp_path / "file", {"a": ""})
 
 
 def test_files_are_gathered_from_folders_and_those_right_below(tmp_path):

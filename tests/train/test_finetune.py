@@ -28,12 +28,16 @@ from albert_tf.data.batches import ByLength
 from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
 from albert_tf.tasks import classification, metrics
-from albert_tf.tasks.text_task import TextTask
+from albert_tf.tasks.base import Split
+from albert_tf.tasks.settings.classification import ClassificationSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import tokenization
 from albert_tf.train import (
     finetune,
     loop,
     memory,
+    seeds,
 )
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
@@ -68,7 +72,9 @@ class Numbers(classification.Classification):
     """Random ids, whose first one says what the label is."""
 
     def __init__(self, tokenizer, labels=None):
-        super().__init__(DECLARED, CONFIG, tokenizer, max_seq_length=18)
+        fields = classification.fields_of(DECLARED)
+        settings = ClassificationSettings(max_seq_length=18, **fields)
+        super().__init__(settings, CONFIG, tokenizer)
         random = np.random.default_rng(7)
         ids = random.integers(6, 1500, (46, 18), np.int32)
         self.labels = ids[:, 1] % 3 if labels is None else labels  # int32 [46]
@@ -86,10 +92,9 @@ class Numbers(classification.Classification):
 
         self.training = self.evaluation = ByLength(LENGTHS, make, 18, 4)
         examples = [
-            classification.Example(str(n), "", None, str(label))
-            for n, label in enumerate(self.labels)
+            Example(str(n), "", None, str(label)) for n, label in enumerate(self.labels)
         ]
-        self.evaluated = [classification.Split("dev", examples, None)]
+        self.evaluated = [Split("dev", examples, range(46))]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +116,7 @@ def config(tmp_path):
             "save_checkpoints_steps": 3,
             "log_steps": 3,
         }
-        return finetune.FineTuningSettings(**{**defaults, **settings})
+        return FineTuningSettings(**{**defaults, **settings})
 
     return make
 
@@ -130,16 +135,16 @@ def weights_of(outcome):
 def test_batches_of_any_length_in_pieces_make_the_same_steps(
     task, config, tmp_path, settings
 ):
-    whole = finetune.run(task, config(), one_device(), log=io.StringIO())
+    whole = seeds.run(task, config(), one_device(), log=io.StringIO())
     other = config(output_dir=str(tmp_path / "other"), **settings)
-    parts = finetune.run(task, other, one_device(), log=io.StringIO())
+    parts = seeds.run(task, other, one_device(), log=io.StringIO())
     for one, two in zip(weights_of(whole), weights_of(parts), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
     assert whole.figures["eval_loss"] == pytest.approx(parts.figures["eval_loss"])
 
 
 def test_a_stopped_run_ends_the_same(task, config, tmp_path):
-    whole = finetune.run(task, config(), one_device(), log=io.StringIO())
+    whole = seeds.run(task, config(), one_device(), log=io.StringIO())
     cut = config(output_dir=str(tmp_path / "cut"), num_train_steps=6)
     # As a kill after step 3 leaves it: the rate is that of six steps.
     source, target = tmp_path / "run", tmp_path / "cut"
@@ -147,7 +152,7 @@ def test_a_stopped_run_ends_the_same(task, config, tmp_path):
     for path in source.glob("model.ckpt-3*"):
         (target / path.name).write_bytes(path.read_bytes())
     log = io.StringIO()
-    again = finetune.run(task, cut, one_device(), log=log)
+    again = seeds.run(task, cut, one_device(), log=log)
     assert "Resuming from" in log.getvalue()
     assert again.best == {**whole.best}
     for one, two in zip(weights_of(whole), weights_of(again), strict=True):
@@ -155,8 +160,10 @@ def test_a_stopped_run_ends_the_same(task, config, tmp_path):
 
 
 def test_scores_belong_to_their_examples(task, config):
-    outcome = finetune.run(task, config(), one_device(), log=io.StringIO())
-    outputs = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
+    outputs = task.predict(
+        task.evaluated[0], outcome.trainer.predict(task.evaluation, 5)
+    )
     accuracy = np.mean(outputs.argmax(-1) == task.labels)
     assert outcome.best["eval_accuracy"] == pytest.approx(accuracy)
     assert 0 < accuracy < 1
@@ -168,8 +175,8 @@ def test_scores_belong_to_their_examples(task, config):
 
 
 def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch):
-    outcome = finetune.run(task, config(), one_device(), log=io.StringIO())
-    first = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
+    first = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
 
     def computed_by(model, runtime):
         assert runtime == "onnx"
@@ -177,7 +184,7 @@ def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch)
 
     monkeypatch.setattr(runtimes, "computed_by", computed_by)
     outcome.trainer.predict_in("onnx")
-    found = classification.stacked(outcome.trainer.predict(task.evaluation, 5))
+    found = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
     assert np.ptp(first) > 0.01
     np.testing.assert_allclose(found, 1 / 3)
 
@@ -185,7 +192,7 @@ def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch)
 def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
     # A rate this high makes the last step worse than the first.
     settings = config(learning_rate=0.05, num_train_steps=9)
-    outcome = finetune.run(task, settings, one_device(), log=io.StringIO())
+    outcome = seeds.run(task, settings, one_device(), log=io.StringIO())
     best = task.build_model()
     weights.load(best, tmp_path / "run" / "model.ckpt-best")
     for one, two in zip(weights_of(outcome), best.weights, strict=True):
@@ -198,7 +205,7 @@ def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
     log, metrics_of, traced = io.StringIO(), task.metrics, []
     task.metrics = lambda *given: traced.append(given) or metrics_of(*given)
     settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
-    outcome = finetune.run(task, settings, one_device(), log=log)
+    outcome = seeds.run(task, settings, one_device(), log=log)
     steps = int(outcome.trainer.optimizer.iterations)
     assert steps == outcome.best["step"] + 2 < 40
     assert (
@@ -208,7 +215,7 @@ def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
     # One graph for training, and one for all evaluations.
     assert len(traced) == 2
     again = io.StringIO()
-    finetune.run(task, settings, one_device(), log=again)
+    seeds.run(task, settings, one_device(), log=again)
     assert "Stopped at step" in again.getvalue()
 
 
@@ -220,7 +227,7 @@ def tokenizer_of_task(task):
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     log = io.StringIO()
     settings = config(num_runs=2, seed=11)
-    outcome = finetune.run(task, settings, one_device(), log=log)
+    outcome = seeds.run(task, settings, one_device(), log=log)
     summary = json.loads((tmp_path / "run" / "runs.json").read_text())
     values = [run["eval_accuracy"] for run in summary["runs"]]
     assert values[0] != values[1]
@@ -229,7 +236,7 @@ def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     assert summary["mean"] == pytest.approx(np.mean(values))
     assert summary["spread"] == pytest.approx(np.std(values, ddof=1))
     single = config(output_dir=str(tmp_path / "single"), seed=12)
-    second = finetune.run(task, single, one_device(), log=io.StringIO())
+    second = seeds.run(task, single, one_device(), log=io.StringIO())
     assert second.best["eval_accuracy"] == values[1]
     assert metadata.read_task(tmp_path / "run" / "run-2")["kind"] == "classification"
 
@@ -240,7 +247,7 @@ def test_failed_runs_are_named_and_counted_apart(task):
         {"eval_accuracy": 0.5, "largest_predicted_share": 1.0, "eval_loss": 0.693},
         {"eval_accuracy": 0.8, "largest_predicted_share": 0.6, "eval_loss": 0.4},
     ]
-    found = finetune.summarize(task, figures)
+    found = seeds.summarize(task, figures)
     assert found["failed"] == [2]
     assert found["best"] == 1
     assert found["mean"] == pytest.approx(2.2 / 3)
@@ -254,13 +261,13 @@ def test_failed_runs_are_named_and_counted_apart(task):
 def test_a_head_is_new_unless_the_file_has_one_that_fits(
     task, config, tmp_path, caplog
 ):
-    first = finetune.run(task, config(), one_device(), log=io.StringIO())
+    first = seeds.run(task, config(), one_device(), log=io.StringIO())
     path = str(tmp_path / "run" / "model.ckpt-best")
     model = task.build_model()
     assert task.load(model, path).endswith("(tf1) and the head")
     np.testing.assert_array_equal(model.weights[-1], first.trainer.model.weights[-1])
     other = Numbers(task.tokenizer)
-    other.declared = dataclasses.replace(DECLARED, labels=("0", "1"))
+    other.text_task = dataclasses.replace(DECLARED, labels=("0", "1"))
     two = other.build_model()
     before = keras.ops.convert_to_numpy(two.head.output_dense.kernel)
     assert other.load(two, path).endswith("the file's head does not fit: a new one")
@@ -298,7 +305,7 @@ def test_a_folder_with_another_model_is_left_as_it_is(
     (folder / ".writing-7").mkdir()
     before, unsaved = snapshot(tmp_path), []
     with pytest.raises(InputError) as refused:
-        finetune.run(
+        seeds.run(
             task,
             config(**flags),
             one_device(),
@@ -317,7 +324,7 @@ def test_weights_that_do_not_fit_leave_nothing_behind(task, config, tmp_path, sn
     start = saved(AlbertClassifier(NARROW, 3), tmp_path / "start")
     before, settings = snapshot(tmp_path), config(init_checkpoint=str(start))
     with pytest.raises(InputError, match=r"start/model.ckpt-3 \(tf1\) does not fit"):
-        finetune.run(task, settings, one_device(), log=io.StringIO())
+        seeds.run(task, settings, one_device(), log=io.StringIO())
     assert snapshot(tmp_path) == before
 
 
@@ -331,7 +338,7 @@ def test_what_a_run_was_given_is_written_before_the_first_step(
 
     monkeypatch.setattr(loop._Loop, "run", lambda run: note() or {})
     unsaved = [lambda: (tmp_path / "train.npz").touch()]
-    finetune.run(task, config(), one_device(), unsaved=unsaved, log=io.StringIO())
+    seeds.run(task, config(), one_device(), unsaved=unsaved, log=io.StringIO())
     assert {"task.json", "spm_small.model"} <= set(written)
     assert (tmp_path / "train.npz").exists()
 
@@ -340,7 +347,7 @@ def test_a_folder_of_several_runs_is_checked_in_each(task, config, tmp_path):
     one = tmp_path / "run/run-2"
     metadata.write_task(one, task.tokenizer, {**task.description, "labels": ["a", "b"]})
     with pytest.raises(InputError) as refused:
-        finetune.check_head(config(), task.description, ("kind", "labels"))
+        finetune._check_head(config(), task.description, ("kind", "labels"))
     assert str(refused.value) == (
         f"{one}: a model with labels ['a', 'b'], but this task has ['0', '1', '2']; "
         f"expected another --output_dir"
@@ -359,10 +366,10 @@ def test_the_heads_of_pretraining_are_one_word_at_the_start(task, tmp_path, capl
 
 
 def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
-    trained = finetune.run(task, config(), one_device(), log=io.StringIO())
+    trained = seeds.run(task, config(), one_device(), log=io.StringIO())
     log = io.StringIO()
     settings = config(do_train=False)
-    evaluated = finetune.run(task, settings, one_device(), log=log)
+    evaluated = seeds.run(task, settings, one_device(), log=log)
     assert f"Using the best checkpoint of {tmp_path / 'run'}" in log.getvalue()
     assert evaluated.figures["eval_loss"] == trained.best["eval_loss"]
 
@@ -371,7 +378,7 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
     # A rate this high makes the last step worse than the first.
     newest = {"checkpoint": "newest", "save_checkpoints_steps": 1}
     settings = config(learning_rate=0.05, num_train_steps=9, **newest)
-    trained = finetune.run(task, settings, one_device(), log=io.StringIO())
+    trained = seeds.run(task, settings, one_device(), log=io.StringIO())
     assert trained.best["step"] < 9
     last = task.build_model()
     weights.load(last, tmp_path / "run" / "model.ckpt-9")
@@ -379,7 +386,7 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
         np.testing.assert_array_equal(one, two)
     log = io.StringIO()
     settings = config(do_train=False, **newest)
-    evaluated = finetune.run(task, settings, one_device(), log=log)
+    evaluated = seeds.run(task, settings, one_device(), log=log)
     assert f"Resuming from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
     assert evaluated.figures["eval_loss"] != trained.best["eval_loss"]
 
@@ -387,11 +394,11 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
 def test_epochs_and_shares_become_steps(task, config):
     epochs = {"num_train_steps": None, "num_train_epochs": 2.5}
     settings = config(**epochs, warmup_proportion=0.3)
-    found = finetune._with_steps(task, settings, None)
+    found = seeds._with_steps(task, settings, None)
     assert found.num_train_steps == 14  # 46 / 8 x 2.5
     assert found.num_warmup_steps == 4
-    assert finetune._with_steps(task, settings, 16).num_train_steps == 5
-    released = finetune._with_steps(task, config(num_train_steps=None), None)
+    assert seeds._with_steps(task, settings, 16).num_train_steps == 5
+    released = seeds._with_steps(task, config(num_train_steps=None), None)
     assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)
 
 
@@ -406,17 +413,17 @@ def test_epochs_and_shares_become_steps(task, config):
 )
 def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
     cpu = tf.distribute.OneDeviceStrategy("CPU:0")
-    assert finetune.pad_multiple(config(**settings), cpu) == multiple
+    assert finetune._pad_multiple(config(**settings), cpu) == multiple
 
 
-def test_another_runtime_is_refused_before_training(config, task, monkeypatch):
+def test_another_runtime_is_refused_before_training(config, monkeypatch):
     with pytest.raises(InputError) as mistake:
         several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        finetune.run(task, config(do_predict=True, runtime="litert"), several)
+        seeds.check(config(do_predict=True, runtime="litert"), several)
     assert str(mistake.value) == "--runtime=litert: expected one device, got 2"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="ONNX needs the package onnx: pip install"):
-        finetune.run(task, config(do_predict=True, runtime="onnx"), one_device())
+        seeds.check(config(do_predict=True, runtime="onnx"), one_device())
 
 
 @pytest.mark.parametrize("flag", ["init_checkpoint", "albert_hub_module_handle"])
@@ -430,7 +437,7 @@ def test_a_run_begins_with_the_best_checkpoint_of_another(
     log = io.StringIO()
     given = {flag: str(tmp_path / "start"), "checkpoint": choice}
     settings = config(**given, do_train=False, do_eval=True)
-    finetune.run(task, settings, one_device(), log=log)
+    seeds.run(task, settings, one_device(), log=log)
     assert f"Starting from {tmp_path}/start/{names[choice]}: " in log.getvalue()
 
 
@@ -441,19 +448,19 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     metadata.write_task(start, task.tokenizer, {"kind": "classification"})
     weights.save(task.build_model(), start, "tf1")
     settings = config(init_checkpoint=str(start / "model.ckpt-best"))
-    flags = finetune.ModelSettings(albert_dropout_prob=0.3)
-    found, tokenizer = finetune.prepare(settings, flags)
-    assert found == dataclasses.replace(
+    flags = ModelSettings(albert_dropout_prob=0.3)
+    opened = finetune._opened(settings, flags)
+    assert finetune._with_changes(opened.config, flags) == dataclasses.replace(
         CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
     )
-    assert tokenizer.path == str(start / "spm_small.model")
+    assert opened.tokenizer.path == str(start / "spm_small.model")
     hub = config(albert_hub_module_handle=str(start))
-    flags = finetune.ModelSettings(spm_model_file="from_tf_hub", do_lower_case=False)
-    assert finetune.prepare(hub, flags)[1].do_lower_case is False
-    named = finetune.ModelSettings(albert_config_file="albert_base_v2")
-    assert finetune.model_config(named, hub).hidden_size == 768
+    flags = ModelSettings(spm_model_file="from_tf_hub", do_lower_case=False)
+    assert finetune._opened(hub, flags).tokenizer.do_lower_case is False
+    named = ModelSettings(albert_config_file="albert_base_v2")
+    assert finetune._opened(hub, named).config.hidden_size == 768
     with pytest.raises(InputError) as mistake:
-        finetune.prepare(hub, named)
+        _ = finetune._opened(hub, named).tokenizer
     assert str(mistake.value) == (
         f"{start}/spm_small.model: 1500 pieces, but the model's vocab_size is 30000; "
         f"expected the vocabulary that the model was made for, or for a new model an "
@@ -468,12 +475,12 @@ def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, da
     (tmp_path / "start/albert_config.json").write_text(CONFIG.to_json_string())
     settings = config(init_checkpoint=str(tmp_path / "start"))
     for flags, kept in (
-        (finetune.ModelSettings(), True),
-        (finetune.ModelSettings(spm_model_file=vocabulary), True),
-        (finetune.ModelSettings(spm_model_file="from_tf_hub"), True),
-        (finetune.ModelSettings(spm_model_file=vocabulary, do_lower_case=True), False),
+        (ModelSettings(), True),
+        (ModelSettings(spm_model_file=vocabulary), True),
+        (ModelSettings(spm_model_file="from_tf_hub"), True),
+        (ModelSettings(spm_model_file=vocabulary, do_lower_case=True), False),
     ):
-        tokenizer = finetune.prepare(settings, flags)[1]
+        tokenizer = finetune._opened(settings, flags).tokenizer
         assert tokenizer.do_lower_case is not kept
         assert len(tokenizer.tokenize("THE")) != len(tokenizer.tokenize("the")) or (
             not kept
@@ -484,45 +491,44 @@ def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path)
     path = tmp_path / "config.json"
     path.write_text(dataclasses.replace(CONFIG, vocab_size=1499).to_json_string())
     vocabulary = str(data / "spm_small.model")
-    flags = finetune.ModelSettings(
-        albert_config_file=str(path), spm_model_file=vocabulary
-    )
+    flags = ModelSettings(albert_config_file=str(path), spm_model_file=vocabulary)
     with pytest.raises(InputError) as mistake:
-        finetune.prepare(config(), flags)
+        _ = finetune._opened(config(), flags).tokenizer
     assert str(mistake.value) == (
         f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499; expected the "
         f"vocabulary that the model was made for, or for a new model an "
         f"albert_config.json with vocab_size=1500"
     )
     with pytest.raises(InputError, match=r"no vocabulary in .*: expected --spm_model"):
-        finetune.prepare(config(), finetune.ModelSettings(albert_config_file=str(path)))
+        flags = ModelSettings(albert_config_file=str(path))
+        _ = finetune._opened(config(), flags).tokenizer
     with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
-        finetune.model_config(finetune.ModelSettings(), config())
+        _ = finetune._opened(config(), ModelSettings()).config
 
 
 def test_nothing_to_train_on_is_said(task, config):
     empty = Numbers(task.tokenizer)
     empty.training = None
     with pytest.raises(InputError, match=r"^--do_train: the task has no examples"):
-        finetune.run(empty, config(), one_device(), log=io.StringIO())
+        seeds.run(empty, config(), one_device(), log=io.StringIO())
 
 
 def test_early_stopping_needs_something_to_evaluate_on(task, config):
     blind = Numbers(task.tokenizer)
     blind.evaluation = None
     with pytest.raises(InputError, match=r"^--early_stopping=2: nothing to evaluate"):
-        finetune.run(blind, config(early_stopping=2), one_device(), log=io.StringIO())
+        seeds.run(blind, config(early_stopping=2), one_device(), log=io.StringIO())
 
 
-def test_several_runs_do_not_overwrite_a_single_one(task, config, tmp_path):
+def test_several_runs_do_not_overwrite_a_single_one(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model.ckpt-3.index").write_text("")
     with pytest.raises(InputError, match=r"holds a single run; expected another"):
-        finetune.run(task, config(num_runs=2), one_device(), log=io.StringIO())
+        seeds.check(config(num_runs=2), one_device())
 
 
 def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
-    check = functools.partial(finetune.check_export, strategy=one_device())
+    check = functools.partial(finetune._check_export, strategy=one_device())
     check(None, "run")
     check("", "run")
     (tmp_path / "file").touch()
@@ -571,14 +577,14 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_logged", passed_on)
         with pytest.raises(SystemExit) as stopped:
-            finetune.run(task, settings, one_device(), log=log)
+            seeds.run(task, settings, one_device(), log=log)
     assert (stopped.value.code, len(batches)) == (130, 3)
     assert log.getvalue().endswith(
         "SIGINT: stopping after this step; another signal ends the run at once\n"
         "Stopped by SIGINT at step 2: saved; run the same command again to resume\n"
     )
     log = io.StringIO()
-    finetune.run(task, settings, one_device(), log=log)
+    seeds.run(task, settings, one_device(), log=log)
     assert re.findall(r"(eval at step \d|\nstep \d)", log.getvalue()) == [
         *("eval at step 2", "\nstep 3", "\nstep 4", "eval at step 4")
     ]
@@ -619,7 +625,7 @@ def test_a_removed_folder_ends_the_run(task, config, tmp_path):
     log = Notices("step 3/6", lambda: shutil.rmtree(tmp_path / "run"))
     settings = config(log_steps=1, save_checkpoints_steps=6)
     with pytest.raises(InputError) as mistake:
-        finetune.run(task, settings, one_device(), log=log)
+        seeds.run(task, settings, one_device(), log=log)
     assert str(mistake.value) == (
         f"{tmp_path}/run/metrics.jsonl: cannot be written: No such file or directory"
     )
@@ -637,12 +643,12 @@ def test_a_full_disk_keeps_the_checkpoint_before(task, config, tmp_path, monkeyp
         do_eval=False, num_train_steps=2, log_steps=1, save_checkpoints_steps=1
     )
     with pytest.raises(InputError) as mistake:
-        finetune.run(task, settings, one_device(), log=log)
+        seeds.run(task, settings, one_device(), log=log)
     assert str(mistake.value) == f"{path}-2: cannot be written: No space left"
     assert not list((tmp_path / "run").glob(".writing-*"))
     monkeypatch.undo()
     log = io.StringIO()
-    finetune.run(task, settings, one_device(), log=log)
+    seeds.run(task, settings, one_device(), log=log)
     assert f"{path}-1: " in log.getvalue()
 
 
@@ -664,7 +670,7 @@ def test_an_operation_that_fails_in_a_step_ends_the_run(task, config, monkeypatc
     error = tf.errors.ResourceExhaustedError(None, None, text)
     monkeypatch.setattr(Trainer, "_graph", fail_at(4, error))
     with pytest.raises(InputError) as mistake:
-        finetune.run(task, config(do_eval=False), one_device(), log=io.StringIO())
+        seeds.run(task, config(do_eval=False), one_device(), log=io.StringIO())
     assert str(mistake.value) == (
         "after step 3: OOM when allocating tensor with shape[7]; expected more memory, "
         "smaller batches, or for training more --gradient_accumulation_steps or "
@@ -685,7 +691,7 @@ def test_a_step_that_does_not_fit_into_the_memory_is_refused(
     monkeypatch.setattr(memory, "GIB", 1024)  # the model is small
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.3))
     with pytest.raises(InputError) as mistake:
-        finetune.run(task, config(), one_device(), log=io.StringIO())
+        seeds.run(task, config(), one_device(), log=io.StringIO())
     assert str(mistake.value) == (
         f"--train_batch_size=8: a step needs about {needed / 1024:.1f} GiB of memory, "
         f"and this process can have {needed / 1.3 / 1024:.1f} GiB; expected a smaller "

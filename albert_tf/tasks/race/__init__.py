@@ -1,1 +1,7 @@
-"""Reading comprehension with choices: RACE (Lai et al. 2017), and sets like it."""
+"""Reading comprehension with choices: RACE (Lai et al. 2017), and sets like it.
+
+reading    files to questions
+features   questions to the model's inputs
+task       the family: loss, accuracies, predictions
+graph      one question with its choices, in a graph
+"""

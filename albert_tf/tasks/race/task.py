@@ -1,163 +1,110 @@
-"""Choosing one of several answers: the model side of RACE and of sets like it."""
+"""Choosing one of several answers: RACE and sets like it, `run_race.py`."""
 
+import collections
 import dataclasses
-import hashlib
+import itertools
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-from albert_tf.data import cache
+from albert_tf.data import cache, cores
 from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
 from albert_tf.model import heads
-from albert_tf.model.config import AlbertConfig
 from albert_tf.model.models import AlbertMultipleChoice
 from albert_tf.tasks import base
-from albert_tf.tasks.race import features
+from albert_tf.tasks.answer import Answer
+from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.race import features, graph, reading
 from albert_tf.tasks.race.features import Features, Lengths
-from albert_tf.tasks.race.reading import LEVELS, Question
-from albert_tf.text.tokenization import Tokenizer
-
-KIND = "multiple_choice"
+from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.race import RaceSettings
 
 # Version 2, which has seen no dropout, diverges from this learning rate on.
 _RISKY_RATE = 2e-5
 # An accuracy within so many standard deviations of guessing may be guessing.
 _DEVIATIONS = 2.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """Questions and what they are made into.
-
-    Attributes:
-        name: "train", "dev", "test".
-        questions: n questions of C choices.
-        features: theirs.
-    """
-
-    name: str
-    questions: Sequence[Question]
-    features: Features
-
-    @property
-    def answers(self) -> np.ndarray:
-        """The right choice of each question, int32 [n]; -1 where it is not known."""
-        found = (-1 if q.answer is None else q.answer for q in self.questions)
-        return np.fromiter(found, np.int32, len(self.questions))
-
-
-def convert(
-    task_name: str,
-    name: str,
-    questions: Sequence[Question],
-    tokenizer: Tokenizer,
-    lengths: Lengths,
-    folder: Path,
-    num_threads: int = 1,
-    unsaved: list[Callable[[], None]] | None = None,
-) -> Split:
-    """Cuts questions into pieces, or takes these from a file of an earlier run.
-
-    Args:
-        task_name: begins the name of the file.
-        name: of the split.
-        questions: as read.
-        tokenizer: cuts texts into pieces.
-        lengths: how long inputs may be.
-        folder: gets `<task>_<split>.npz`.
-        num_threads: at most so many threads tokenize.
-        unsaved: see `cache.load_or_make`.
-
-    Raises:
-        InputError: see `cache.load_or_make`.
-    """
-    texts = hashlib.sha256()
-    for question in questions:
-        for text in (question.article, question.text, *question.options):
-            texts.update(f"{len(text)} ".encode() + text.encode(errors="surrogatepass"))
-    made_from = {
-        "texts": texts.hexdigest(),
-        "choices": len(questions[0].options),
-        "vocabulary": tokenizer.fingerprint,
-        "max_qa_length": lengths.max_qa_length,
-    }
-
-    def make() -> cache.Arrays:
-        found = features.encode(tokenizer, questions, lengths, num_threads=num_threads)
-        return dict(vars(found))
-
-    path = folder / f"{task_name}_{name}.npz"
-    arrays, _ = cache.load_or_make(path, made_from, make, unsaved)
-    return Split(name, questions, Features(**arrays))
+# By what a run does: the split of RACE, and the flag of a file instead of it.
+_SPLITS = {
+    "do_train": ("train", "train_file"),
+    "do_eval": ("dev", "eval_file"),
+    "do_predict": ("test", "predict_file"),
+}
 
 
 class MultipleChoice(base.FineTuningTask):
     """One of C choices is right (paper, RACE).
 
-    The figures are `eval_accuracy` and `eval_loss` as released, and where the questions
+    The metrics are `eval_accuracy` and `eval_loss` as released, and where the questions
     have levels `middle_accuracy` and `high_accuracy`.
-
-    Args:
-        name: of the data set.
-        config: the model's.
-        tokenizer: that made the features.
-        lengths: how long inputs may be.
-        choices: of a question, C.
-        training: the questions to train on, if any.
-        evaluation: those to evaluate on, if any.
-        choices_at_once: see `AlbertMultipleChoice`.
-        pretrained_without_dropout: whether the model's own file has no dropout, as
-            those of version 2.
-        multiple: see `ByLength`.
-
-    Raises:
-        InputError: a question to train or evaluate on has no answer.
     """
 
+    kinds = ("multiple_choice",)
+    settings_class = RaceSettings
     key_metric = "eval_accuracy"
+    options = ("runtime",)
 
-    def __init__(
-        self,
-        name: str,
-        config: AlbertConfig,
-        tokenizer: Tokenizer,
-        lengths: Lengths,
-        choices: int,
-        *,
-        training: Split | None = None,
-        evaluation: Split | None = None,
-        choices_at_once: int | None = None,
-        pretrained_without_dropout: bool = False,
-        multiple: int = 8,
-    ):
-        self.name = name
-        self.config = config
-        self.tokenizer = tokenizer
-        self.lengths = lengths
-        self.tokens_per_example = choices * lengths.max_seq_length
-        self._choices = choices
-        self._choices_at_once = choices_at_once
-        self._pretrained_without_dropout = pretrained_without_dropout
-        self._multiple = multiple
-        self._evaluated = evaluation
-        self.training = self.source(training, labelled=True) if training else None
-        self.evaluation = self.source(evaluation, labelled=True) if evaluation else None
+    def __init__(self, settings: Any, *args: Any, **kwargs: Any):
+        super().__init__(settings, *args, **kwargs)
+        self.lengths = Lengths(settings.max_seq_length, settings.max_qa_length)
+        self._choices = settings.choices or 0
+        self.tokens_per_example = self._choices * settings.max_seq_length
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """The kind of task, and how inputs are made."""
+    @classmethod
+    def read(cls, settings, folder, run, log):
+        splits: Splits = {
+            part: [Split(part, _read(settings, flag))]
+            for flag, (part, _) in _SPLITS.items()
+            if getattr(run, flag)
+        }
+        choices = folder.choices if folder else None
+        for [split] in splits.values():
+            choices = len(split.examples[0].options)
+            break
+        return dataclasses.replace(settings, choices=choices or 0), splits
+
+    def made_from(self, split: Split) -> dict[str, Any]:
+        texts = (
+            text
+            for question in split.examples
+            for text in (question.article, question.text, *question.options)
+        )
         return {
-            "kind": KIND,
-            "task": self.name,
-            "choices": self._choices,
-            "max_seq_length": self.lengths.max_seq_length,
+            "texts": cache.digest(texts),
+            "choices": len(split.examples[0].options),
+            "vocabulary": self.tokenizer.fingerprint,
             "max_qa_length": self.lengths.max_qa_length,
         }
+
+    def encode(self, split: Split) -> Arrays:
+        encoded = features.encode(
+            self.tokenizer,
+            split.examples,
+            self.lengths,
+            num_threads=cores.available(),
+        )
+        return dict(vars(encoded))
+
+    def features(self, split: Split, arrays: Arrays) -> Features:
+        return Features(**arrays)
+
+    def summary(self, split: Split) -> list[str]:
+        levels = collections.Counter(q.level for q in split.examples if q.level)
+        parts = ", ".join(f"{level} {count:,}" for level, count in levels.items())
+        articles = len(split.features.article_bounds) - 1
+        line = (
+            f"{split.name}: {len(split.features):,} questions with "
+            f"{split.features.choices} choices about {articles:,} articles"
+        )
+        return [
+            line + (f" ({parts})" if parts else ""),
+            *(f"  {line}" for line in split.features.describe(self.lengths)),
+        ]
 
     @property
     def sequence_length(self) -> int:
@@ -167,7 +114,7 @@ class MultipleChoice(base.FineTuningTask):
     @property
     def tokens_at_once(self) -> int:
         """Tokens of a question that training holds at once, at most."""
-        choices = min(self._choices_at_once or self._choices, self._choices)
+        choices = min(self.settings.choices_at_once or self._choices, self._choices)
         return choices * self.sequence_length
 
     @property
@@ -175,19 +122,11 @@ class MultipleChoice(base.FineTuningTask):
         """The loss of guessing."""
         return {"loss": math.log(self._choices)}
 
-    def source(self, split: Split, *, labelled: bool) -> ByLength:
-        """Returns the batches of a split.
-
-        Args:
-            split: the questions.
-            labelled: whether batches have `labels`.
-
-        Raises:
-            InputError: they should, and a question has no answer.
-        """
-        answers = split.answers
+    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+        [split] = splits
+        answers = _answers(split)
         if labelled and (unknown := np.flatnonzero(answers < 0)).size:
-            question = split.questions[unknown[0]]
+            question = split.examples[unknown[0]]
             raise InputError(
                 f"{question.place}: no answer; expected one to train or evaluate on"
             )
@@ -197,14 +136,12 @@ class MultipleChoice(base.FineTuningTask):
             return {**batch, "labels": answers[rows]} if labelled else batch
 
         used = np.minimum(split.features.whole_lengths, self.lengths.max_seq_length)
-        return ByLength(used, make, self.lengths.max_seq_length, self._multiple)
+        return ByLength(used, make, self.lengths.max_seq_length, self.multiple)
 
     def build_model(self):
-        """Creates the encoder with a score for each choice."""
-        return AlbertMultipleChoice(self.config, self._choices_at_once)
+        return AlbertMultipleChoice(self.config, self.settings.choices_at_once)
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
-        """Returns the number of questions."""
         return {"loss": ops.sum(base.example_weights(batch))}
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
@@ -212,30 +149,27 @@ class MultipleChoice(base.FineTuningTask):
         _, each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def metrics(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, tuple[Any, Any]]:
-        """Returns none: `score` has them."""
-        return {}
-
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Keeps the probabilities of the choices, [B, C]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 
-    def score(
-        self, predictions: base.Predictions, figures: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Computes the accuracies: of all, and of each level."""
-        found = stacked(predictions)
-        questions = self._evaluated.questions if self._evaluated else ()
-        scores = accuracies(found, questions[: len(found)])
-        return {"eval_loss": figures["loss"], **scores}
+    def predict(self, split: Split, predictions: base.Predictions) -> np.ndarray:
+        """Returns the probabilities of the choices as one array, float32 [n, C]."""
+        return np.array([row["probabilities"] for row in predictions])
+
+    def measure(self, split: Split, answers: np.ndarray) -> dict[str, float]:
+        """Returns the accuracies of all questions with an answer, and of each level."""
+        questions = split.examples[: len(answers)]
+        known = [question.answer is not None for question in questions]
+        if not any(known):
+            return {}
+        return accuracies(answers[known], list(itertools.compress(questions, known)))
 
     def complaint(self, figures: Mapping[str, float]) -> str | None:
         """Names an accuracy that guessing might have."""
-        if self._evaluated is None or self.key_metric not in figures:
+        if not self.evaluated or self.key_metric not in figures:
             return None
-        count, chance = len(self._evaluated.questions), 1 / self._choices
+        count, chance = len(self.evaluated[0].examples), 1 / self._choices
         deviation = math.sqrt(chance * (1 - chance) / count)
         accuracy = figures[self.key_metric]
         if accuracy > chance + _DEVIATIONS * deviation:
@@ -249,7 +183,7 @@ class MultipleChoice(base.FineTuningTask):
 
     def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
         """Warns of settings with which models of version 2 diverge."""
-        if not self._pretrained_without_dropout or learning_rate < _RISKY_RATE:
+        if not self.pretrained_without_dropout or learning_rate < _RISKY_RATE:
             return []
         return [
             f"the model's file has no dropout, as those of version 2, which diverge on "
@@ -257,10 +191,29 @@ class MultipleChoice(base.FineTuningTask):
             f"no --albert_dropout_prob (recipes/race_v2.flags), not {learning_rate:g}"
         ]
 
+    def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
+        """Returns a line for each question, and the scores where answers are known."""
+        scores: dict[str, float] = {"questions": len(split.examples)}
+        if metrics := self.measure(split, answers):
+            right = _answers(split)
+            given = answers[right >= 0, right[right >= 0]]
+            loss = -np.log(np.maximum(given, 1e-30)).mean()
+            scores |= {"answered": len(given), "eval_loss": float(loss), **metrics}
+        lines = (json.dumps(line) + "\n" for line in _lines(answers, split.examples))
+        return {
+            "predictions.jsonl": "".join(lines),
+            "predict_results.txt": "".join(
+                f"{key} = {scores[key]}\n" for key in sorted(scores)
+            ),
+        }
 
-def stacked(predictions: base.Predictions) -> np.ndarray:
-    """Returns what `MultipleChoice.predictions` kept as one array, float32 [n, C]."""
-    return np.array([found["probabilities"] for found in predictions])
+    def answer(self, model, options: AnswerSettings) -> Answer:
+        return graph.multiple_choice(
+            model,
+            self.tokenizer,
+            max_seq_length=options.max_seq_length or self.lengths.max_seq_length,
+            max_qa_length=self.lengths.max_qa_length,
+        )
 
 
 def accuracies(
@@ -279,3 +232,40 @@ def accuracies(
         if (levels == level).any():
             scores[f"{level}_accuracy"] = float(right[levels == level].mean())
     return scores
+
+
+def _read(settings: RaceSettings, flag: str) -> list[Question]:
+    split, file = _SPLITS[flag]
+    if path := getattr(settings, file):
+        return reading.read_file(path)
+    if settings.data_dir is None:
+        raise InputError(
+            f"--{flag}: expected --data_dir or --{file} with it, or --no{flag}"
+        )
+    levels: tuple[str, ...] = LEVELS
+    if settings.high_only or settings.middle_only:
+        levels = ("high",) if settings.high_only else ("middle",)
+    return reading.read_split(settings.data_dir, split, levels)
+
+
+def _answers(split: Split) -> np.ndarray:
+    """Returns the right choice of each question, int32 [n]; -1 where it is unknown."""
+    answers = (-1 if q.answer is None else q.answer for q in split.examples)
+    return np.fromiter(answers, np.int32, len(split.examples))
+
+
+def _lines(
+    probabilities: np.ndarray, questions: Sequence[Question]
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the objects of `predictions.jsonl`."""
+    for question, row in zip(questions, probabilities, strict=True):
+        choice = int(row.argmax())
+        line = {
+            "id": question.id,
+            "choice": choice,
+            "letter": LETTERS[choice],
+            "probabilities": [float(value) for value in row],
+        }
+        if question.answer is not None:
+            line["answer"] = question.answer
+        yield line

@@ -3,12 +3,13 @@
 Nothing here imports TensorFlow or Keras: a script's `--help` and its checks of the
 command line need not wait for them.
 
+base            what all families share: what `task.json` stores of them
 training        one run, whatever the task
 pretraining     what to pretrain, on what
 fine_tuning     what all fine-tuning tasks share: training, model and vocabulary
 classification  GLUE, and tables of one's own
 squad           questions about a text
-choice          RACE, and questions with choices
+race            RACE, and questions with choices
 answer          how a model answers raw text
 
 The generator's are in `corpus.config`, a vocabulary's in `corpus.vocabulary`, those of

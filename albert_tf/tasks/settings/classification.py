@@ -1,31 +1,41 @@
-"""The settings of `run_classifier.py`, and those of a table of one's own."""
+"""The settings of `run_classifier.py`."""
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
+from albert_tf.tasks.settings.base import (
+    NEEDED,
+    OPTIONAL,
+    TaskSettings,
+    stored_field,
+)
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+
+CUSTOM = "custom"
+# The flags of a table of one's own, which no other task takes.
+_OF_CUSTOM = (
+    *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
+    *("index_column", "columns", "kind", "labels", "label_separator"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(FineTuningSettings):
-    """What to do, on which data.
+class ClassificationSettings(TaskSettings):
+    """Which data; with --task_name=custom your own table of texts.
 
     Raises:
-        InputError: see `FineTuningSettings`; or a threshold has nothing to go into.
+        InputError: the columns are not one text or two, a name is used twice, or the
+            labels do not go with the kind of task.
     """
-
-    work: ClassVar[tuple[str, ...]] = (
-        *FineTuningSettings.work,
-        "export_dir",
-        "glue_submission",
-    )
 
     task_name: str | None = flags.field(
         "A task of GLUE, another declared one, or custom (--train_file and others).",
         None,
+        stored=OPTIONAL,
+        key="task",
     )
     data_dir: str | None = flags.field(
         "The root of the benchmark's tables, or the task's own folder.", None
@@ -34,12 +44,105 @@ class ClassifierSettings(FineTuningSettings):
         "Most tokens of an input; longer texts are shortened. By default what the "
         "model was fine-tuned with, or else 512, or what the model can take.",
         None,
+        at_least=1,
+        stored=OPTIONAL,
+        otherwise=512,
     )
     skip_bad_rows: bool = flags.field(
         "Skip broken rows of the training and evaluation tables, and log them; rows of "
         "the test table are never skipped.",
         False,
     )
+    train_file: str | None = flags.field(
+        "Table to train on: .tsv (no quoting), .csv or .jsonl.", None
+    )
+    dev_file: str | None = flags.field("Table to evaluate on.", None)
+    test_file: str | None = flags.field("Table to predict, without labels.", None)
+    text_columns: tuple[str, ...] = flags.field(
+        "The column of the text, or those of both texts of a pair.", ("text",)
+    )
+    label_column: str = flags.field("The column of the label.", "label")
+    index_column: str | None = flags.field(
+        "The column that names the rows in predictions; by default their number.", None
+    )
+    columns: tuple[str, ...] = flags.field(
+        "Names of all columns, for tables without a header.", ()
+    )
+    kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
+        "One label per row, any number of labels per row, or a number; by default that "
+        "of the model's folder, or else classification.",
+        None,
+        stored=NEEDED,
+    )
+    labels: tuple[str, ...] | None = flags.field(
+        "All labels, in the order of the outputs; by default those of --train_file, "
+        "sorted, or else those of the model's folder.",
+        None,
+        stored=OPTIONAL,
+    )
+    label_separator: str | None = flags.field(
+        "With --kind=multi_label: what stands between a row's labels.",
+        ",",
+        stored=OPTIONAL,
+    )
+    # Least and greatest number of a regression.
+    bounds: tuple[float, float] | None = stored_field()
+    # Texts of an example.
+    texts: Literal[1, 2] | None = stored_field(NEEDED)
+    # The `TextTask` that the flags name, once they are read.
+    text_task: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.text_columns) not in (1, 2):
+            raise InputError(
+                f"--text_columns={','.join(self.text_columns)}: expected one or two"
+            )
+        used = [*self.text_columns, self.label_column, self.index_column]
+        twice = next((name for name in used if used.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"--text_columns, --label_column, --index_column: {twice!r} is named "
+                f"twice"
+            )
+        labels = self.labels or ()
+        if self.kind == "regression" and labels:
+            raise InputError(f"--labels={','.join(labels)}: --kind=regression has none")
+        if self.label_separator == "":
+            raise InputError("--label_separator: expected at least one character")
+        if len(set(labels)) < len(labels):
+            raise InputError(f"--labels={','.join(labels)}: a label stands twice")
+
+    @classmethod
+    def from_stored(cls, task, place):
+        kind = task.get("kind")
+        key = "bounds" if kind == "regression" else "labels"
+        if key not in task:
+            raise InputError(f"{place}: expected the key {key!r}, for {kind}")
+        if key == "labels" and task[key] is None:
+            raise InputError(f"{place}: labels=null: expected texts")
+        return super().from_stored(task, place)
+
+    def check(self, run: FineTuningSettings, devices: int) -> None:
+        defaults = {item.name: item.default for item in dataclasses.fields(self)}
+        for name in _OF_CUSTOM:
+            if self.task_name != CUSTOM and getattr(self, name) != defaults[name]:
+                raise InputError(
+                    f"--{name}: expected --task_name={CUSTOM} with it, not "
+                    f"{self.task_name}"
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierRunSettings(FineTuningSettings):
+    """How to fine-tune on texts, and what to submit.
+
+    Raises:
+        InputError: see `FineTuningSettings`; or a threshold has nothing to go into.
+    """
+
+    work: ClassVar[tuple[str, ...]] = (*FineTuningSettings.work, "glue_submission")
+
     glue_submission: str | None = flags.field(
         "Zip to write for the benchmark's site, of all predictions in "
         "--submission_dirs.",
@@ -50,9 +153,6 @@ class ClassifierSettings(FineTuningSettings):
         (),
     )
 
-    export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
-    )
     threshold_to_export: float | None = flags.field(
         "With --export_dir: probability from which on a label is chosen, the second "
         "one where an example has one of two; by default the likeliest.",
@@ -78,67 +178,4 @@ class ClassifierSettings(FineTuningSettings):
     @property
     def needs_model(self) -> bool:
         """Whether there is more to do than to gather predictions."""
-        return any(
-            getattr(self, name) for name in self.work if name != "glue_submission"
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CustomSettings(flags.Settings):
-    """Your own table of texts (--task_name=custom).
-
-    Raises:
-        InputError: the columns are not one text or two, a name is used twice, or the
-            labels do not go with the kind of task.
-    """
-
-    train_file: str | None = flags.field(
-        "Table to train on: .tsv (no quoting), .csv or .jsonl.", None
-    )
-    dev_file: str | None = flags.field("Table to evaluate on.", None)
-    test_file: str | None = flags.field("Table to predict, without labels.", None)
-    text_columns: tuple[str, ...] = flags.field(
-        "The column of the text, or those of both texts of a pair.", ("text",)
-    )
-    label_column: str = flags.field("The column of the label.", "label")
-    index_column: str | None = flags.field(
-        "The column that names the rows in predictions; by default their number.", None
-    )
-    columns: tuple[str, ...] = flags.field(
-        "Names of all columns, for tables without a header.", ()
-    )
-    kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
-        "One label per row, any number of labels per row, or a number; by default that "
-        "of the model's folder, or else classification.",
-        None,
-    )
-    labels: tuple[str, ...] = flags.field(
-        "All labels, in the order of the outputs; by default those of --train_file, "
-        "sorted, or else those of the model's folder.",
-        (),
-    )
-    label_separator: str = flags.field(
-        "With --kind=multi_label: what stands between a row's labels.", ","
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.text_columns) not in (1, 2):
-            raise InputError(
-                f"--text_columns={','.join(self.text_columns)}: expected one or two"
-            )
-        used = [*self.text_columns, self.label_column, self.index_column]
-        twice = next((name for name in used if used.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(
-                f"--text_columns, --label_column, --index_column: {twice!r} is named "
-                f"twice"
-            )
-        if self.kind == "regression" and self.labels:
-            raise InputError(
-                f"--labels={','.join(self.labels)}: --kind=regression has none"
-            )
-        if not self.label_separator:
-            raise InputError("--label_separator: expected at least one character")
-        if len(set(self.labels)) < len(self.labels):
-            raise InputError(f"--labels={','.join(self.labels)}: a label stands twice")
+        return any(getattr(self, name) for name in FineTuningSettings.work)

@@ -19,10 +19,17 @@ class FineTuningSettings(TrainingSettings):
     """
 
     notes_best = True
-    work: ClassVar[tuple[str, ...]] = (*TrainingSettings.work, "do_predict")
-    # Updates in all and with a rising rate, where nothing is given.
+    work: ClassVar[tuple[str, ...]] = (
+        *TrainingSettings.work,
+        "do_predict",
+        "export_dir",
+    )
+    # Updates in all and with a rising rate, where nothing is given; epochs and the
+    # share count before them.
     released_steps: ClassVar[int] = 1000
     released_warmup: ClassVar[int] = 0
+    released_epochs: ClassVar[float | None] = None
+    released_warmup_proportion: ClassVar[float | None] = None
 
     albert_hub_module_handle: str | None = flags.field(
         "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
@@ -44,7 +51,7 @@ class FineTuningSettings(TrainingSettings):
         "adamw",
     )
     learning_rate: float = flags.field("Peak learning rate.", 5e-5)
-    # None: see `released_steps` and `released_warmup`.
+    # None: as released, see above.
     num_train_steps: int = flags.field(
         "Updates; by default 1000.",
         None,
@@ -94,6 +101,10 @@ class FineTuningSettings(TrainingSettings):
     )
     cached_dir: str | None = flags.field(
         "Where converted examples are kept; by default --output_dir.", None
+    )
+
+    export_dir: str | None = flags.field(
+        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
     )
 
     def __post_init__(self) -> None:

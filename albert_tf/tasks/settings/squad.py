@@ -5,40 +5,23 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
+from albert_tf.tasks.settings.base import (
+    NEEDED,
+    OPTIONAL,
+    TaskSettings,
+    stored_field,
+)
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
-
-# As released, where no flag is given.
-_EPOCHS, _WARMUP_PROPORTION = 3.0, 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(FineTuningSettings):
-    """What to do, on which questions.
+class SquadSettings(TaskSettings):
+    """Which questions, and how they are answered.
 
     Raises:
-        InputError: see `FineTuningSettings`; or files or thresholds contradict.
+        InputError: files or thresholds contradict each other.
     """
 
-    work: ClassVar[tuple[str, ...]] = (*FineTuningSettings.work, "export_dir")
-
-    # None: see `as_released`.
-    num_train_steps: int = flags.field(
-        "Updates, instead of --num_train_epochs.",
-        None,
-    )
-    num_warmup_steps: int = flags.field(
-        "Updates with a rising rate, instead of --warmup_proportion.",
-        None,
-    )
-    num_train_epochs: float | None = flags.field(
-        "Times that each question is trained on, in the released count: a question of "
-        "several windows counts once; by default 3.",
-        None,
-    )
-    warmup_proportion: float | None = flags.field(
-        "Share of the updates with a rising rate; by default 0.1.",
-        None,
-    )
     train_file: str | None = flags.field("Questions to train on, SQuAD's JSON.", None)
     predict_file: str | None = flags.field(
         "Questions to answer; those with answers are scored, while training too.", None
@@ -48,35 +31,62 @@ class SquadSettings(FineTuningSettings):
         "the model's folder or --predict_file says.",
         None,
     )
+    # Of the files that are read: whether a question may have no answer.
+    version: Literal["1.1", "2.0"] | None = stored_field(NEEDED)
     head: Literal["linear", "conditional"] | None = flags.field(
         "linear: that of BERT; conditional: that of XLNet. By default as released: "
         "linear for SQuAD 1.1, conditional for 2.0.",
         None,
+        stored=NEEDED,
     )
     max_seq_length: int | None = flags.field(
-        "Pieces of a window at most; by default as the model's folder says, or 384.",
+        "Tokens of a window at most; by default as the model's folder says, or 384.",
         None,
+        at_least=1,
+        stored=OPTIONAL,
+        otherwise=384,
     )
     doc_stride: int | None = flags.field(
-        "Pieces between two windows; by default as the model's folder says, or 128.",
+        "Tokens between two windows; by default as the model's folder says, or 128.",
         None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=128,
     )
     max_query_length: int | None = flags.field(
-        "Pieces of a question; by default as the model's folder says, or 64.", None
+        "Tokens of a question; by default as the model's folder says, or 64.",
+        None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=64,
     )
     n_best_size: int | None = flags.field(
         "Answers of a question to keep; by default as the model's folder says, or 20.",
         None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=20,
     )
     max_answer_length: int | None = flags.field(
-        "Pieces of an answer at most; by default as the model's folder says, or 30.",
+        "Tokens of an answer at most; by default as the model's folder says, or 30.",
         None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=30,
     )
     start_n_top: int | None = flags.field(
-        "Starts that the conditional head tries; by default likewise, or 5.", None
+        "Starts that the conditional head tries; by default likewise, or 5.",
+        None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=5,
     )
     end_n_top: int | None = flags.field(
-        "Ends that it tries for each start; by default likewise, or 5.", None
+        "Ends that it tries for each start; by default likewise, or 5.",
+        None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=5,
     )
     null_score_diff_threshold: float | None = flags.field(
         "Null odds above it mean no answer (2.0). By default what the other flags "
@@ -85,6 +95,10 @@ class SquadSettings(FineTuningSettings):
         None,
         instead_of=("threshold_file", "fit_threshold"),
     )
+    # The threshold to begin with, the flag's or another.
+    threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
+    # Tells the questions that it was found on from others.
+    threshold_fitted_on: str | None = stored_field()
     threshold_file: str | None = flags.field(
         "Questions with answers, other than those to be judged, on which to find the "
         "threshold with the best F1; it is stored with the model.",
@@ -92,9 +106,7 @@ class SquadSettings(FineTuningSettings):
         instead_of=("fit_threshold",),
     )
     fit_threshold: bool = flags.field(
-        "Find the threshold on --predict_file itself, as released.",
-        False,
-        needs=("do_eval", "do_predict"),
+        "Find the threshold on --predict_file itself, as released.", False
     )
     train_feature_file: str | None = flags.field(
         "Where converted questions are kept (.npz); by default in --cached_dir.", None
@@ -111,21 +123,9 @@ class SquadSettings(FineTuningSettings):
     use_einsum: bool | None = flags.field(
         "A released flag without effect: the numbers are the same.", None
     )
-    export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text, and for "
-        "albert_model.tflite, which takes ids.",
-        None,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for flag, file in (
-            ("do_train", "train_file"),
-            ("do_eval", "predict_file"),
-            ("do_predict", "predict_file"),
-        ):
-            if getattr(self, flag) and not getattr(self, file):
-                raise InputError(f"--{flag}: expected --{file} with it")
         kept = self.train_feature_file
         if kept is not None and kept == self.predict_feature_file:
             raise InputError(
@@ -133,15 +133,54 @@ class SquadSettings(FineTuningSettings):
                 f"files"
             )
 
-    def as_released(self) -> "SquadSettings":
-        """Fills in the released number of epochs where none is given."""
-        epochs, warmup = self.num_train_epochs, self.warmup_proportion
-        if self.num_train_steps is None and epochs is None:
-            epochs = _EPOCHS
-        if self.num_warmup_steps is None and warmup is None:
-            warmup = _WARMUP_PROPORTION
-        return dataclasses.replace(
-            self,
-            num_train_epochs=epochs,
-            warmup_proportion=warmup,
-        )
+    def check(self, run: FineTuningSettings, devices: int) -> None:
+        for flag, file in (
+            ("do_train", "train_file"),
+            ("do_eval", "predict_file"),
+            ("do_predict", "predict_file"),
+        ):
+            if getattr(run, flag) and not getattr(self, file):
+                raise InputError(f"--{flag}: expected --{file} with it")
+        if self.fit_threshold and not (run.do_eval or run.do_predict):
+            raise InputError(
+                "--fit_threshold: expected --do_eval or --do_predict with it"
+            )
+        # Where nothing is predicted, batches of this size find the threshold.
+        fits = self.threshold_file is not None and not run.do_predict
+        if fits and run.eval_batch_size % devices:
+            raise InputError(
+                f"--eval_batch_size={run.eval_batch_size}: expected a multiple of "
+                f"{devices}, the number of devices"
+            )
+
+    def completed(self, folder, longest):
+        settings = super().completed(folder, longest)
+        # Of the threshold that these settings have, which may be another.
+        fitted_on = self.threshold_fitted_on
+        return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadRunSettings(FineTuningSettings):
+    """How to fine-tune on SQuAD; defaults as released."""
+
+    released_epochs: ClassVar[float | None] = 3.0
+    released_warmup_proportion: ClassVar[float | None] = 0.1
+
+    num_train_steps: int = flags.field("Updates, instead of --num_train_epochs.", None)
+    num_warmup_steps: int = flags.field(
+        "Updates with a rising rate, instead of --warmup_proportion.", None
+    )
+    num_train_epochs: float | None = flags.field(
+        "Times that each question is trained on, in the released count: a question of "
+        "several windows counts once; by default 3.",
+        None,
+    )
+    warmup_proportion: float | None = flags.field(
+        "Share of the updates with a rising rate; by default 0.1.", None
+    )
+    export_dir: str | None = flags.field(
+        "Folder for a SavedModel of the best checkpoint that takes raw text, and for "
+        "albert_model.tflite, which takes ids.",
+        None,
+    )

@@ -253,22 +253,19 @@ class Answers:
             for id, text in self.texts.items()
         }
 
-    def write(self, folder: str | Path, threshold: float | None = None) -> None:
-        """Writes `predictions.json`, and `null_odds.json` where there are odds.
+    def files(self, threshold: float | None = None) -> dict[str, str]:
+        """Returns `predictions.json`, and `null_odds.json` where there are odds.
 
         Args:
-            folder: exists.
             threshold: see `decided`.
-
-        Raises:
-            InputError: the folder cannot be written.
         """
         files: dict[str, Mapping] = {"predictions.json": self.decided(threshold)}
         if self.null_odds:
             files["null_odds.json"] = self.null_odds
-        for name, contents in files.items():
-            with atomic(str(Path(folder) / name)) as file:
-                file.write(json.dumps(contents, indent=4).encode() + b"\n")
+        return {
+            name: json.dumps(contents, indent=4) + "\n"
+            for name, contents in files.items()
+        }
 
 
 def gather(

@@ -1,32 +1,33 @@
-"""The model side of SQuAD: heads, losses, and answers while it is evaluated."""
+"""Answers that are spans of a text: SQuAD 1.1, SQuAD 2.0, `run_squad.py`."""
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from keras import ops
 
+from albert_tf.data import cache, cores
 from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
 from albert_tf.model import heads
-from albert_tf.model.config import AlbertConfig
 from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
 from albert_tf.tasks import base
-from albert_tf.tasks.squad import answers, scores
+from albert_tf.tasks.answer import Answer
+from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.tasks.squad import answers, conversion, graph, reading, scores
 from albert_tf.tasks.squad.answers import Answers, Candidates, Search
-from albert_tf.tasks.squad.features import Lengths, Window, Windows
+from albert_tf.tasks.squad.features import Lengths, Pieces, Window, Windows
 from albert_tf.tasks.squad.reading import Dataset
-from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
-KIND = "question_answering"
 # Keys of `task.json`: the threshold, and `digest` of the questions it was found on.
 THRESHOLD, FITTED_ON = "null_score_diff_threshold", "threshold_fitted_on"
-
-Head = Literal["linear", "conditional"]
 
 _LOGITS = ("start_logits", "end_logits")
 _BEAMS = (
@@ -35,135 +36,128 @@ _BEAMS = (
 )
 # A model that has learned next to nothing about SQuAD 1.1, in percent.
 _COLLAPSED_F1 = 10.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a model of SQuAD is, apart from its weights.
-
-    Attributes:
-        version: whether a question may have no answer ("2.0").
-        head: "linear" scores first and last pieces apart, and takes the first piece's
-            score for that of no answer; "conditional" see `heads.ConditionalSpanHead`.
-        lengths: of windows.
-        search: what counts as an answer.
-        start_n_top: candidate starts of the conditional head.
-        end_n_top: candidate ends for each of them.
-        null_score_diff_threshold: null odds above it mean no answer; 1.1 has none.
-
-    Raises:
-        InputError: windows are too short for so many candidates.
-    """
-
-    version: str
-    head: Head
-    lengths: Lengths
-    search: Search
-    start_n_top: int = 5
-    end_n_top: int = 5
-    null_score_diff_threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("start_n_top", "end_n_top"):
-            count = getattr(self, name)
-            if not 1 <= count <= self.lengths.max_seq_length:
-                raise InputError(
-                    f"{name} {count}: expected a number from 1 to max_seq_length "
-                    f"({self.lengths.max_seq_length})"
-                )
-
-    @property
-    def least_length(self) -> int:
-        """Positions that a window must have for the head to choose from."""
-        if self.head == "linear":
-            return 1
-        return max(self.start_n_top, self.end_n_top)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns what `task.json` says."""
-        fields = dataclasses.asdict(self)
-        return {**fields.pop("lengths"), **fields.pop("search"), **fields}
+# As released, where neither a flag nor the model's folder has one.
+_THRESHOLD = 0.0
 
 
 class QuestionAnswering(base.FineTuningTask):
     """Answers that are spans of a context (paper: SQuAD 1.1 and 2.0).
 
-    Figures of an evaluation are those of the official scripts, in percent, and the
-    threshold that answers were decided with (`null_score_diff_threshold`, 2.0). There
-    is no loss of an evaluation: its questions have several answers.
+    Metrics are those of the official scripts, in percent, and the threshold that
+    answers were decided with (`null_score_diff_threshold`, 2.0). There is no loss of an
+    evaluation: its questions have several answers.
 
-    Args:
-        config: the model's.
-        tokenizer: that made the windows.
-        settings: which head, and how answers are found.
-        training: windows to train on, if any.
-        evaluation: windows of questions with answers, if any.
-        fits_threshold: decide answers with the best threshold for the very questions
-            that are judged, as released, instead of the settings' threshold.
-        stores_best: note the threshold that is best for the evaluated questions with
-            each best checkpoint, for others; else that of the settings stays.
-        multiple: see `ByLength`.
+    Attributes:
+        threshold: null odds above it mean no answer; None: there always is one.
+        fitted_on: `digest` of the questions that it was found on, if it was.
 
     Raises:
-        InputError: windows are longer than the model's inputs.
+        InputError: windows are too short for so many candidates.
     """
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        tokenizer: Tokenizer,
-        settings: Settings,
-        *,
-        training: Windows | None = None,
-        evaluation: Windows | None = None,
-        fits_threshold: bool = False,
-        stores_best: bool = True,
-        multiple: int = 8,
-    ):
-        longest = settings.lengths.max_seq_length
-        if longest > config.max_position_embeddings:
-            raise InputError(
-                f"--max_seq_length={longest}: the model reads "
-                f"{config.max_position_embeddings} pieces at most"
-            )
-        self.config = config
-        self.tokenizer = tokenizer
-        self.settings = settings
-        self.tokens_per_example = longest
-        self.fits_threshold = fits_threshold
-        self.kept = (THRESHOLD, FITTED_ON) if stores_best else ()
+    kinds = ("question_answering",)
+    settings_class = SquadSettings
+    options = ("threshold", "runtime")
+    head_keys = ("version", "head")
+    runtimes = ("litert",)
+
+    def __init__(self, settings: Any, *args: Any, **kwargs: Any):
+        super().__init__(settings, *args, **kwargs)
+        self.lengths = Lengths(
+            settings.max_seq_length, settings.doc_stride, settings.max_query_length
+        )
+        self.search = Search(settings.n_best_size, settings.max_answer_length)
+        self.threshold = settings.threshold
+        self.fitted_on = settings.threshold_fitted_on
+        # No run replaces a threshold that is given by a better one.
+        self._is_given = settings.null_score_diff_threshold is not None
+        self.kept = () if self._is_given else (THRESHOLD, FITTED_ON)
         first = settings.version == "1.1"
         # The best F1 of any threshold, as a threshold can be had later.
         self.key_metric = "f1" if first else "best_f1"
         self.shown = ("exact_match", "f1") if first else ("exact", "f1", "best_f1")
+        self._least_length = 1
         if settings.head == "conditional":
-            self.outputs_per_token = 4.0 * config.hidden_size
-        self._multiple = multiple
-        self._evaluated = evaluation
-        self.training = self.source(training, targets=True) if training else None
-        self.evaluation = self.source(evaluation) if evaluation else None
+            self.outputs_per_token = 4.0 * self.config.hidden_size
+            self._least_length = self._most_candidates()
 
     @property
     def description(self) -> dict[str, Any]:
-        """What `task.json` says of the model."""
-        return {"kind": KIND, **self.settings.to_dict()}
+        thresholds = {THRESHOLD: self.threshold, FITTED_ON: self.fitted_on}
+        return {**super().description, **thresholds}
 
-    def source(self, windows: Windows, targets: bool = False) -> ByLength:
-        """Returns windows as a source of batches.
+    @classmethod
+    def read(cls, settings, folder, run, log):
+        for name in ("predict_feature_left_file", "use_einsum"):
+            if getattr(settings, name) is not None:
+                log(f"--{name} has no effect here")
+        files = _read(settings, folder, run)
+        _check_answers(settings, run, files)
+        for dataset in files.values():
+            log(f"{dataset.path}: SQuAD {dataset.version} ({dataset.version_is_from})")
+            for what, count in dataset.warnings().items():
+                log(f"  {count:,} {what}")
+        splits = {use: [Split(use, dataset)] for use, dataset in files.items()}
+        if "predict" in splits:
+            predict = splits.pop("predict")
+            if run.do_train and predict[0].examples.unanswered is None:
+                splits["dev"] = predict
+            if run.do_predict or not run.do_train:
+                splits["test"] = predict
+        return _decided(settings, folder, run, files), splits
 
-        Args:
-            windows: to read.
-            targets: with the answers to learn.
-        """
-        least = self.settings.least_length
+    def made_from(self, split: Split) -> dict[str, Any]:
+        return {
+            "task": "squad",
+            "file": cache.fingerprint(split.examples.path),
+            "version": split.examples.version,
+            "vocabulary": self.tokenizer.fingerprint,
+            "training": split.name == "train",
+        }
+
+    def encode(self, split: Split) -> Arrays:
+        encoded = conversion.encode(
+            split.examples,
+            self.tokenizer,
+            training=split.name == "train",
+            num_workers=self.settings.num_workers or cores.available(),
+        )
+        return vars(encoded)
+
+    def cache_file(self, split: Split) -> str:
+        given = {
+            "train": self.settings.train_feature_file,
+            "predict": self.settings.predict_feature_file,
+        }
+        path = given.get(split.name)
+        return str(Path(path).absolute()) if path else f"squad_{split.name}.npz"
+
+    def features(self, split: Split, arrays: Arrays) -> Windows:
+        return Windows(split.examples, Pieces(**arrays), self.tokenizer, self.lengths)
+
+    def summary(self, split: Split) -> list[str]:
+        windows = split.features
+        return [
+            f"{split.examples.path}: {len(windows.questions):,} questions, "
+            f"{len(windows):,} windows of {windows.lengths.mean():.1f} tokens on "
+            f"average, {windows.lengths.max()} at most"
+        ]
+
+    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+        [split] = splits
+        windows: Windows = split.features
+        targets = labelled and split.name == "train"
 
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-            return windows.batch(rows, max(length, least), targets)
+            return windows.batch(rows, max(length, self._least_length), targets)
 
-        return ByLength(windows.lengths, make, self.tokens_per_example, self._multiple)
+        return ByLength(windows.lengths, make, self.tokens_per_example, self.multiple)
+
+    def epoch_size(self, splits: Splits) -> int | None:
+        """Returns the number of questions, as released, whatever their windows."""
+        return sum(len(split.features.questions) for split in splits.get("train", ()))
 
     def build_model(self):
-        """Creates the encoder with the head."""
         settings = self.settings
         if settings.head == "linear":
             return AlbertSpanLabeler(self.config)
@@ -172,7 +166,6 @@ class QuestionAnswering(base.FineTuningTask):
         )
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
-        """Returns the number of windows, for each loss."""
         names = ["start_loss", "end_loss"]
         if self.settings.head == "conditional":
             names.append("answerable_loss")
@@ -208,55 +201,136 @@ class QuestionAnswering(base.FineTuningTask):
         """Returns half of each loss: the mean of start and end, as released."""
         return 0.5 * super().total(losses)
 
-    def metrics(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, tuple[Any, Any]]:
-        """Returns none: `score` has them."""
-        return {}
-
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Keeps the logits of every position, or the beams and the null odds."""
         if self.settings.head == "linear":
             return {name: outputs[name] for name in _LOGITS}
         return {name: outputs[name] for name in (*_BEAMS, "cls_logits")}
 
-    def score(
-        self, predictions: base.Predictions, figures: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Scores the answers as the official script of the version does."""
-        windows = self._evaluated
-        if windows is None:
-            return {}
-        found = answers.gather(self.candidates(windows, predictions))
-        threshold = self.settings.null_score_diff_threshold
-        if self.fits_threshold:
-            threshold = search_threshold(windows.dataset, found)
-        return evaluate(windows.dataset, found, threshold)
-
-    def best_marked(self, folder: Path, figures: Mapping[str, float]) -> None:
-        """Notes the threshold of a new best checkpoint, so that no kill loses it."""
-        threshold = figures.get("best_f1_thresh")
-        if self.kept and self._evaluated is not None and threshold is not None:
-            self.store_threshold(folder, threshold, digest(self._evaluated.dataset))
-
-    def store_threshold(
-        self, folder: Path, threshold: float, fitted_on: str | None
-    ) -> bool:
-        """Notes a threshold in `task.json`, and the questions that it was found on.
+    def predict(
+        self,
+        split: Split,
+        predictions: base.Predictions,
+        n_best_file: Path | None = None,
+    ) -> Answers:
+        """Answers the questions; nothing but the answers is held of them.
 
         Args:
-            folder: of the model; without a `task.json` it is left as it is.
-            threshold: for other questions.
-            fitted_on: `digest` of the questions; None where it was given.
+            split: the questions.
+            predictions: of their windows.
+            n_best_file: `nbest_predictions.json`, to be written on the way.
+        """
+        return answers.gather(self.candidates(split.features, predictions), n_best_file)
+
+    def measure(self, split: Split, answers: Answers) -> dict[str, float]:
+        """Scores answers as the official script of the version does.
+
+        **As released:** with --fit_threshold the threshold is the best one for the very
+        questions that are judged. Else it had no part in them.
+        """
+        dataset: Dataset = split.examples
+        if dataset.unanswered is not None:
+            return {}
+        return evaluate(dataset, answers, self._threshold_for(dataset, answers))
+
+    def write(self, split: Split, answers: Answers) -> dict[str, str]:
+        return answers.files(self._threshold_for(split.examples, answers))
+
+    def best_marked(self, folder: Path, figures: Mapping[str, float]) -> None:
+        """Stores the threshold of a new best checkpoint, so that no kill loses it."""
+        threshold = figures.get("best_f1_thresh")
+        if self.kept and self.evaluated and threshold is not None:
+            self._store(folder, threshold, digest(self.evaluated[0].examples))
+
+    def finish(self, run: base.FinishedRun, splits: Splits) -> None:
+        """Finds the threshold, predicts, scores and stores, with the best weights."""
+        # To be stored for other questions; None leaves what is stored.
+        threshold, fitted_on = None, None
+        best = run.best.get("best_f1_thresh")
+        if self.evaluated and best is not None:
+            threshold, fitted_on = best, digest(self.evaluated[0].examples)
+        for split in splits.get("threshold", ()):
+            answered = self._answer(run, split)
+            threshold, fitted_on = self._fit(split, answered)
+            self.threshold, self.fitted_on = threshold, None
+            run.log(f"{split.examples.path}: the best threshold is {threshold:.4f}")
+        for split in splits.get("test", ()):
+            answered = self._answer(run, split)
+            self._report(run, split, answered)
+            if self.settings.fit_threshold:
+                threshold, fitted_on = self._fit(split, answered)
+        if self._is_given:
+            threshold, fitted_on = self.threshold, None
+        if threshold is None:
+            stored = metadata.read_task(run.folder) or {}
+            self.threshold = stored.get(THRESHOLD, self.threshold)
+            return
+        self.threshold, self.fitted_on = threshold, fitted_on
+        if run.writes and self._store(run.folder, threshold, fitted_on):
+            run.log(
+                f"{run.folder}: its threshold for other questions is {threshold:.4f}"
+            )
+
+    def _answer(self, run: base.FinishedRun, split: Split) -> Answers:
+        writes = run.settings.do_predict and run.writes and split.name == "predict"
+        size = run.settings.predict_batch_size
+        if not run.settings.do_predict:
+            size = run.settings.eval_batch_size
+        return self.predict(
+            split,
+            run.predict(self.source([split], labelled=False), size),
+            run.folder / "nbest_predictions.json" if writes else None,
+        )
+
+    def _report(self, run: base.FinishedRun, split: Split, answered: Answers) -> None:
+        """Writes answers, and how good they are where that is known."""
+        dataset: Dataset = split.examples
+        if run.settings.do_predict:
+            base.write_files(run, self.write(split, answered))
+        if metrics := self.measure(split, answered):
+            run.log(f"{dataset.path}: {base.shown(metrics)}")
+            run.add_results(metrics)
+        else:
+            run.log(
+                f"{dataset.path}: not scored, question {dataset.unanswered!r} has no "
+                f"answer to compare with"
+            )
+
+    def _fit(self, split: Split, answered: Answers) -> tuple[float | None, str]:
+        """Returns the best threshold for questions, and their digest."""
+        threshold = search_threshold(split.examples, answered)
+        return threshold, digest(split.examples)
+
+    def _threshold_for(self, dataset: Dataset, answered: Answers) -> float | None:
+        """Returns the threshold to decide with; never one fitted on these questions."""
+        if self.threshold is None:
+            return None
+        if self.settings.fit_threshold:
+            return search_threshold(dataset, answered)
+        return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
+
+    def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> bool:
+        """Stores a threshold in `task.json`, and the questions that it was found on.
 
         Returns:
-            Whether it is noted.
+            Whether there is one; without it the folder is left as it is.
         """
-        noted = metadata.read_task(folder)
-        if noted is not None:
-            changed = {**noted, THRESHOLD: threshold, FITTED_ON: fitted_on}
+        task = metadata.read_task(folder)
+        if task is not None:
+            changed = {**task, THRESHOLD: threshold, FITTED_ON: fitted_on}
             metadata.write_task(folder, self.tokenizer, changed)
-        return noted is not None
+        return task is not None
+
+    def _most_candidates(self) -> int:
+        """Returns how many positions a window needs for the head to choose from."""
+        for name in ("start_n_top", "end_n_top"):
+            count = getattr(self.settings, name)
+            if count > self.lengths.max_seq_length:
+                raise InputError(
+                    f"--{name}={count}: expected at most --max_seq_length="
+                    f"{self.lengths.max_seq_length}"
+                )
+        return max(self.settings.start_n_top, self.settings.end_n_top)
 
     def complaint(self, figures: Mapping[str, float]) -> str | None:
         """Names a model that answers no better than by silence, or hardly at all."""
@@ -288,7 +362,7 @@ class QuestionAnswering(base.FineTuningTask):
         """
         predictions = iter(predictions)
         for number, question in enumerate(windows.questions):
-            collector = answers.Collector(self.settings.search)
+            collector = answers.Collector(self.search)
             for place in range(*windows.bounds[number : number + 2].tolist()):
                 found = next(predictions, None)
                 if found is None:
@@ -308,10 +382,10 @@ class QuestionAnswering(base.FineTuningTask):
         settings = self.settings
         optional = settings.version == "2.0"
         if settings.head == "conditional":
-            spans = answers.spans_of_beams(window, found, settings.search)
+            spans = answers.spans_of_beams(window, found, self.search)
             return spans, float(found["cls_logits"]) if optional else None
         start, end = (found[name][: len(window.ids)] for name in _LOGITS)
-        spans = answers.spans_of_logits(window, start, end, settings.search)
+        spans = answers.spans_of_logits(window, start, end, self.search)
         return spans, float(start[0]) + float(end[0]) if optional else None
 
     def _with_odds(self, found: Candidates) -> Candidates:
@@ -320,6 +394,111 @@ class QuestionAnswering(base.FineTuningTask):
             return found
         odds = found.null_odds - found.listed()[0].score
         return dataclasses.replace(found, null_odds=odds)
+
+    def answer(self, model, options: AnswerSettings) -> Answer:
+        threshold = self.threshold if options.threshold is None else options.threshold
+        length = options.max_seq_length or self.lengths.max_seq_length
+        return graph.question_answering(
+            model,
+            self.tokenizer,
+            lengths=dataclasses.replace(self.lengths, max_seq_length=length),
+            search=self.search,
+            version=self.settings.version,
+            threshold=threshold,
+        )
+
+
+def _read(
+    settings: SquadSettings, folder: SquadSettings | None, run: FineTuningSettings
+) -> dict[str, Dataset]:
+    """Reads the files that are asked for, all as one version; by their use."""
+    wanted = {
+        "train": settings.train_file if run.do_train else None,
+        "predict": settings.predict_file,
+        "threshold": settings.threshold_file,
+    }
+    version = reason = None
+    if settings.version_2_with_negative is not None:
+        version = "2.0" if settings.version_2_with_negative else "1.1"
+        reason = "--version_2_with_negative"
+    elif not run.do_train and folder:
+        version, reason = folder.version, "as the model's folder"
+    files: dict[str, Dataset] = {}
+    for use, path in wanted.items():
+        if path:
+            dataset = reading.read(path, version)
+            if reason and version:
+                dataset = dataclasses.replace(dataset, version_is_from=reason)
+            files[use] = dataset
+            if version is None:
+                version, reason = dataset.version, f"as {path}"
+    return files
+
+
+def _check_answers(
+    settings: SquadSettings, run: FineTuningSettings, files: Mapping[str, Dataset]
+) -> None:
+    """Refuses files without the answers that are needed of them."""
+    predict, threshold = files.get("predict"), files.get("threshold")
+    for flag, dataset in (
+        ("do_eval", predict if run.do_eval else None),
+        ("fit_threshold", predict if settings.fit_threshold else None),
+        ("threshold_file", threshold),
+    ):
+        if dataset is not None and dataset.unanswered is not None:
+            raise InputError(
+                f"{dataset.path}: question {dataset.unanswered!r} has no answer; "
+                f"expected one for --{flag}"
+            )
+    if threshold and predict:
+        judged = {(question.id, question.text) for question in predict.questions}
+        for question in threshold.questions:
+            if (question.id, question.text) in judged:
+                raise InputError(
+                    f"--threshold_file={threshold.path}: question {question.id!r} is "
+                    f"in --predict_file too; expected others, or --fit_threshold"
+                )
+
+
+def _decided(
+    settings: SquadSettings,
+    folder: SquadSettings | None,
+    run: FineTuningSettings,
+    files: Mapping[str, Dataset],
+) -> SquadSettings:
+    """Fills in the version, the head and the threshold to begin with."""
+    default = "2.0" if settings.version_2_with_negative else "1.1"
+    if settings.version_2_with_negative is None and folder:
+        default = folder.version or default
+    version = next((dataset.version for dataset in files.values()), default)
+    head = settings.head
+    if head is None and folder and not run.do_train:
+        head = folder.head
+    fields: dict[str, Any] = {"version": version}
+    settings = dataclasses.replace(
+        settings,
+        **fields,
+        head=head or ("linear" if version == "1.1" else "conditional"),
+        threshold=settings.null_score_diff_threshold,
+    )
+    if version == "1.1":
+        for name in ("null_score_diff_threshold", "threshold_file", "fit_threshold"):
+            value = getattr(settings, name)
+            if value is not None and value is not False:
+                raise InputError(
+                    f"--{name}={value}: in SQuAD 1.1 every question has an answer; "
+                    f"expected no threshold"
+                )
+        return settings
+    if settings.threshold is not None:
+        return settings
+    if run.do_train or folder is None or folder.threshold is None:
+        return dataclasses.replace(settings, threshold=_THRESHOLD)
+    return dataclasses.replace(
+        settings,
+        threshold=folder.threshold,
+        threshold_fitted_on=folder.threshold_fitted_on,
+    )
 
 
 def digest(dataset: Dataset) -> str:

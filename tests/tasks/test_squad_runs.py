@@ -1,6 +1,5 @@
 """What run_squad.py does, with a model that is small enough to learn in seconds."""
 
-import io
 import json
 import re
 import runpy
@@ -13,13 +12,12 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import squad
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.squad import reading
-from albert_tf.train import (
-    finetune,
-    loop,
-    question_answering,
-)
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.tasks.squad import task as squad_task
+from albert_tf.tasks.squad.task import QuestionAnswering
+from albert_tf.train import loop
 
 ROOT = Path(__file__).parents[1].parent
 THINGS = ["ball", "box", "car", "cup", "dog", "hat", "jar", "key", "pen", "pig"]
@@ -81,24 +79,23 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(files, tmp_path_factory):
+def run(files, tmp_path_factory, fine_tune):
     """Runs in a folder; returns it and what was said."""
     root = tmp_path_factory.mktemp("runs")
 
     def call(folder, **changes):
         folder = root / folder
-        log = io.StringIO()
         fields = {"output_dir": str(folder), "max_seq_length": 29, **changes}
         fields.setdefault("max_query_length", 4)
         fields.setdefault("doc_stride", 8)
         fields.setdefault("pad_to_multiple_of", 0)  # one shape is one graph
-        config = question_answering.SquadSettings(num_workers=1, **fields)
-        model = finetune.ModelSettings(
+        model = ModelSettings(
             albert_config_file=str(files / "config.json"),
             vocab_file=str(files / "vocab.txt"),
         )
-        question_answering.run(config, model, DistributionSettings(), log)
-        return folder, log.getvalue()
+        flags = {"num_workers": 1, **fields}
+        log = fine_tune(QuestionAnswering, SquadRunSettings, flags, model)
+        return folder, log
 
     call.root = root
     return call
@@ -427,7 +424,7 @@ def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkey
         raise KeyboardInterrupt
 
     steps = {"num_warmup_steps": 0, "save_checkpoints_steps": 1, "log_steps": 1}
-    monkeypatch.setattr(question_answering, "_finish", killed)
+    monkeypatch.setattr(QuestionAnswering, "finish", killed)
     with pytest.raises(KeyboardInterrupt):
         train(run, files, "2.0", "killed", num_train_steps=2, **steps)
     folder = run.root / "killed"
@@ -447,7 +444,7 @@ def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkey
 def test_three_devices_are_checked_before_anything_is_read(run, files, monkeypatch):
     several = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(3)])
     monkeypatch.setattr(loop, "prepare", lambda *given: several)
-    monkeypatch.setattr(question_answering, "_windows", None)
+    monkeypatch.setattr(QuestionAnswering, "read", None)
     threshold = str(files / "other-2.0.json")
     with pytest.raises(InputError) as refused:
         changes = {"do_predict": False, "train_batch_size": 24}
@@ -509,11 +506,10 @@ def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatc
     ],
 )
 def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
-    config = question_answering.SquadSettings(
-        output_dir="run", do_predict=True, predict_file="dev.json", **{name: value}
-    )
+    settings = SquadSettings(**{name: value})
+    run = SquadRunSettings(output_dir="run", export_dir="served")
     with pytest.raises(InputError) as mistake:
-        question_answering._threshold(config, {}, {}, "1.1")
+        squad_task._decided(settings, None, run, {})
     assert str(mistake.value) == (
         f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
         f"threshold"

@@ -4,27 +4,31 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf import flags
+from albert_tf.tasks.settings.base import (
+    NEEDED,
+    OPTIONAL,
+    TaskSettings,
+    stored_field,
+)
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceSettings(FineTuningSettings):
-    """What to do, on which questions; defaults as released.
+class RaceSettings(TaskSettings):
+    """Which questions, and how they are read.
 
     Raises:
-        InputError: see `FineTuningSettings`.
+        InputError: the levels exclude each other, or lack --data_dir.
     """
-
-    work: ClassVar[tuple[str, ...]] = (*FineTuningSettings.work, "export_dir")
-    released_steps: ClassVar[int] = 12000
-    released_warmup: ClassVar[int] = 1000
 
     data_dir: str | None = flags.field(
         "The folder RACE of the data set, with train, dev and test in it, or the one "
         "above it.",
         None,
     )
-    task_name: str = flags.field("Name of the data set, for files.", "race")
+    task_name: str = flags.field(
+        "Name of the data set, for files.", "race", stored=OPTIONAL, key="task"
+    )
     train_file: str | None = flags.field(
         "JSON lines with your own questions to train on, instead of --data_dir's (not "
         "a cache of TFRecords, as in the released script).",
@@ -50,11 +54,17 @@ class ChoiceSettings(FineTuningSettings):
         "end. By default what the model was fine-tuned with, or else 512, or what the "
         "model can take.",
         None,
+        at_least=1,
+        stored=OPTIONAL,
+        otherwise=512,
     )
     max_qa_length: int | None = flags.field(
-        "Most pieces of a question with one choice; of longer ones the last are kept. "
+        "Most tokens of a question with one choice; of longer ones the last are kept. "
         "By default what the model was fine-tuned with, or else 128.",
         None,
+        at_least=1,
+        stored=NEEDED,
+        otherwise=128,
     )
     choices_at_once: int | None = flags.field(
         "Choices of a question that training encodes at once, for less memory and the "
@@ -62,19 +72,23 @@ class ChoiceSettings(FineTuningSettings):
         None,
         at_least=1,
     )
-    export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
-    )
+    # Of each question; as many as the questions have that were read.
+    choices: int | None = stored_field(at_least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RaceRunSettings(FineTuningSettings):
+    """How to fine-tune on RACE; defaults as released."""
+
+    released_steps: ClassVar[int] = 12000
+    released_warmup: ClassVar[int] = 1000
+
     do_train: bool = flags.field("Train.", True)
     do_eval: bool = flags.field("Evaluate, while training or alone.", True)
     learning_rate: float = flags.field("Peak learning rate.", 1e-5)
-    num_train_steps: int = flags.field(
-        "Updates; by default 12000.",
-        None,
-    )
+    num_train_steps: int = flags.field("Updates; by default 12000.", None)
     num_warmup_steps: int = flags.field(
-        "Updates with a rising rate; by default 1000.",
-        None,
+        "Updates with a rising rate; by default 1000.", None
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 100)
     keep_checkpoint_max: int = flags.field(

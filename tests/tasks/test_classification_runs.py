@@ -13,13 +13,11 @@ from albert_tf import AlbertConfig, AlbertPretrainer, weights
 from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
-from albert_tf.tasks import catalogue
-from albert_tf.tasks.custom import CustomSettings
-from albert_tf.train import text_classification
-from albert_tf.train.devices import DistributionSettings
-from albert_tf.train.finetune import ModelSettings
+from albert_tf.tasks import catalogue, submission
+from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.settings.classification import ClassifierRunSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.train.step import Trainer
-from albert_tf.train.text_classification import ClassifierSettings
 
 SIZES = {
     "vocab_size": 1500,
@@ -56,7 +54,7 @@ def eagerly():
 
 
 @pytest.fixture
-def run(data, tmp_path):
+def run(data, tmp_path, fine_tune):
     """Does what the flags say; returns the log."""
     (tmp_path / "config.json").write_text(json.dumps(SIZES))
 
@@ -65,15 +63,17 @@ def run(data, tmp_path):
             "albert_config_file": str(tmp_path / "config.json"),
             "spm_model_file": str(data / "spm_small.model"),
         }
-        log = log or io.StringIO()
-        text_classification.run(
-            ClassifierSettings(output_dir=str(tmp_path / folder), **flags),
-            ModelSettings(**(model if new else {})),
-            CustomSettings(**(table or {})),
-            DistributionSettings(),
-            log,
+        flags |= {"output_dir": str(tmp_path / folder), **(table or {})}
+        if "glue_submission" in flags:  # as the script does
+            for name in ("task_name", "data_dir"):
+                flags.pop(name, None)
+            log = io.StringIO()
+            submission.submit(ClassifierRunSettings(**flags), log)
+            return log.getvalue()
+        model_settings = ModelSettings(**(model if new else {}))
+        return fine_tune(
+            Classification, ClassifierRunSettings, flags, model_settings, log
         )
-        return log.getvalue()
 
     return call
 

@@ -1,0 +1,162 @@
+"""What the settings of all families of tasks share: what `task.json` stores of them."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from albert_tf import errors, flags
+from albert_tf.errors import InputError
+
+if typing.TYPE_CHECKING:
+    from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+
+# Values of `stored`: a model can be used without the key, or not.
+OPTIONAL, NEEDED = "optional", "needed"
+
+
+def stored_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
+    """Describes a field that `task.json` stores and that is no flag."""
+    return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSettings(flags.Settings):
+    """The flags of a family of tasks, and what `task.json` stores of them.
+
+    A field with `stored` in its metadata is stored, under `key` where that differs from
+    the field's name; `otherwise` is its value where neither a flag nor the model's
+    folder gives one. `None` means not given.
+    """
+
+    max_seq_length: int | None
+
+    def check(self, run: "FineTuningSettings", devices: int) -> None:
+        """Refuses what does not go with a run, before anything is read.
+
+        Args:
+            run: what is going to be done.
+            devices: on how many devices.
+
+        Raises:
+            InputError: a file is missing for it, for example.
+        """
+        return
+
+    def stored(self) -> dict[str, Any]:
+        """Returns what `task.json` stores."""
+        return {_key(item): getattr(self, item.name) for item in _stored(type(self))}
+
+    @classmethod
+    def from_stored(cls, task: Mapping[str, Any], place: str | Path) -> Self:
+        """Builds the settings of a model from its `task.json`.
+
+        Args:
+            task: the contents.
+            place: the file, for messages.
+
+        Raises:
+            InputError: a key is missing, or its value is of another type or out of
+                range.
+        """
+        hints = typing.get_type_hints(cls)
+        values: dict[str, Any] = {}
+        for item in _stored(cls):
+            key = _key(item)
+            if key not in task:
+                if item.metadata["stored"] == NEEDED:
+                    raise InputError(
+                        f"{place}: expected the key {key!r}, for {task.get('kind')}"
+                    )
+                continue
+            value = task[key]
+            least = item.metadata.get("at_least")
+            if not _fits(value, hints[item.name], least):
+                raise InputError(
+                    f"{place}: {key}={errors.shown(value)}: expected "
+                    f"{_expected(hints[item.name], least)}"
+                )
+            values[item.name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
+
+    def completed(self, folder: Self | None, longest: int) -> Self:
+        """Fills in what no flag gives: from the model's folder, else by default.
+
+        Args:
+            folder: what the model's `task.json` stores; None where there is none.
+            longest: the most tokens of an input that the model reads. A default of
+                `max_seq_length` is cut to it.
+
+        Raises:
+            InputError: --max_seq_length is above it.
+        """
+        values: dict[str, Any] = {}
+        for item in _stored(type(self)):
+            if getattr(self, item.name) is None:
+                value = getattr(folder, item.name, None)
+                if value is None:
+                    value = item.metadata.get("otherwise")
+                values[item.name] = value
+        if "max_seq_length" in values:
+            values["max_seq_length"] = min(values["max_seq_length"], longest)
+        settings = dataclasses.replace(self, **values)
+        if (settings.max_seq_length or 0) > longest:
+            raise InputError(
+                f"--max_seq_length={settings.max_seq_length}: the model's "
+                f"max_position_embeddings is {longest}"
+            )
+        return settings
+
+
+def _stored(settings: type[TaskSettings]) -> Iterator[dataclasses.Field]:
+    return (item for item in dataclasses.fields(settings) if "stored" in item.metadata)
+
+
+def _key(item: dataclasses.Field) -> str:
+    return item.metadata.get("key", item.name)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """Returns the types of a union, NoneType last; or the one type."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _fits(value: Any, hint: Any, least: float | None) -> bool:
+    """Whether a value of JSON is of a type, and not below its lowest value."""
+    for kind in _alternatives(hint):
+        if typing.get_origin(kind) is typing.Literal:
+            fits = value in typing.get_args(kind) and not isinstance(value, bool)
+        elif typing.get_origin(kind) is tuple:
+            items = typing.get_args(kind)
+            fits = isinstance(value, list) and bool(value)
+            fits = fits and (items[-1] is ... or len(value) == len(items))
+            fits = fits and all(_fits(each, items[0], None) for each in value)
+        elif kind is float:
+            fits = type(value) in (int, float) and abs(value) < 1e300  # nor NaN
+        else:
+            fits = type(value) is kind and (least is None or value >= least)
+        if fits:
+            return True
+    return False
+
+
+def _expected(hint: Any, least: float | None) -> str:
+    """Returns the same in words."""
+    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    words = []
+    for kind in _alternatives(hint):
+        if kind is type(None):
+            words.append("null")
+        elif typing.get_origin(kind) is typing.Literal:
+            words.append(" or ".join(map(str, typing.get_args(kind))))
+        elif typing.get_origin(kind) is tuple:
+            items = typing.get_args(kind)
+            plural = {str: "texts", float: "numbers"}[items[0]]
+            words.append(plural if items[-1] is ... else f"two {plural}")
+        else:
+            words.append(names[kind] + (f" of at least {least}" if least else ""))
+    return ", or ".join(words)

@@ -1,0 +1,339 @@
+"""What every family of tasks does, whatever it asks: each test is of all of them."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertConfig, InputError
+from albert_tf.serve import predict
+from albert_tf.tasks import base
+from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.race.task import MultipleChoice
+from albert_tf.tasks.settings.classification import ClassifierRunSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.squad.task import QuestionAnswering
+from albert_tf.text import tokenization
+from albert_tf.train import loop
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=40,
+    hidden_dropout_prob=0.1,
+    initializer_range=0.2,
+)
+WORDS = ["file", "list", "string", "object", "name"]
+# Of all three splits, and of the batches: no multiple of each other.
+ROWS, BATCH = 7, 4
+
+
+def table(folder, name, label):
+    lines = [
+        {"text": " ".join(WORDS[: n % 4 + 1]), "label": label(n)} for n in range(ROWS)
+    ]
+    return write(folder / f"{name}.jsonl", lines)
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def texts(kind, label):
+    def flags(folder):
+        files = {f"{s}_file": table(folder, s, label) for s in ("train", "dev", "test")}
+        return {"task_name": "custom", "kind": kind, "max_seq_length": 9, **files}
+
+    return flags
+
+
+def choices(folder):
+    lines = [
+        {
+            "article": " ".join(WORDS[n % 4 :]),
+            "question": "a _ is",
+            "options": WORDS[:3],
+            "answer": n % 3,
+        }
+        for n in range(ROWS)
+    ]
+    flags = {"max_seq_length": 17, "max_qa_length": 7}
+    for split in ("train", "eval", "predict"):
+        flags[f"{split}_file"] = write(folder / f"{split}.jsonl", lines)
+    return flags
+
+
+def spans(version):
+    def flags(folder):
+        asked = []
+        for n, word in enumerate([*WORDS, "none"]):
+            known = [] if word == "none" else [word]
+            answers = [
+                {"text": a, "answer_start": " ".join(WORDS).find(a)} for a in known
+            ]
+            one = {"id": str(n), "question": f"is {n} a {word}", "answers": answers}
+            if known or version == "2.0":
+                asked.append({**one, "is_impossible": not known})
+        paragraphs = [{"context": " ".join(WORDS), "qas": asked}]
+        data = {"version": version, "data": [{"paragraphs": paragraphs}]}
+        (folder / "squad.json").write_text(json.dumps(data))
+        path = str(folder / "squad.json")
+        lengths = {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11}
+        return {"train_file": path, "predict_file": path, "num_workers": 1, **lengths}
+
+    return flags
+
+
+# By name: the family, its flags and files, and a row to ask with its fields.
+CASES = {
+    "classification": (
+        Classification,
+        texts("classification", lambda n: "yes" if n % 2 else "no"),
+        "a file",
+    ),
+    "multi_label": (
+        Classification,
+        texts("multi_label", lambda n: ["a", "b"][: n % 3]),
+        "a file",
+    ),
+    "regression": (Classification, texts("regression", lambda n: n / 2), "a file"),
+    "multiple_choice": (
+        MultipleChoice,
+        choices,
+        {"article": "a list", "question": "it is", "options": ["file", "name"]},
+    ),
+    "squad 1.1": (
+        QuestionAnswering,
+        spans("1.1"),
+        {"question": "is 1 a list", "context": "file list"},
+    ),
+    "squad 2.0": (
+        QuestionAnswering,
+        spans("2.0"),
+        {"question": "is 1 a list", "context": "file list"},
+    ),
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def eagerly():
+    """Spares the building of graphs, which costs more than the few steps here."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture(params=CASES)
+def case(request, tmp_path, data):
+    """A family with small files of its own."""
+
+    @dataclasses.dataclass
+    class Case:
+        family: type[base.FineTuningTask]
+        flags: dict
+        row: object
+        model: ModelSettings
+
+        def run_settings(self, folder, **flags):
+            kind = FineTuningSettings
+            if self.family is Classification:
+                kind = ClassifierRunSettings
+            fields = {"train_batch_size": BATCH, "num_train_steps": 3, "log_steps": 1}
+            fields |= {"output_dir": str(folder), "save_checkpoints_steps": 1}
+            return kind(**{**fields, **flags})
+
+    family, flags, row = CASES[request.param]
+    config = tmp_path / "config.json"
+    config.write_text(CONFIG.to_json_string())
+    model = ModelSettings(
+        albert_config_file=str(config), spm_model_file=str(data / "spm_small.model")
+    )
+    return Case(family, flags(tmp_path), row, model)
+
+
+WORK = {"do_train": True, "do_eval": True, "do_predict": True}
+
+
+@pytest.fixture
+def read(case, tokenizer, tmp_path):
+    """Returns the task and its encoded splits, and what was logged."""
+    lines = []
+    run = case.run_settings(tmp_path / "run", **WORK)
+    settings = case.family.settings_class(**case.flags)
+    settings, splits = case.family.read(settings, None, run, lines.append)
+    settings = settings.completed(None, CONFIG.max_position_embeddings)
+    task = case.family(settings, CONFIG, tokenizer)
+    encoded = {use: [task.encoded(s) for s in parts] for use, parts in splits.items()}
+    task.use(encoded)
+    return task, encoded
+
+
+@pytest.fixture
+def fit(case, tmp_path, fine_tune):
+    def call(name="run", **flags):
+        run = case.run_settings(tmp_path / name, **flags)
+        fields = dataclasses.fields(run)
+        given = {f.name: getattr(run, f.name) for f in fields if f.init}
+        log = fine_tune(case.family, type(run), {**case.flags, **given}, case.model)
+        return tmp_path / name, log
+
+    return call
+
+
+def test_every_family_is_tried():
+    kinds = {kind for family, _, _ in CASES.values() for kind in family.kinds}
+    assert kinds == base.families().keys()
+
+
+def test_examples_are_read_and_encoded_the_same_each_time(read):
+    task, splits = read
+    assert {"train", "dev", "test"} <= splits.keys()
+    for split in splits["train"]:
+        assert len(split.features) > BATCH
+        one, two = task.encode(split), task.encode(split)
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+        assert json.loads(json.dumps(task.made_from(split))) == task.made_from(split)
+        assert task.summary(split) and task.cache_file(split).endswith(".npz")
+
+
+def test_the_loss_of_one_batch_falls(read):
+    task, _ = read
+    keras.utils.set_random_seed(5)
+    model = task.build_model()
+    optimizer = keras.optimizers.Adam(0.01)
+    rows = np.arange(BATCH)
+    length = task.settings.max_seq_length
+    batch = task.training.make(rows, length)
+
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = task.outputs(model, batch, training=False)
+            loss = task.loss(task.sums(outputs, batch), task.weights(batch))
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        pairs = zip(gradients, variables, strict=True)
+        # No loss of spans reads the pooler.
+        optimizer.apply_gradients((g, v) for g, v in pairs if g is not None)
+        return float(loss)
+
+    losses = [step() for _ in range(12)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_predictions_become_answers_metrics_and_files(read):
+    task, splits = read
+    model = task.build_model()
+    [split] = splits["test"]
+
+    def predictions(split):
+        source = task.source([split], labelled=False)
+        for row in range(len(split.features)):
+            batch = source.make(np.array([row]), task.settings.max_seq_length)
+            outputs = task.outputs(model, batch, training=False)
+            kept = task.predictions(outputs, batch)
+            yield {k: keras.ops.convert_to_numpy(v)[0] for k, v in kept.items()}
+
+    answers = task.predict(split, predictions(split))
+    files = task.write(split, answers)
+    assert files and all(isinstance(text, str) and text for text in files.values())
+    [judged] = splits["dev"]
+    answers = task.predict(judged, predictions(judged))
+    metrics = task.measure(judged, answers)
+    assert task.key_metric in metrics
+    assert all(isinstance(value, int | float) for value in metrics.values())
+    scores = task.score(iter(list(predictions(judged))), {"loss": 0.25})
+    assert scores == {**metrics, "eval_loss": 0.25}
+
+
+def test_what_is_stored_makes_the_same_task(read, tokenizer):
+    task, _ = read
+    stored = json.loads(json.dumps(task.description))
+    assert base.family_of(stored["kind"]) is type(task)
+    again = type(task).from_stored(stored, CONFIG, tokenizer)
+    assert json.loads(json.dumps(again.description)) == stored
+    shapes = [[w.shape for w in t.build_model().weights] for t in (task, again)]
+    assert shapes[0] == shapes[1]
+
+
+WRONG = [[], {}, "x", -3, True, float("nan")]
+
+
+def test_stored_values_of_other_types_are_refused(read, tokenizer):
+    task, _ = read
+    stored = json.loads(json.dumps(task.description))
+    for key in stored.keys() - {"kind", "task"}:
+        refused = 0
+        for value in WRONG:
+            try:
+                type(task).from_stored({**stored, key: value}, CONFIG, tokenizer, "t")
+            except InputError as mistake:
+                refused += 1
+                assert str(mistake).startswith(f"t: {key}="), mistake
+                assert ": expected " in str(mistake)
+        assert refused >= len(WRONG) - 2, key
+
+
+def test_a_run_that_is_killed_ends_as_one_that_is_not(fit, monkeypatch):
+    whole, _ = fit("whole", **WORK)
+    evaluate, made = loop.Trainer.evaluate, []
+
+    def killed(*arguments):
+        made.append(1)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(loop.Trainer, "evaluate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit("parts", **WORK)
+    parts, log = fit("parts", **WORK)
+    names = sorted(p.name for p in whole.iterdir())
+    assert names == sorted(p.name for p in parts.iterdir())
+    for name in names:
+        if name.startswith("model.ckpt-3") or name.endswith((".tsv", "tions.json")):
+            assert (whole / name).read_bytes() == (parts / name).read_bytes(), name
+    assert "Best checkpoint: step " in log
+
+
+def test_the_export_answers_as_predict_does(case, fit, tmp_path):
+    folder, _ = fit(**WORK, export_dir=str(tmp_path / "served"))
+    predictor = predict.load(folder)
+    [answer] = predictor([case.row])
+    row = {"text": case.row} if isinstance(case.row, str) else case.row
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    outputs = served.signatures["serving_default"](
+        **{name: tf.constant([value]) for name, value in row.items()}
+    )
+    arrays = {name: value.numpy()[0] for name, value in outputs.items()}
+    described = predictor.service.answer.describe(arrays)
+    flat = [keras.tree.flatten(each) for each in (answer, described)]
+    assert answer.keys() == described.keys() and len(flat[0]) == len(flat[1]) > 0
+    for one, other in zip(*flat, strict=True):
+        expected = one if isinstance(one, str | bool) else pytest.approx(one, abs=1e-6)
+        assert other == expected
+
+
+def test_a_folder_of_another_kind_is_refused_before_anything_is_read(case, fit):
+    folder, _ = fit("run", do_train=True)
+    stored = json.loads((folder / "task.json").read_text())
+    other = "regression" if case.family is not Classification else "multiple_choice"
+    (folder / "task.json").write_text(json.dumps({**stored, "kind": other}))
+    with pytest.raises(InputError, match=rf"a model with kind '{other}', but this ta"):
+        fit("run", do_train=True)
