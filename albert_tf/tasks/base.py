@@ -336,7 +336,7 @@ class FineTuningTask(Task):
             log: logs a line.
 
         Returns:
-            The settings with what the data and the folder decide (labels, say), and
+            The settings with what the data and the folder decide (labels, for one), and
             under "train", "dev", "test" or other names the splits, without features. An
             object that stands under two names is encoded once.
 
@@ -521,12 +521,12 @@ def family_of(kind: str) -> type[FineTuningTask] | None:
 @functools.cache
 def families() -> dict[str, type[FineTuningTask]]:
     """Returns every family by its kinds, in the order of the modules of this folder."""
-    found: dict[str, type[FineTuningTask]] = {}
+    by_kind: dict[str, type[FineTuningTask]] = {}
     for entry in pkgutil.walk_packages(tasks.__path__, f"{tasks.__name__}."):
         for item in vars(importlib.import_module(entry.name)).values():
             if isinstance(item, type) and issubclass(item, FineTuningTask):
-                found |= dict.fromkeys(getattr(item, "kinds", ()), item)
-    return found
+                by_kind |= dict.fromkeys(getattr(item, "kinds", ()), item)
+    return by_kind
 
 
 def example_weights(batch: Batch) -> Any:

@@ -10,32 +10,32 @@ from albert_tf.tasks.text_task import TextTask
 
 
 def find(name: str) -> TextTask:
-    """Returns the declared task of a name; case, dashes and underscores do not count.
+    """Returns the task of a name; case, dashes and underscores do not count.
 
     Raises:
         InputError: there is no such task, the message lists all; or see `every`.
     """
-    known = every()
+    tasks_by_name = every()
     by_spelling = {
         _plain(spelling): task
-        for task in known.values()
+        for task in tasks_by_name.values()
         for spelling in (task.name, *task.aliases)
     }
     if _plain(name) not in by_spelling:
         raise InputError(
-            f"--task_name={name}: unknown; expected one of {', '.join(sorted(known))} "
-            f"or custom"
+            f"--task_name={name}: unknown; expected one of "
+            f"{', '.join(sorted(tasks_by_name))} or custom"
         )
     return by_spelling[_plain(name)]
 
 
 def every() -> dict[str, TextTask]:
-    """Returns all declared tasks by name, in the order of modules and declarations.
+    """Returns all tasks by name, in the order of modules and their lines.
 
     Raises:
-        InputError: two tasks go by one name, or one is not declared well.
+        InputError: two tasks go by one name, or one has a split of another name.
     """
-    found: dict[str, TextTask] = {}
+    by_name: dict[str, TextTask] = {}
     owners: dict[str, tuple[TextTask, str]] = {}
     for entry in pkgutil.iter_modules(tasks.__path__):
         module = importlib.import_module(f"{tasks.__name__}.{entry.name}")
@@ -49,8 +49,8 @@ def every() -> dict[str, TextTask]:
                         f"two tasks go by the name {spelling!r}, in {where}.py and "
                         f"{entry.name}.py of {tasks.__path__[0]}"
                     )
-            found[task.name] = task
-    return found
+            by_name[task.name] = task
+    return by_name
 
 
 def _plain(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Anybody's own table of text as a task, declared by flags."""
+"""Anybody's own table of text as a task, by flags."""
 
 import dataclasses
 from typing import Any

@@ -112,7 +112,7 @@ def gather(folders: Iterable[str | Path], names: Iterable[str]) -> dict[str, Pat
     Raises:
         InputError: a file is there twice, or none is there.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     folders, names = list(folders), list(names)
     for name in names:
         places = {
@@ -127,13 +127,13 @@ def gather(folders: Iterable[str | Path], names: Iterable[str]) -> dict[str, Pat
                 f"{' and '.join(str(path.parent) for path in places.values())}"
             )
         if places:
-            [found[name]] = places.values()
-    if not found:
+            [files[name]] = places.values()
+    if not files:
         raise InputError(
             f"{', '.join(map(str, folders))}: no predictions to submit; expected files "
             f"such as {names[0]}, which --do_predict writes"
         )
-    return found
+    return files
 
 
 def write_zip(path: str | Path, files: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""A task on texts or pairs of texts, declared: where its data is and what it asks.
+"""A task on texts or pairs of texts: where its data is and what it asks.
 
 A data set is one frozen `TextTask` in a module of this folder, which `catalogue.find`
 finds by its name:
@@ -193,13 +193,13 @@ class TextTask:
 
         def make(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
-            found = [_text(value) for value in values[: len(texts)]]
-            if len(found) == 2 and not is_test and not "".join(found).strip():
+            given = [_text(value) for value in values[: len(texts)]]
+            if len(given) == 2 and not is_test and not "".join(given).strip():
                 raise RowError("both texts are empty")
             return Example(
                 guid=_text(guid or str(next(numbers))),
-                text_a=found[0],
-                text_b=found[1] if len(found) > 1 else None,
+                text_a=given[0],
+                text_b=given[1] if len(given) > 1 else None,
                 label=None if is_test else self._parsed(values[-1]),
             )
 
@@ -217,16 +217,16 @@ class TextTask:
         Raises:
             ValueError: an example has no label.
         """
-        found: list[Any] = [example.label for example in examples]
-        if None in found:
+        given: list[Any] = [example.label for example in examples]
+        if None in given:
             raise ValueError(f"task {self.name}: an example without label")
         if self.labels is None:
-            return np.array(found, np.float32)
+            return np.array(given, np.float32)
         numbers = {label: number for number, label in enumerate(self.labels)}
         if self.label_separator is None:
-            return np.array([numbers[label] for label in found], np.int32)
-        targets = np.zeros((len(found), len(numbers)), np.int32)
-        for row, labels in zip(targets, found, strict=True):
+            return np.array([numbers[label] for label in given], np.int32)
+        targets = np.zeros((len(given), len(numbers)), np.int32)
+        for row, labels in zip(targets, given, strict=True):
             row[[numbers[label] for label in labels]] = 1
         return targets
 

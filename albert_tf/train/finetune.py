@@ -67,26 +67,28 @@ def run(
     seeds.check(config, strategy)
     writes = is_chief(strategy)
 
-    def say(line: str) -> None:
+    def log_line(line: str) -> None:
         if writes:
             print(line, file=log, flush=True)
 
     with loop.locked(config, strategy):
         _check_export(config.export_dir, config.output_dir, strategy)
         unsaved: list[Callable[[], None]] = []
-        task, splits = _prepare(family, settings, config, model, strategy, unsaved, say)
+        task, splits = _prepare(
+            family, settings, config, model, strategy, unsaved, log_line
+        )
         outcome = seeds.run(
             task, config, strategy, task.epoch_size(splits), unsaved, log
         )
         if best := outcome.best:
             key = task.key_metric
-            say(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
+            log_line(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
         task.finish(
             FinishedRun(
                 config,
                 outcome.best,
                 writes,
-                say,
+                log_line,
                 outcome.trainer.predict,
                 functools.partial(_add_results, outcome, config),
             ),
@@ -94,7 +96,7 @@ def run(
         )
         if config.export_dir and writes:
             _export(task, config, outcome.trainer.model)
-            say(f"Written: {config.export_dir}, a SavedModel that takes raw text")
+            log_line(f"Written: {config.export_dir}, a SavedModel that takes raw text")
     return outcome
 
 
@@ -114,11 +116,11 @@ def _prepare(
     model: ModelSettings,
     strategy: tf.distribute.Strategy,
     unsaved: list[Callable[[], None]],
-    say: Callable[[str], None],
+    log_line: Callable[[str], None],
 ) -> tuple[FineTuningTask, Splits]:
     """Reads and encodes the data; returns the task and its splits."""
     folder = _stored_settings(family, config)
-    settings, splits = family.read(settings, folder, config, say)
+    settings, splits = family.read(settings, folder, config, log_line)
     opened = _opened(config, model)
     settings = settings.completed(folder, opened.config.max_position_embeddings)
     task = family(
@@ -136,7 +138,7 @@ def _prepare(
     encoded: dict[int, Split] = {}
     for split in itertools.chain.from_iterable(splits.values()):
         if id(split) not in encoded:
-            encoded[id(split)] = _encoded(task, split, config, unsaved, say)
+            encoded[id(split)] = _encoded(task, split, config, unsaved, log_line)
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
     task.use(splits)
     return task, splits
@@ -147,7 +149,7 @@ def _encoded(
     split: Split,
     config: FineTuningSettings,
     unsaved: list[Callable[[], None]],
-    say: Callable[[str], None],
+    log_line: Callable[[str], None],
 ) -> Split:
     """Encodes a split, or takes what an earlier run has kept of it."""
     path = config.cache / task.cache_file(split)
@@ -155,10 +157,10 @@ def _encoded(
         path, task.made_from(split), lambda: dict(task.encode(split)), unsaved
     )
     if is_kept:
-        say(f"{split.name}: encoded before, in {path}")
+        log_line(f"{split.name}: encoded before, in {path}")
     split = task.encoded(split, arrays)
     for line in task.summary(split):
-        say(line)
+        log_line(line)
     return split
 
 

@@ -53,17 +53,17 @@ def test_an_article_is_stored_once(questions, tokenizer):
     found = features.encode(tokenizer, questions, Lengths(64, 24), num_threads=2)
     assert found.article_of.tolist() == [0, 0, 1, 1, 1, 2]
     articles = [questions[row].article for row in (0, 2, 5)]
-    pieces = [piece for text in articles for piece in tokenizer.encode(text)]
-    assert found.article_ids.tolist() == pieces
+    tokens = [token for text in articles for token in tokenizer.encode(text)]
+    assert found.article_ids.tolist() == tokens
 
 
 def test_what_was_cut_is_told(tokenizer):
     def question(article, options):
         return reading.Question("", article, "file", options, 0, "", "")
 
-    pieces = len(tokenizer.encode("list " * 30))
+    tokens = len(tokenizer.encode("list " * 30))
     asked = len(tokenizer.encode("file list"))
-    assert (pieces, asked) == (30, 2)
+    assert (tokens, asked) == (30, 2)
     found = features.encode(
         tokenizer,
         [
@@ -77,11 +77,11 @@ def test_what_was_cut_is_told(tokenizer):
     assert found.describe(Lengths(32, 5)) == [
         "24.3 tokens of a choice on average, 32 at most",
         "1 of 2 articles cut to fit --max_seq_length=32, for 2 questions, by 3.5 "
-        "pieces on average, 4 at most",
-        "1 choices longer than --max_qa_length=5: their last pieces are kept",
+        "tokens on average, 4 at most",
+        "1 choices longer than --max_qa_length=5: their last tokens are kept",
     ]
     assert found.describe(Lengths(36, 5))[1:] == [
-        "1 choices longer than --max_qa_length=5: their last pieces are kept"
+        "1 choices longer than --max_qa_length=5: their last tokens are kept"
     ]
 
 

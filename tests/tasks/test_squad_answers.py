@@ -14,7 +14,7 @@ from albert_tf.tasks.squad import (
 )
 
 BEAMS = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-# Predictions that differ because pieces stand elsewhere in the text; the reasons are in
+# Predictions that differ because tokens stand elsewhere in the text; the reasons are in
 # the test of the features. As (set, version, question): text here.
 DIFFERENCES = {
     ("own_384_official", "v1", "q022"): "\U0001f469\u200d",
@@ -29,14 +29,14 @@ DIFFERENCES = {
 
 
 def as_released(recorded, windows):
-    """Puts the pieces where the release says."""
+    """Puts the tokens where the release says."""
     moved = {}
     for window, released in zip(windows, recorded.released_spans(), strict=True):
         id = window.question.id
         if id not in moved:
             spans = window.context.spans.copy()
             moved[id] = dataclasses.replace(window.context, spans=spans)
-        moved[id].spans[window.first_piece :][: len(released)] = released
+        moved[id].spans[window.first_token :][: len(released)] = released
     return [
         dataclasses.replace(window, context=moved[window.question.id])
         for window in windows
@@ -143,7 +143,7 @@ def test_predictions_from_our_own_places_differ_as_listed(recorded):
     }
 
 
-def window(text, first_piece, max_context, id="q", context_start=3):
+def window(text, first_token, max_context, id="q", context_start=3):
     """Makes a window over the words of a text."""
     words = text.split()
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
@@ -155,7 +155,7 @@ def window(text, first_piece, max_context, id="q", context_start=3):
         0,
         np.zeros(context_start + len(max_context) + 1, "int32"),
         context_start,
-        first_piece,
+        first_token,
         np.array(max_context, bool),
     )
 

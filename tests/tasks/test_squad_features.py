@@ -7,8 +7,8 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad import features, reading
 from albert_tf.text import tokenization
 
-# Pieces that stand elsewhere in the text than the release says, as (first question
-# about the context, piece): (text here, text there). White space at the ends of the
+# Tokens that stand elsewhere in the text than the release says, as (first question
+# about the context, token): (text here, text there). White space at the ends of the
 # release's text is left out: it strips answers. Why ours is right:
 # - A word mark of its own stands for no text. The release gives it the first letter of
 #   the word, or a character that the vocabulary takes for a space.
@@ -98,8 +98,8 @@ def test_pieces_stand_where_the_release_says_but_for_a_few(recorded):
         recorded.windows(), recorded.released_spans(), strict=True
     ):
         text = window.context.text
-        for piece, (ours, theirs) in enumerate(
-            zip(window.spans, released, strict=True), window.first_piece
+        for token, (ours, theirs) in enumerate(
+            zip(window.spans, released, strict=True), window.first_token
         ):
             begin, end = theirs
             bare = text[begin:end].strip()
@@ -107,7 +107,7 @@ def test_pieces_stand_where_the_release_says_but_for_a_few(recorded):
             # The release finds a word mark in the space before its word.
             empty = ours[0] == ours[1] and not bare
             if not empty and tuple(ours) != (begin, begin + len(bare)):
-                found[about[window.question.id], piece] = (text[slice(*ours)], bare)
+                found[about[window.question.id], token] = (text[slice(*ours)], bare)
     assert found == DIFFERENCES[recorded.name]
 
 
@@ -131,7 +131,7 @@ PAD, UNK, CLS, SEP, WHO, RAN, MARK, A, B, C, D, E, F, G, H, X = range(16)
 
 
 class Tokenizer(tokenization.WordPieceTokenizer):
-    """Counts the contexts that it cuts into pieces."""
+    """Counts the contexts that it cuts into tokens."""
 
     contexts = 0
 
@@ -172,7 +172,7 @@ def test_windows_worked_by_hand(tokenizer):
     data = dataset((context, ("who ran?", "cx d", 5), ("ran", None, 0)))
     found = list(features.windows(data, tokenizer, LENGTHS, training=True))
     assert [window.ids.tolist() for window in found] == [
-        # The question is cut off after two pieces; four of the context fit.
+        # The question is cut off after two tokens; four of the context fit.
         [CLS, WHO, RAN, SEP, A, B, C, X, SEP],
         [CLS, WHO, RAN, SEP, X, D, E, F, SEP],
         [CLS, WHO, RAN, SEP, F, G, H, SEP],
@@ -280,7 +280,7 @@ def test_every_piece_has_most_context_in_one_window(tokenizer):
         ends = []
         for window in features.windows(data, tokenizer, lengths):
             part = slice(
-                window.first_piece, window.first_piece + len(window.max_context)
+                window.first_token, window.first_token + len(window.max_context)
             )
             owners[part] += window.max_context
             ends.append(part.stop)
@@ -293,7 +293,7 @@ def test_a_long_window_counts_for_more_than_a_side(tokenizer):
     data = dataset(("a " * 700, ("who ran", None, 0)))
     found = features.windows(data, tokenizer, features.Lengths(505, 400, 2))
     first, second = (window.max_context for window in found)
-    # Of 500 and 300 pieces. Piece 450 has 49 after it in the first, 50 before it in the
+    # Of 500 and 300 tokens. Piece 450 has 49 after it in the first, 50 before it in the
     # second, and 49 + 5 is more than 50 + 3; but 48 + 5 is less than 51 + 3.
     assert first.nonzero()[0].tolist() == list(range(451))
     assert second.nonzero()[0].tolist() == list(range(51, 300))

@@ -120,10 +120,10 @@ def test_losses_are_the_released_ones(
         assert float(sums[ours]) / 4 == pytest.approx(
             recorded[f"{section}/out/{theirs}"], abs=BOUND
         )
-    # A batch in two uneven pieces: sums of all over weights of all.
+    # A batch in two uneven tokens: sums of all over weights of all.
     parts = [{n: v[rows] for n, v in batch.items()} for rows in ([0], [1, 2, 3])]
-    pieces = [task.sums(model(part), part) for part in parts]
-    whole = {name: sum(float(piece[name]) for piece in pieces) for name in sums}
+    tokens = [task.sums(model(part), part) for part in parts]
+    whole = {name: sum(float(token[name]) for token in tokens) for name in sums}
     assert float(task.loss(whole, dict.fromkeys(whole, 4.0))) == pytest.approx(
         float(loss), abs=BOUND
     )
@@ -268,14 +268,14 @@ def test_a_model_that_is_silent_has_failed(tokenizer, tiny):
 
 def test_a_target_that_the_head_must_not_choose_is_refused(dataset, tokenizer):
     data = dataset(*PARAGRAPHS)
-    pieces = features.encode(data, tokenizer, training=True)
+    tokens = features.encode(data, tokenizer, training=True)
     for bad in ([1, 2], [-2, 0], [1, 0]):
-        pieces.answers[2] = bad
+        tokens.answers[2] = bad
         with pytest.raises(InputError) as error:
-            features.Windows(data, pieces, tokenizer, LENGTHS)
+            features.Windows(data, tokens, tokenizer, LENGTHS)
         assert str(error.value) == (
-            f"{data.path}: question 'three': its answer is given as the pieces "
-            f"{bad[0]} to {bad[1]} of a context with 2; expected pieces of the context"
+            f"{data.path}: question 'three': its answer is given as the tokens "
+            f"{bad[0]} to {bad[1]} of a context with 2; expected tokens of the context"
         )
 
 

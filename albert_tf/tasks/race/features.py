@@ -1,9 +1,9 @@
 """Questions to the inputs of the model: `[CLS] article [SEP] question option [SEP]`.
 
-The pieces of an article are stored once, however many questions and options it is read
+The tokens of an article are stored once, however many questions and options it is read
 with; inputs are put together batch by batch.
 
-**As released:** of a question with its option the last `max_qa_length` pieces are kept,
+**As released:** of a question with its option the last `max_qa_length` tokens are kept,
 and the article is cut at its end so that both fit. Segment 1 is the question's.
 """
 
@@ -21,7 +21,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 # [CLS] and two [SEP].
 _SPECIAL = 3
-# Texts of which the pieces are held as lists at once.
+# Texts of which the tokens are held as lists at once.
 _CHUNK = 10_000
 
 
@@ -31,7 +31,7 @@ class Lengths:
 
     Attributes:
         max_seq_length: most tokens of an input, [CLS] and [SEP] included.
-        max_qa_length: most pieces of a question with its option.
+        max_qa_length: most tokens of a question with its option.
 
     Raises:
         InputError: an article would have no room.
@@ -55,13 +55,13 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """The pieces of n questions with C choices each.
+    """The tokens of n questions with C choices each.
 
     Attributes:
-        article_ids: int32, the pieces of all articles one after the other.
+        article_ids: int32, the tokens of all articles one after the other.
         article_bounds: int64; article i holds [bounds[i], bounds[i + 1]) of them.
         article_of: int32 [n], the article of each question.
-        choice_ids: int32, the pieces of all questions with their options, cut.
+        choice_ids: int32, the tokens of all questions with their options, cut.
         choice_bounds: int64 [n C + 1]; choice c of question q has the number q C + c.
         choices_cut: int64 [], how many of these were cut.
     """
@@ -102,12 +102,12 @@ class Features:
             lines.append(
                 f"{len(cut):,} of {len(self.article_bounds) - 1:,} articles cut to fit "
                 f"--max_seq_length={most}, for {len(lost):,} questions, by "
-                f"{lost.mean():.1f} pieces on average, {lost.max()} at most"
+                f"{lost.mean():.1f} tokens on average, {lost.max()} at most"
             )
         if self.choices_cut:
             lines.append(
                 f"{self.choices_cut:,} choices longer than --max_qa_length="
-                f"{lengths.max_qa_length}: their last pieces are kept"
+                f"{lengths.max_qa_length}: their last tokens are kept"
             )
         return lines
 
@@ -145,9 +145,9 @@ class Features:
                 first_lengths.append(len(article) + 2)
         bounds = np.cumsum([0, *map(len, parts)])
         together = Inputs(np.concatenate(parts), bounds, np.array(first_lengths), 0, 0)
-        found = inputs.pad(together, range(len(parts)), length, tokenizer.pad_id)
+        padded = inputs.pad(together, range(len(parts)), length, tokenizer.pad_id)
         shape = (len(rows), self.choices, length)
-        return {name: value.reshape(shape) for name, value in found.items()}
+        return {name: value.reshape(shape) for name, value in padded.items()}
 
 
 def encode(
@@ -157,7 +157,7 @@ def encode(
     *,
     num_threads: int = 1,
 ) -> Features:
-    """Cuts articles, questions and options into pieces.
+    """Cuts articles, questions and options into tokens.
 
     Args:
         tokenizer: the vocabulary.
@@ -168,8 +168,8 @@ def encode(
     numbers: dict[str, int] = {}
     article_of = [numbers.setdefault(q.article, len(numbers)) for q in questions]
     completed = [q.completed(i) for q in questions for i in range(len(q.options))]
-    article_ids, article_bounds, _ = _pieces(tokenizer, list(numbers), num_threads)
-    choice_ids, choice_bounds, cut = _pieces(
+    article_ids, article_bounds, _ = _tokens(tokenizer, list(numbers), num_threads)
+    choice_ids, choice_bounds, cut = _tokens(
         tokenizer, completed, num_threads, last=lengths.max_qa_length
     )
     return Features(
@@ -182,17 +182,17 @@ def encode(
     )
 
 
-def _pieces(
+def _tokens(
     tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, last: int = 0
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the pieces of texts one after the other, their bounds, how many were cut.
+    """Returns the tokens of texts one after the other, their bounds, how many were cut.
 
-    With `last`, the last so many pieces of each text are kept.
+    With `last`, the last so many tokens of each text are kept.
     """
     ids, ends, cut = array.array("i"), array.array("q", [0]), 0
-    for pieces in _encoded(tokenizer, texts, num_threads):
-        cut += bool(last) and len(pieces) > last
-        ids.extend(pieces[-last:])
+    for tokens in _encoded(tokenizer, texts, num_threads):
+        cut += bool(last) and len(tokens) > last
+        ids.extend(tokens[-last:])
         ends.append(len(ids))
     return np.array(ids, np.int32), np.array(ends, np.int64), cut
 

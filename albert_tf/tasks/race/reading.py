@@ -12,9 +12,9 @@ Other sets are JSON lines with a question each:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, the number of an option from 0 on, or an option's text. Without an
-id the place in the file serves as one. Other keys are ignored. Answers may be
-absent or null where they are not needed.
+`answer` is a letter, or the number of an option from 0 on. Without an id the place in
+the file serves as one. Other keys are ignored. Answers may be absent or null where they
+are not needed.
 """
 
 import collections
@@ -103,7 +103,7 @@ def read_file(path: str | Path) -> list[Question]:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing
             or of another type; there are not as many answers or lists of options as
             questions; there are fewer than two options, or not as many as other
-            questions have; an answer is not among the options or could be several.
+            questions have; an answer is not among the options.
     """
     return _checked(_read(Path(path), ""))
 
@@ -184,7 +184,7 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
             f"{len(answers)} answers; expected as many of each"
         )
     id = _id(value, place)
-    found = []
+    questions = []
     for i, (text, choices, answer) in enumerate(
         zip(texts, options, answers, strict=True), 1
     ):
@@ -192,11 +192,11 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
         if not isinstance(text, str):
             raise InputError(f"{where}: {describe(text)}; expected a text")
         choices = _options(choices, where)
-        number = _letter(answer, choices, where)
-        found.append(
+        number = _answer(answer, choices, where)
+        questions.append(
             Question(f"{id}-{i}", article, text, choices, number, level, where)
         )
-    return found
+    return questions
 
 
 def _single(value: Any, place: str) -> Question:
@@ -204,7 +204,7 @@ def _single(value: Any, place: str) -> Question:
     article = get(value, "article", str, place)
     text = get(value, "question", str, place)
     options = _options(get(value, "options", list, place), place)
-    answer = _any_answer(value.get("answer"), options, place)
+    answer = _answer(value.get("answer"), options, place, numbers=True)
     return Question(_id(value, place), article, text, options, answer, "", place)
 
 
@@ -226,41 +226,22 @@ def _options(value: Any, place: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _letter(value: Any, options: tuple[str, ...], place: str) -> int | None:
+def _answer(
+    value: Any, options: tuple[str, ...], place: str, numbers: bool = False
+) -> int | None:
+    """Returns the option that a letter means, or also a number from 0 on."""
     if value is None:
         return None
     letters = LETTERS[: len(options)]
+    if numbers and type(value) is int and 0 <= value < len(options):
+        return value
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
-        raise InputError(
-            f"{place}: answer {_shown(value)}; expected a letter from {letters[0]} to "
-            f"{letters[-1]}"
-        )
-    return letters.index(value)
-
-
-def _any_answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
-    """Returns the option that a letter, a number or a text means."""
-    if value is None:
-        return None
-    found = set()
-    if type(value) is int and 0 <= value < len(options):
-        found = {value}
-    elif isinstance(value, str):
-        found = {i for i, option in enumerate(options) if option == value}
-        found |= {i for i in range(len(options)) if LETTERS[i] == value}
-    if len(found) > 1:
-        raise InputError(
-            f"{place}: answer {value!r} could be each of the options "
-            f"{' and '.join(LETTERS[i] for i in sorted(found))}; expected a number "
-            f"from 0 to {len(options) - 1}"
-        )
-    if not found:
+        or_number = f", or a number from 0 to {len(options) - 1}" if numbers else ""
         raise InputError(
             f"{place}: answer {_shown(value)}; expected a letter from A to "
-            f"{LETTERS[len(options) - 1]}, a number from 0 to {len(options) - 1}, or "
-            f"the text of an option"
+            f"{letters[-1]}{or_number}"
         )
-    return found.pop()
+    return letters.index(value)
 
 
 def _shown(answer: Any) -> str:

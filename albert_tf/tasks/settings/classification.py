@@ -32,7 +32,8 @@ class ClassificationSettings(TaskSettings):
     """
 
     task_name: str | None = flags.field(
-        "A task of GLUE, another declared one, or custom (--train_file and others).",
+        "A task of GLUE, another data set of tasks/, or custom (--train_file and "
+        "others).",
         None,
         stored=OPTIONAL,
         key="task",

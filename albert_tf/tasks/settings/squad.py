@@ -89,15 +89,15 @@ class SquadSettings(TaskSettings):
         otherwise=5,
     )
     null_score_diff_threshold: float | None = flags.field(
-        "Null odds above it mean no answer (2.0). By default what the other flags "
-        "say, or what is stored with the model, unless that was found on "
-        "--predict_file; else 0.",
+        "Null odds above it mean no answer (2.0). By default that of the other flags, "
+        "or the one stored with the model, unless it was fitted on --predict_file; "
+        "else 0.",
         None,
         instead_of=("threshold_file", "fit_threshold"),
     )
     # The threshold to begin with, the flag's or another.
     threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
-    # Tells the questions that it was found on from others.
+    # Tells the questions that it was fitted on from others.
     threshold_fitted_on: str | None = stored_field()
     threshold_file: str | None = flags.field(
         "Questions with answers, other than those to be judged, on which to find the "

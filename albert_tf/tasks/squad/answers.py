@@ -39,8 +39,8 @@ class Span:
 
     Attributes:
         text: of the context, without white space at its ends.
-        start_score: of its first piece, a logit (1.1) or a log probability (2.0).
-        end_score: of its last piece.
+        start_score: of its first token, a logit (1.1) or a log probability (2.0).
+        end_score: of its last token.
         begin: its first character in the context; -1 for an answer not from there.
         end: the character after its last.
     """
@@ -64,7 +64,7 @@ class Search:
     Attributes:
         n_best_size: spans of a question that are kept, and of 1.1 also the starts and
             the ends of a window that are combined.
-        max_answer_length: pieces of an answer at most.
+        max_answer_length: tokens of an answer at most.
     """
 
     n_best_size: int = 20
@@ -200,12 +200,12 @@ class Collector:
 
     def __init__(self, search: Search):
         self._search = search
-        self._found: dict[str, Candidates] = {}
+        self._candidates: dict[str, Candidates] = {}
 
     def add(
         self, window: Window, spans: list[Span], null_odds: float | None = None
     ) -> None:
-        """Takes what was found in a window.
+        """Adds the spans of a window.
 
         Args:
             window: which was read.
@@ -214,17 +214,17 @@ class Collector:
                 has the least of its windows.
         """
         id = window.question.id
-        if known := self._found.get(id):
-            both = sorted([*known.spans, *spans], key=lambda span: -span.score)
+        if earlier := self._candidates.get(id):
+            both = sorted([*earlier.spans, *spans], key=lambda span: -span.score)
             spans = _best(both, self._search.n_best_size)
-            if null_odds is not None and known.null_odds is not None:
-                null_odds = min(null_odds, known.null_odds)
+            if null_odds is not None and earlier.null_odds is not None:
+                null_odds = min(null_odds, earlier.null_odds)
         odds = None if null_odds is None else float(null_odds)
-        self._found[id] = Candidates(tuple(spans), odds)
+        self._candidates[id] = Candidates(tuple(spans), odds)
 
     def candidates(self) -> dict[str, Candidates]:
-        """Returns what was found so far, by question id, in the order of coming."""
-        return self._found
+        """Returns the candidates so far, by question id, in the order of coming."""
+        return self._candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,12 +269,12 @@ class Answers:
 
 
 def gather(
-    found: Iterable[tuple[str, Candidates]], n_best_file: str | Path | None = None
+    questions: Iterable[tuple[str, Candidates]], n_best_file: str | Path | None = None
 ) -> Answers:
     """Keeps the best answer of each question.
 
     Args:
-        found: the candidates of one question after the other.
+        questions: the candidates of one after the other, with its id.
         n_best_file: `nbest_predictions.json`, to be written on the way.
 
     Raises:
@@ -286,7 +286,7 @@ def gather(
         write = None
         if n_best_file is not None:
             write = stack.enter_context(atomic(str(n_best_file))).write
-        for id, candidates in found:
+        for id, candidates in questions:
             if write is not None:
                 # As one object, of which only one entry is in memory.
                 entry = json.dumps({id: n_best(candidates)}, indent=4)

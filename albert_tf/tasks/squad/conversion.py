@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from albert_tf.corpus.workers import Workers
 from albert_tf.tasks.squad import features
-from albert_tf.tasks.squad.features import Pieces
+from albert_tf.tasks.squad.features import Tokens
 from albert_tf.tasks.squad.reading import Dataset, Paragraph
 from albert_tf.text.tokenization import Tokenizer
 
@@ -23,7 +23,7 @@ def encode(
     tokenizer: Tokenizer,
     training: bool = False,
     num_workers: int = 1,
-) -> Pieces:
+) -> Tokens:
     """Does what `features.encode` does, with several processes.
 
     Args:
@@ -44,12 +44,12 @@ def encode(
     with Workers(min(num_workers, len(parts))) as workers:
         jobs = ((number, part, kind, training) for number, part in enumerate(parts))
         encoded = dict(workers.each(_encode, jobs))
-    return Pieces.joined([encoded[number] for number in range(len(parts))])
+    return Tokens.joined([encoded[number] for number in range(len(parts))])
 
 
 def _encode(
     number: int, dataset: Dataset, kind: tuple[type, str, bool, bool], training: bool
-) -> tuple[int, Pieces]:
+) -> tuple[int, Tokens]:
     return number, features.encode(dataset, _tokenizer(*kind), training=training)
 
 

@@ -1,17 +1,17 @@
 """Questions to the windows that a model reads: `[CLS] question [SEP] context [SEP]`.
 
-A context longer than a window is read in several, each `doc_stride` pieces after the
+A context longer than a window is read in several, each `doc_stride` tokens after the
 one before. What belongs to a context is worked out once for all of its questions, and
-the place of every piece comes from the tokenizer, so the time is linear. `encode` cuts
-texts into pieces, the only slow part; `Windows` lays windows over these without making
+the place of every token comes from the tokenizer, so the time is linear. `encode` cuts
+texts into tokens, the only slow part; `Windows` lays windows over these without making
 them, so half a million of them cost next to nothing until one is asked for.
 
-T counts the pieces of a window, C those of the context in it, Q questions, P contexts
+T counts the tokens of a window, C those of the context in it, Q questions, P contexts
 and W windows.
 
-**As released:** ids, masks, windows and targets. The release finds the place of a piece
+**As released:** ids, masks, windows and targets. The release finds the place of a token
 by an approximate alignment for each question, and drops the questions where that fails
-(Hangul, say); none is dropped here.
+(Hangul, for one); none is dropped here.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ from albert_tf.tasks.squad.reading import (
 )
 from albert_tf.text.tokenization import Tokenizer
 
-# As many pieces of windows are remembered to have the most context there.
+# As many tokens of windows are remembered to have the most context there.
 _REMEMBERED_WINDOWS = 4096
 # As released: what a token of a window adds to the context of each of its tokens.
 PER_TOKEN = 0.01
 # Where there is no answer to learn.
-_NO_PIECE = -1
+_NO_TOKEN = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Lengths:
     """How long windows are; see the released flags of the same names.
 
     Attributes:
-        max_seq_length: pieces of a window at most, T.
-        doc_stride: pieces between the beginnings of two windows at most.
-        max_query_length: later pieces of a question are cut off.
+        max_seq_length: tokens of a window at most, T.
+        doc_stride: tokens between the beginnings of two windows at most.
+        max_query_length: later tokens of a question are cut off.
 
     Raises:
         InputError: a context would have no room, or windows would not advance.
@@ -68,11 +68,11 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """A context's pieces.
+    """A context's tokens.
 
     Attributes:
         text: as in the file.
-        ids: int32 [N], the pieces.
+        ids: int32 [N], the tokens.
         spans: int32 [N, 2], where each stands in `text`, [begin, end) in characters.
             They hold no white space at their ends; a lone word mark is empty.
     """
@@ -83,7 +83,7 @@ class Context:
 
     @classmethod
     def each(cls, texts: Sequence[str], tokenizer: Tokenizer) -> "list[Context]":
-        """Cuts texts into pieces."""
+        """Cuts texts into tokens."""
         return [
             cls(text, np.array(ids, np.int32), np.array(spans, np.int32).reshape(-1, 2))
             for text, (ids, spans) in zip(
@@ -92,11 +92,11 @@ class Context:
         ]
 
     def locate(self, answer: Answer) -> tuple[int, int]:
-        """Returns the first and the last piece of an answer.
+        """Returns the first and the last token of an answer.
 
-        They are the smallest run of pieces that holds all of the answer but the white
-        space at its ends; of an answer without pieces (joiners alone, say) the piece
-        after it stands for it. Both are -1 where the context has no pieces.
+        They are the smallest run of tokens that holds all of the answer but the white
+        space at its ends; of an answer without tokens (joiners alone) the token
+        after it stands for it. Both are -1 where the context has no tokens.
         """
         bare = answer.text.strip()
         begin = answer.start + answer.text.index(bare)
@@ -116,13 +116,13 @@ class Window:
         context: what it is asked about.
         index: number of the window among those of its question, from 0.
         ids: int32 [T], without padding.
-        context_start: position of the first piece of the context in `ids`.
-        first_piece: the piece of the context that stands there.
-        max_context: bool [C], whether the piece has more text around it here than in
+        context_start: position of the first token of the context in `ids`.
+        first_token: the token of the context that stands there.
+        max_context: bool [C], whether the token has more text around it here than in
             any other window; answers may begin at these only.
-        start_position: position of the answer's first piece. Where there is no answer,
+        start_position: position of the answer's first token. Where there is no answer,
             or not all of it is in this window, it is 0, the position of [CLS].
-        end_position: position of its last piece, in the same way.
+        end_position: position of its last token, in the same way.
     """
 
     question: Question
@@ -130,25 +130,25 @@ class Window:
     index: int
     ids: np.ndarray
     context_start: int
-    first_piece: int
+    first_token: int
     max_context: np.ndarray
     start_position: int = 0
     end_position: int = 0
 
     @property
     def spans(self) -> np.ndarray:
-        """Where the context's pieces stand in its text, int32 [C, 2]."""
-        return self.context.spans[self.first_piece :][: len(self.max_context)]
+        """Where the context's tokens stand in its text, int32 [C, 2]."""
+        return self.context.spans[self.first_token :][: len(self.max_context)]
 
     def answer(self, first: int, last: int) -> tuple[int, int, str]:
-        """Returns the characters [begin, end) from a piece to another, and their text.
+        """Returns the characters [begin, end) from a token to another, and their text.
 
         Args:
             first: in [0, C).
             last: in [first, C).
         """
-        begin = int(self.context.spans[self.first_piece + first, 0])
-        end = int(self.context.spans[self.first_piece + last, 1])
+        begin = int(self.context.spans[self.first_token + first, 0])
+        end = int(self.context.spans[self.first_token + last, 1])
         # A lone word mark at the end stands after white space.
         text = self.context.text[begin:end].strip()
         return begin, begin + len(text), text
@@ -189,16 +189,16 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pieces:
-    """The pieces of a dataset's contexts and questions, one after the other.
+class Tokens:
+    """The tokens of a dataset's contexts and questions, one after the other.
 
     Attributes:
         context_ids: int32 [N].
         context_spans: int32 [N, 2], see `Context.spans`.
-        context_bounds: int64 [P + 1]; context i has the pieces from bound i to i + 1.
+        context_bounds: int64 [P + 1]; context i has the tokens from bound i to i + 1.
         question_ids: int32 [M].
         question_bounds: int64 [Q + 1], in the same way.
-        answers: int32 [Q, 2], the first and the last piece of each answer to train on,
+        answers: int32 [Q, 2], the first and the last token of each answer to train on,
             counted in its context; -1 where there is none.
     """
 
@@ -210,8 +210,8 @@ class Pieces:
     answers: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence["Pieces"]) -> "Pieces":
-        """Returns the pieces of several parts of a dataset as those of the whole."""
+    def joined(cls, parts: Sequence["Tokens"]) -> "Tokens":
+        """Returns the tokens of several parts of a dataset as those of the whole."""
         fields: dict[str, list[np.ndarray]] = {
             field.name: [getattr(part, field.name) for part in parts]
             for field in dataclasses.fields(cls)
@@ -219,15 +219,15 @@ class Pieces:
         for name in ("context_bounds", "question_bounds"):
             sizes = [np.diff(bounds) for bounds in fields[name]]
             fields[name] = [np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))]
-        return cls(**{name: np.concatenate(found) for name, found in fields.items()})
+        return cls(**{name: np.concatenate(arrays) for name, arrays in fields.items()})
 
 
-def encode(dataset: Dataset, tokenizer: Tokenizer, *, training: bool = False) -> Pieces:
-    """Cuts contexts and questions into pieces.
+def encode(dataset: Dataset, tokenizer: Tokenizer, *, training: bool = False) -> Tokens:
+    """Cuts contexts and questions into tokens.
 
     Args:
         dataset: a whole one, or one with some of its paragraphs.
-        tokenizer: cuts texts into pieces.
+        tokenizer: cuts texts into tokens.
         training: look for each question's first answer; else none is needed.
 
     Raises:
@@ -242,8 +242,8 @@ def encode(dataset: Dataset, tokenizer: Tokenizer, *, training: bool = False) ->
             answer = None
             if training:
                 answer = training_answer(dataset.path, context.text, question)
-            answers.append(context.locate(answer) if answer else (_NO_PIECE, _NO_PIECE))
-    return Pieces(
+            answers.append(context.locate(answer) if answer else (_NO_TOKEN, _NO_TOKEN))
+    return Tokens(
         context_ids=_flat([context.ids for context in contexts]),
         context_spans=_flat([context.spans for context in contexts]).reshape(-1, 2),
         context_bounds=_bounds(len(context.ids) for context in contexts),
@@ -267,8 +267,8 @@ class Windows(Sequence[Window]):
 
     Args:
         dataset: the questions.
-        pieces: what `encode` made of all of it.
-        tokenizer: that made the pieces.
+        tokens: what `encode` made of all of it.
+        tokenizer: that made the tokens.
         lengths: of windows.
 
     Attributes:
@@ -276,28 +276,28 @@ class Windows(Sequence[Window]):
         questions: Q questions, in the order of the file.
         bounds: int64 [Q + 1]; question i has the windows from bound i to i + 1, one or
             more.
-        lengths: int32 [W], pieces of each window, T.
+        lengths: int32 [W], tokens of each window, T.
 
     Raises:
-        InputError: an answer to train on is not among the pieces of its context, where
+        InputError: an answer to train on is not among the tokens of its context, where
             a model must not look for it.
     """
 
     def __init__(
-        self, dataset: Dataset, pieces: Pieces, tokenizer: Tokenizer, lengths: Lengths
+        self, dataset: Dataset, tokens: Tokens, tokenizer: Tokenizer, lengths: Lengths
     ):
         self.dataset = dataset
         self.questions = list(dataset.questions)
-        self._pieces = pieces
+        self._tokens = tokens
         self._special = tokenizer.cls_id, tokenizer.sep_id
         self._max_query_length = lengths.max_query_length
         asked = [len(paragraph.questions) for paragraph in dataset.paragraphs]
         self._owner = np.repeat(np.arange(len(asked)), asked)  # [Q]
         self._contexts = self._views()
-        queries = np.minimum(np.diff(pieces.question_bounds), lengths.max_query_length)
+        queries = np.minimum(np.diff(tokens.question_bounds), lengths.max_query_length)
         self._room = lengths.max_seq_length - queries - 3
         self._step = np.minimum(self._room, lengths.doc_stride)
-        self._counts = np.diff(pieces.context_bounds)[self._owner]
+        self._counts = np.diff(tokens.context_bounds)[self._owner]
         beyond = np.maximum(self._counts - self._room, 0)
         each = -(-beyond // self._step) + 1
         self.bounds = np.concatenate([[0], np.cumsum(each)])
@@ -327,7 +327,7 @@ class Windows(Sequence[Window]):
         inside = context.ids[first : first + room]
         begin, end = self._ends(asked)
         start_position = end_position = 0
-        answer = self._pieces.answers[asked]
+        answer = self._tokens.answers[asked]
         if first <= answer[0] and answer[1] < first + len(inside):
             start_position, end_position = (len(begin) + answer - first).tolist()
         return Window(
@@ -352,22 +352,22 @@ class Windows(Sequence[Window]):
             length: positions with padding.
             targets: add `Window.targets`, int32 [B].
         """
-        found = [self[int(row)] for row in rows]
-        parts = [window.features(length) for window in found]
+        windows = [self[int(row)] for row in rows]
+        parts = [window.features(length) for window in windows]
         if targets:
             parts = [
                 {**part, **{k: np.int32(v) for k, v in window.targets().items()}}
-                for part, window in zip(parts, found, strict=True)
+                for part, window in zip(parts, windows, strict=True)
             ]
         return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
 
     def _views(self) -> list[Context]:
-        pieces, bounds = self._pieces, self._pieces.context_bounds.tolist()
+        tokens, bounds = self._tokens, self._tokens.context_bounds.tolist()
         return [
             Context(
                 paragraph.context,
-                pieces.context_ids[begin:end],
-                pieces.context_spans[begin:end],
+                tokens.context_ids[begin:end],
+                tokens.context_spans[begin:end],
             )
             for paragraph, begin, end in zip(
                 self.dataset.paragraphs, bounds[:-1], bounds[1:], strict=True
@@ -377,22 +377,22 @@ class Windows(Sequence[Window]):
     def _ends(self, asked: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns what stands before and after the context of a question."""
         cls, sep = self._special
-        begin, end = self._pieces.question_bounds[asked : asked + 2]
-        query = self._pieces.question_ids[begin:end][: self._max_query_length]
+        begin, end = self._tokens.question_bounds[asked : asked + 2]
+        query = self._tokens.question_ids[begin:end][: self._max_query_length]
         return (
             np.concatenate([[cls], query, [sep]]).astype(np.int32),
             np.array([sep], np.int32),
         )
 
     def _check_answers(self) -> None:
-        first, last = self._pieces.answers.T
-        given = first != _NO_PIECE
+        first, last = self._tokens.answers.T
+        given = first != _NO_TOKEN
         bad = given & ((first < 0) | (last < first) | (last >= self._counts))
         for asked in np.flatnonzero(bad)[:1]:
             raise InputError(
                 f"{self.dataset.path}: question {self.questions[asked].id!r}: its "
-                f"answer is given as the pieces {first[asked]} to {last[asked]} of a "
-                f"context with {self._counts[asked]}; expected pieces of the context"
+                f"answer is given as the tokens {first[asked]} to {last[asked]} of a "
+                f"context with {self._counts[asked]}; expected tokens of the context"
             )
 
 
@@ -404,18 +404,18 @@ def windows(
     training: bool = False,
 ) -> Windows:
     """Makes the windows of every question, in one process; see `encode`, `Windows`."""
-    pieces = encode(dataset, tokenizer, training=training)
-    return Windows(dataset, pieces, tokenizer, lengths)
+    tokens = encode(dataset, tokenizer, training=training)
+    return Windows(dataset, tokens, tokenizer, lengths)
 
 
 @functools.lru_cache(_REMEMBERED_WINDOWS)
 def _max_context(count: int, room: int, step: int, index: int) -> np.ndarray:
-    """Finds the pieces that have the most context in a window.
+    """Finds the tokens that have the most context in a window.
 
     Args:
-        count: pieces of the context.
-        room: pieces of it in a window at most.
-        step: pieces between the beginnings of two windows.
+        count: tokens of the context.
+        room: tokens of it in a window at most.
+        step: tokens between the beginnings of two windows.
         index: number of the window.
 
     Returns:
@@ -429,7 +429,7 @@ def _max_context(count: int, room: int, step: int, index: int) -> np.ndarray:
         max(0, index - neighbours), min(windows, index + neighbours + 1)
     ):
         theirs = _context_scores(count, room, step, other)
-        # The pieces that both have, counted in either.
+        # The tokens that both have, counted in either.
         shift = (other - index) * step
         begin, end = max(shift, 0), min(len(own), shift + len(theirs))
         if begin >= end:
@@ -444,7 +444,7 @@ def _max_context(count: int, room: int, step: int, index: int) -> np.ndarray:
 
 
 def _context_scores(count: int, room: int, step: int, index: int) -> np.ndarray:
-    """Returns how much context each piece of a window has in it, float64 [C].
+    """Returns how much context each token of a window has in it, float64 [C].
 
     As released: the smaller side counts, and a hundredth of the window's length.
     """

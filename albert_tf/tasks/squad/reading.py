@@ -52,7 +52,7 @@ class Dataset:
     Attributes:
         path: the file.
         version: "1.1", or "2.0" where a question may have no answer.
-        version_is_from: where the version was found, in words.
+        version_is_from: what decided the version, in words.
         paragraphs: in the order of the file.
     """
 
@@ -179,11 +179,11 @@ def _stands_at(context: str, answer: Answer) -> bool:
 def _paragraph(value: Any, place: str, path: str | Path) -> Paragraph:
     context = get(value, "context", str, place)
     questions = []
-    for i, found in enumerate(get(value, "qas", list, place)):
+    for i, item in enumerate(get(value, "qas", list, place)):
         where = f"{place}.qas[{i}]"
-        number = isinstance(found, dict) and type(found.get("id")) is int
-        id = str(get(found, "id", int if number else str, where))
-        questions.append(_question(found, id, f"{path}: question {id!r}"))
+        number = isinstance(item, dict) and type(item.get("id")) is int
+        id = str(get(item, "id", int if number else str, where))
+        questions.append(_question(item, id, f"{path}: question {id!r}"))
     return Paragraph(context, tuple(questions))
 
 

@@ -71,9 +71,9 @@ def evaluate_files(
         InputError: a file cannot be read or holds something else, or see `evaluate`.
     """
     dataset = read(dataset_json, version)
-    found = _values(predictions_json, str, "answers")
+    answers = _values(predictions_json, str, "answers")
     odds = null_odds_json and _values(null_odds_json, (int, float), "numbers")
-    return evaluate(dataset, found, odds or None, threshold)
+    return evaluate(dataset, answers, odds or None, threshold)
 
 
 def evaluate(
@@ -229,8 +229,8 @@ def _means(
     scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
 ) -> dict[str, float]:
     means = {
-        f"{prefix}{name}": 100.0 * sum(found[id] for id in ids) / len(ids)
-        for name, found in scores.items()
+        f"{prefix}{name}": 100.0 * sum(values[id] for id in ids) / len(ids)
+        for name, values in scores.items()
     }
     return {**means, f"{prefix}total": len(ids)}
 
@@ -256,9 +256,9 @@ def _best_of(
 
 
 def _require(
-    dataset: Dataset, questions: list[Question], found: Mapping[str, Any], what: str
+    dataset: Dataset, questions: list[Question], values: Mapping[str, Any], what: str
 ) -> None:
-    missing = [question.id for question in questions if question.id not in found]
+    missing = [question.id for question in questions if question.id not in values]
     if missing:
         raise InputError(
             f"{dataset.path}: no {what} for {len(missing)} of {len(questions)} "

@@ -22,11 +22,11 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, conversion, graph, reading, scores
 from albert_tf.tasks.squad.answers import Answers, Candidates, Search
-from albert_tf.tasks.squad.features import Lengths, Pieces, Window, Windows
+from albert_tf.tasks.squad.features import Lengths, Tokens, Window, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
-# Keys of `task.json`: the threshold, and `digest` of the questions it was found on.
+# Keys of `task.json`: the threshold, and `digest` of the questions it was fitted on.
 THRESHOLD, FITTED_ON = "null_score_diff_threshold", "threshold_fitted_on"
 
 _LOGITS = ("start_logits", "end_logits")
@@ -49,7 +49,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     Attributes:
         threshold: null odds above it mean no answer; None: there always is one.
-        fitted_on: `digest` of the questions that it was found on, if it was.
+        fitted_on: `digest` of the questions that it was fitted on, if it was.
 
     Raises:
         InputError: windows are too short for so many candidates.
@@ -133,7 +133,7 @@ class QuestionAnswering(base.FineTuningTask):
         return str(Path(path).absolute()) if path else f"squad_{split.name}.npz"
 
     def features(self, split: Split, arrays: Arrays) -> Windows:
-        return Windows(split.examples, Pieces(**arrays), self.tokenizer, self.lengths)
+        return Windows(split.examples, Tokens(**arrays), self.tokenizer, self.lengths)
 
     def summary(self, split: Split) -> list[str]:
         windows = split.features
@@ -174,28 +174,28 @@ class QuestionAnswering(base.FineTuningTask):
         return dict.fromkeys(names, ops.sum(base.example_weights(batch)))
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the summed cross-entropies of first pieces, last ones, and no answer.
+        """Returns the summed cross-entropies of first tokens, last ones, and no answer.
 
         Every window of a batch to train on counts.
         """
         if "start_positions" not in batch:
             return {}
-        known = batch["start_positions"], batch["end_positions"]
+        targets = batch["start_positions"], batch["end_positions"]
         if self.settings.head == "linear":
             logits = outputs["start_logits"], outputs["end_logits"]
-            _, start, end = heads.span_loss(*logits, *known)
-            found = {"start_loss": start, "end_loss": end}
+            _, start, end = heads.span_loss(*logits, *targets)
+            means = {"start_loss": start, "end_loss": end}
         else:
             _, start, end, answerable = heads.conditional_span_loss(
-                outputs, *known, batch["is_impossible"]
+                outputs, *targets, batch["is_impossible"]
             )
-            found = {
+            means = {
                 "start_loss": start,
                 "end_loss": end,
                 "answerable_loss": answerable,
             }
         count = ops.sum(base.example_weights(batch))
-        return {name: mean * count for name, mean in found.items()}
+        return {name: mean * count for name, mean in means.items()}
 
     def total(self, losses: Mapping[str, Any]) -> Any:
         """Returns half of each loss: the mean of start and end, as released."""
@@ -310,7 +310,7 @@ class QuestionAnswering(base.FineTuningTask):
         return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
 
     def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> bool:
-        """Stores a threshold in `task.json`, and the questions that it was found on.
+        """Stores a threshold in `task.json`, and the questions that it was fitted on.
 
         Returns:
             Whether there is one; without it the folder is left as it is.
@@ -364,15 +364,15 @@ class QuestionAnswering(base.FineTuningTask):
         for number, question in enumerate(windows.questions):
             collector = answers.Collector(self.search)
             for place in range(*windows.bounds[number : number + 2].tolist()):
-                found = next(predictions, None)
-                if found is None:
+                scored = next(predictions, None)
+                if scored is None:
                     return
                 window = windows[place]
-                collector.add(window, *self._spans(window, found))
+                collector.add(window, *self._spans(window, scored))
             yield question.id, self._with_odds(collector.candidates()[question.id])
 
     def _spans(
-        self, window: Window, found: Mapping[str, np.ndarray]
+        self, window: Window, scored: Mapping[str, np.ndarray]
     ) -> tuple[list[answers.Span], float | None]:
         """Returns the spans of a window, and its null odds or null score (2.0).
 
@@ -382,18 +382,18 @@ class QuestionAnswering(base.FineTuningTask):
         settings = self.settings
         optional = settings.version == "2.0"
         if settings.head == "conditional":
-            spans = answers.spans_of_beams(window, found, self.search)
-            return spans, float(found["cls_logits"]) if optional else None
-        start, end = (found[name][: len(window.ids)] for name in _LOGITS)
+            spans = answers.spans_of_beams(window, scored, self.search)
+            return spans, float(scored["cls_logits"]) if optional else None
+        start, end = (scored[name][: len(window.ids)] for name in _LOGITS)
         spans = answers.spans_of_logits(window, start, end, self.search)
         return spans, float(start[0]) + float(end[0]) if optional else None
 
-    def _with_odds(self, found: Candidates) -> Candidates:
+    def _with_odds(self, candidates: Candidates) -> Candidates:
         """Turns the null score of the linear head into odds against the best span."""
-        if self.settings.head == "conditional" or found.null_odds is None:
-            return found
-        odds = found.null_odds - found.listed()[0].score
-        return dataclasses.replace(found, null_odds=odds)
+        if self.settings.head == "conditional" or candidates.null_odds is None:
+            return candidates
+        odds = candidates.null_odds - candidates.listed()[0].score
+        return dataclasses.replace(candidates, null_odds=odds)
 
     def answer(self, model, options: AnswerSettings) -> Answer:
         threshold = self.threshold if options.threshold is None else options.threshold
@@ -508,46 +508,46 @@ def digest(dataset: Dataset) -> str:
 
 
 def evaluate(
-    dataset: Dataset, found: Answers, threshold: float | None
+    dataset: Dataset, answered: Answers, threshold: float | None
 ) -> dict[str, float]:
     """Scores answers, and says with which threshold (2.0); see `scores.evaluate`.
 
     Args:
         dataset: the questions; those that were not answered are left out.
-        found: the answers.
+        answered: the answers.
         threshold: see `Answers.decided`.
 
     Raises:
         InputError: no question was answered, or see `scores.evaluate`.
     """
-    answered = _answered(dataset, found)
+    judged = _judged(dataset, answered)
     if dataset.version == "1.1":
-        return scores.evaluate(answered, found.texts)
-    figures = scores.evaluate(answered, found.texts, found.null_odds, threshold)
+        return scores.evaluate(judged, answered.texts)
+    figures = scores.evaluate(judged, answered.texts, answered.null_odds, threshold)
     if threshold is None:
         return figures
     return {**figures, "null_score_diff_threshold": threshold}
 
 
-def search_threshold(dataset: Dataset, found: Answers) -> float | None:
+def search_threshold(dataset: Dataset, answered: Answers) -> float | None:
     """Returns the threshold with the highest F1; None for SQuAD 1.1."""
     if dataset.version == "1.1":
         return None
     return scores.search_threshold(
-        _answered(dataset, found), found.texts, found.null_odds
+        _judged(dataset, answered), answered.texts, answered.null_odds
     )
 
 
-def _answered(dataset: Dataset, found: Answers) -> Dataset:
+def _judged(dataset: Dataset, answered: Answers) -> Dataset:
     """Leaves out the questions that an evaluation did not get to."""
-    if not found.texts:
+    if not answered.texts:
         raise InputError(
             f"{dataset.path}: no question was read in full; expected a higher "
             f"--max_eval_steps"
         )
     paragraphs = (
         paragraph._replace(
-            questions=tuple(q for q in paragraph.questions if q.id in found.texts),
+            questions=tuple(q for q in paragraph.questions if q.id in answered.texts),
         )
         for paragraph in dataset.paragraphs
     )
