@@ -287,8 +287,8 @@ REFUSED = {
     (VocabularySettings, tuple(VOCABULARY.items())): [
         (
             {"model_prefix": "v/"},
-            "--model_prefix=v/: expected how the files' names begin, not a folder: "
-            "v/30k say",
+            "--model_prefix=v/: expected how the files' names begin, such as v/30k, "
+            "not a folder",
         ),
         ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
         (

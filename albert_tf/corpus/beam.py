@@ -191,7 +191,7 @@ def _remove_parts(config: CorpusSettings, run: str, log: IO[str]) -> None:
         pattern = f"{start}*.tmp-{run}-*"  # of all shards, and of the description
         try:
             [match] = systems.match([pattern])
-            left = [found.path for found in match.metadata_list]
+            left = [file.path for file in match.metadata_list]
             if left:
                 systems.delete(left)
         except Exception as error:  # Each file system raises its own.

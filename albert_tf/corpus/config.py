@@ -95,10 +95,10 @@ class CorpusSettings(flags.Settings):
     favor_shorter_ngram: bool = flags.field(
         "Draw spans of n words with probability 1/n; else longer ones more often.", True
     )
-    do_whole_word_mask: bool = flags.field("Mask whole words, not pieces.", True)
+    do_whole_word_mask: bool = flags.field("Mask whole words, not tokens.", True)
     word_rule: Literal["word_mark", "released"] = flags.field(
         "Where words begin: word_mark, at the mark of a space, for any script; "
-        "released, at any piece that is not English letters only.",
+        "released, at any token that is not English letters only.",
         "word_mark",
     )
     do_permutation: bool = flags.field(
@@ -273,7 +273,7 @@ class CorpusSettings(flags.Settings):
     def to_dict(self) -> dict[str, object]:
         """The settings that decide the records, with values that JSON can hold.
 
-        The vocabulary and the input are described by more than their names elsewhere.
+        Of the vocabulary and the input more than the names counts; see `manifest`.
         """
         values = dataclasses.asdict(self)
         for name in _PLACES_AND_MEANS:
@@ -289,7 +289,7 @@ class CorpusSettings(flags.Settings):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
-        """Returns the settings that `to_dict` noted; names of files are "-".
+        """Returns the settings that `to_dict` returned; names of files are "-".
 
         Raises:
             InputError: a value is out of range.
@@ -298,7 +298,7 @@ class CorpusSettings(flags.Settings):
         values: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
         }
-        # 0 is noted for records that are not masked, and is not a value of the flag.
+        # 0 stands for records that are not masked, and is not a value of the flag.
         values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
         # The base names of files in two folders may be the same.
         values["output_file"] = ("-",)

@@ -80,7 +80,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     Raises:
         InputError: a pattern matches no file, or two match the same one.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     names: dict[str, str] = {}
     for pattern in patterns:
         matches = files.glob(pattern)
@@ -97,8 +97,8 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
                 other = "" if path == names[file] else f", as {names[file]} too"
                 raise InputError(f"--input_file: {path} is named twice{other}")
             names[file] = path
-            found[path] = size
-    return found
+            sizes[path] = size
+    return sizes
 
 
 def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
@@ -125,7 +125,7 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
 
 
 def digests(parts: Iterable[Range]) -> Counter:
-    """Returns the counters of some ranges' text that tell it from other text.
+    """Returns the counters of some ranges' text that other text would change.
 
     `read` raises the same counters, which costs less than reading twice. Of a
     compressed file the text counts.
@@ -146,7 +146,7 @@ def only_digests(counts: Counter) -> Counter:
 
 
 def digest_of(path: str, counts: Counter) -> str:
-    """Returns what tells a file's text from others, out of the counters of all ranges.
+    """Returns the digest of a file's text, out of the counters of all its ranges.
 
     Returns:
         16 hexadecimal digits; zeros of an empty file.
@@ -224,7 +224,7 @@ def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, s
                 raise TextError(
                     f"{part.file}: line {_lines_before(part) + number}, byte "
                     f"{at + error.start}: not UTF-8 (byte 0x{line[error.start]:02x}"
-                    f"); --replace_invalid_utf8 would go on"
+                    f"); --replace_invalid_utf8 puts U+FFFD there"
                 ) from error
             text = line.decode(errors=errors)
             counts["undecodable_lines"] += 1
@@ -380,7 +380,7 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
 def _cut(
     ids: list[int], limit: int, starts: WordStarts, counts: Counter
 ) -> Iterator[list[int]]:
-    """Cuts a long line, a paragraph say, into segments of at most `limit` tokens.
+    """Cuts a long line, such as a paragraph, into segments of at most `limit` tokens.
 
     They are as even as word starts allow; a word longer than a segment is cut too.
     """

@@ -20,7 +20,7 @@ def glob(pattern: str) -> dict[str, int]:
     """Returns the files that match a pattern, with their sizes in bytes."""
     if is_remote(pattern):
         [match] = beam_file_systems().match([pattern])
-        return {found.path: found.size_in_bytes for found in match.metadata_list}
+        return {file.path: file.size_in_bytes for file in match.metadata_list}
     if os.path.isfile(pattern):  # its name may hold characters that patterns use
         return {pattern: os.path.getsize(pattern)}
     paths = local_glob.glob(pattern, recursive=True)
@@ -124,5 +124,5 @@ def beam_file_systems() -> Any:
 
 
 def is_remote(path: str) -> bool:
-    """Says whether a path is not on this machine's file systems."""
+    """Returns whether a path is not on this machine's file systems."""
     return "://" in path

@@ -2,7 +2,7 @@
 
 Units make parts of the records, and the parts are joined into the output files. All
 that is unfinished lies in a folder beside the output, `<output>.work`: each file in it
-appears when it is complete, with a JSON note that a rerun looks for.
+appears when it is complete, with a JSON file of results that a rerun looks for.
 """
 
 import contextlib
@@ -25,11 +25,9 @@ from albert_tf.data.files import LOCK, atomic, locked, remove_leftovers
 from albert_tf.text import tokenization
 
 _SETTINGS = "settings.json"
-# Less text than this, times its duplicates, is done before another process has started.
-_BYTES_PER_WORKER = 4 << 20
 _SECONDS_BETWEEN_LINES = 5.0
 
-Note = dict[str, Any]
+Result = dict[str, Any]
 
 
 def generate(config: CorpusSettings, log: IO[str]) -> str:
@@ -42,7 +40,8 @@ def generate(config: CorpusSettings, log: IO[str]) -> str:
     if manifest.is_finished(config, identity, log):
         log.write(f"{description}: nothing to do, its files are complete\n")
     else:
-        useful = 1 + sum(sizes.values()) * config.dupe_factor // _BYTES_PER_WORKER
+        # A unit is done before another process has started.
+        useful = 1 + sum(sizes.values()) * config.dupe_factor // units.UNIT_BYTES
         workers = Workers(min(config.workers, useful))
         with _claimed(work, config, identity, log):
             try:
@@ -69,44 +68,45 @@ def tokenizer(config: CorpusSettings) -> tokenization.Tokenizer:
 
 def warn_of_marks(config: CorpusSettings, log: IO[str]) -> None:
     """Warns where the vocabulary's clean-up loses letters of the text."""
-    warning = vocabulary.lost_marks(
-        config.input_file, config.decode_errors, tokenizer(config)
-    )
+    lines = vocabulary.read_lines(config.input_file, config.decode_errors)
+    cleaning = tokenizer(config).clean, tokenizer(config).do_lower_case
+    warning = vocabulary.lost_marks(lines, *cleaning)
     if warning:
         log.write(f"warning: {warning}\n")
 
 
-def make_part(note: Path, config: CorpusSettings, unit: units.Unit) -> Note:
+def make_part(path: Path, config: CorpusSettings, unit: units.Unit) -> Result:
     """Makes the records of one unit; a job for a worker."""
-    with atomic(str(note.with_suffix(".part"))) as file:
+    with atomic(str(path.with_suffix(".part"))) as file:
         counts, blocks = units.make(unit, config, tokenizer(config), file)
-    return _noted(note, counts=counts, blocks=blocks)
+    return _finish(path, counts=counts, blocks=blocks)
 
 
 def join_file(
-    note: Path,
+    path: Path,
     config: CorpusSettings,
     subset: Subset,
     number: int,
     blocks: Sequence[units.Source],
-) -> Note:
+) -> Result:
     """Makes an output file of its blocks; a job for a worker."""
     target = config.files_of(subset)[number]
     remove_leftovers(target)
     with records.create(target, config.compress) as writer:
         for window in units.joined(blocks, config, subset, number):
             writer.write_framed(window)
-    return _noted(note)
+    return _finish(path)
 
 
-def _noted(note: Path, **content: Any) -> Note:
-    manifest.write(str(note), content)
-    return content
+def _finish(path: Path, **result: Any) -> Result:
+    """Writes the result of a job, which is finished then."""
+    manifest.write(str(path), result)
+    return result
 
 
 @contextlib.contextmanager
 def _claimed(
-    work: Path, config: CorpusSettings, identity: Note, log: IO[str]
+    work: Path, config: CorpusSettings, identity: dict[str, Any], log: IO[str]
 ) -> Iterator[None]:
     """Makes the folder of unfinished files, or takes over what a killed run left."""
     files.check_outputs(config.targets, identity["input"])
@@ -126,7 +126,10 @@ def _claimed(
 
 
 def _outdated(
-    work: Path, config: CorpusSettings, earlier: Note, identity: Note
+    work: Path,
+    config: CorpusSettings,
+    earlier: dict[str, Any],
+    identity: dict[str, Any],
 ) -> str | None:
     """Returns why what an earlier run has made cannot be used, if so."""
     if earlier["format"] != identity["format"]:
@@ -135,16 +138,15 @@ def _outdated(
         if earlier["modified"] == identity["modified"]:
             return None
         for unit in units.plan(identity["input"], config):
-            note = manifest.read(str(_unit_note(work, unit)))
-            digests = documents.digests(part for _, part in unit.ranges) if note else {}
-            if note and not digests.items() <= note["counts"].items():
+            result = manifest.read(str(_result_of(work, unit)))
+            if result and not units.has_read(result["counts"], unit):
                 break
         else:
             return None
     return "the text has changed since"
 
 
-def _unit_note(work: Path, unit: units.Unit) -> Path:
+def _result_of(work: Path, unit: units.Unit) -> Path:
     return work / f"{unit.subset}-{unit.number:05}.json"
 
 
@@ -181,7 +183,7 @@ class _Run:
     def __init__(
         self,
         config: CorpusSettings,
-        identity: Note,
+        identity: dict[str, Any],
         work: Path,
         workers: Workers,
         log: IO[str],
@@ -201,7 +203,7 @@ class _Run:
             self.log.write(f"warning: {warning}\n")
         with_records = manifest.with_records(parts, self.config)
         self._join(parts, with_records)
-        # The training files come last: their description tells that all is done.
+        # The training files come last: with their description all is done.
         for subset in with_records[::-1]:
             targets = map(os.path.getsize, self.config.files_of(subset))
             content = manifest.describe(
@@ -212,18 +214,18 @@ class _Run:
 
     def _parts(self) -> list[units.Part]:
         todo = units.plan(self.identity["input"], self.config)
-        notes = [_unit_note(self.work, unit) for unit in todo]
+        paths = [_result_of(self.work, unit) for unit in todo]
         jobs = [(self.config, unit) for unit in todo]
-        made = self._each("units", make_part, notes, jobs)
+        results = self._each("units", make_part, paths, jobs)
         return [
             units.Part(
                 unit.subset,
                 unit.number,
                 str(path.with_suffix(".part")),
-                note["counts"],
-                np.array(note["blocks"], np.int64),
+                result["counts"],
+                np.array(result["blocks"], np.int64),
             )
-            for unit, path, note in zip(todo, notes, made, strict=True)
+            for unit, path, result in zip(todo, paths, results, strict=True)
         ]
 
     def _join(self, parts: Sequence[units.Part], subsets: Sequence[Subset]) -> None:
@@ -236,40 +238,40 @@ class _Run:
             for subset in subsets
             for number in range(len(self.config.files_of(subset)))
         ]
-        notes = [self.work / f"join-{subset}-{n:05}.json" for subset, n in targets]
+        paths = [self.work / f"join-{subset}-{n:05}.json" for subset, n in targets]
         jobs = (
             (self.config, *target, units.sources(parts, *target)) for target in targets
         )
-        self._each("files", join_file, notes, jobs)
+        self._each("files", join_file, paths, jobs)
 
     def _each(
         self,
         name: str,
-        function: Callable[..., Note],
-        notes: Sequence[Path],
+        function: Callable[..., Result],
+        paths: Sequence[Path],
         jobs: Iterable[tuple[Any, ...]],
-    ) -> list[Note]:
-        """Does the jobs that have no note yet.
+    ) -> list[Result]:
+        """Does the jobs that have no result yet.
 
         Args:
             name: what the jobs make.
-            function: does one; it takes the path of the note that it must write last.
-            notes: where each job's note is.
+            function: does one; it takes the path of the result, which it writes last.
+            paths: of the result of each job.
             jobs: the other arguments of `function`, for each job.
 
         Returns:
-            The notes, in the order of the jobs.
+            The results, in the order of the jobs.
         """
-        finished = {path for path in notes if path.exists()}
+        finished = {path for path in paths if path.exists()}
         missing = (
             (path, *job)
-            for path, job in zip(notes, jobs, strict=True)
+            for path, job in zip(paths, jobs, strict=True)
             if path not in finished
         )
         if finished:
-            self.log.write(f"{name}: {len(finished)} of {len(notes)} resumed\n")
+            self.log.write(f"{name}: {len(finished)} of {len(paths)} resumed\n")
         with tqdm(
-            total=len(notes),
+            total=len(paths),
             initial=len(finished),
             desc=name,
             file=self.log,
@@ -277,4 +279,4 @@ class _Run:
         ) as bar:
             for _ in self.workers.each(function, missing):
                 bar.update()
-        return [json.loads(path.read_bytes()) for path in notes]
+        return [json.loads(path.read_bytes()) for path in paths]

@@ -24,6 +24,8 @@ UNIT_BYTES = 1 << 22
 # Documents that a second segment may come from, together.
 POOL_BYTES = 1 << 21
 MAX_UNITS = 4096
+# A compressed file is read by as many units, each of which takes a share of it.
+MAX_SHARES = 16
 TEXT_TOKENS = 1 << 20  # held in memory at once
 ROUND_TOKENS = 1 << 22  # of instances that are shuffled together, with padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
@@ -34,6 +36,24 @@ _HOLD_OUT = 0
 _UNITS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
 _FILES = {"train": 5, "eval": 6}
+# Before the digests of text that another unit counts.
+_AGAIN = "again/"
+
+
+class Share(NamedTuple):
+    """Some documents of a range: every `turns`th, from number `turn` on.
+
+    Attributes:
+        number: that of the range, which seeds the choice of held-out documents.
+        range: where to read.
+        turn: number of the share.
+        turns: number of shares of the range.
+    """
+
+    number: int
+    range: documents.Range
+    turn: int
+    turns: int
 
 
 class Unit(NamedTuple):
@@ -42,12 +62,17 @@ class Unit(NamedTuple):
     Attributes:
         subset: "train" or "eval": of which documents it makes records.
         number: counted from 0 in its subset.
-        ranges: number and place of each range to read.
+        shares: what to read.
     """
 
     subset: Subset
     number: int
-    ranges: list[tuple[int, documents.Range]]
+    shares: list[Share]
+
+    @property
+    def ranges(self) -> list[documents.Range]:
+        """The ranges that it reads, in order."""
+        return [share.range for share in self.shares]
 
 
 class Block(NamedTuple):
@@ -99,31 +124,49 @@ class Source(NamedTuple):
 def plan(sizes: dict[str, int], config: CorpusSettings) -> list[Unit]:
     """Divides the input among units, those of held-out documents first.
 
-    Every unit of a subset reads other ranges, and together they read all.
-
     Args:
         sizes: {path: bytes} of the input files.
         config: the run's settings.
     """
-    ranges, weights = [], 0
-    for number, (part, weight) in enumerate(documents.ranges(sizes)):
-        ranges.append((number, part))
-        weights += weight
-    share = {"eval": config.eval_fraction, "train": 1.0}
-    duplicates = {"eval": 1, "train": config.dupe_factor}
+    ranges = list(documents.ranges(sizes))
+    size = sum(weight for _, weight in ranges)
     units = []
     for subset in config.subsets[::-1]:
-        text = share[subset] * weights
-        count = min(len(ranges), MAX_UNITS, 1 + duplicates[subset] * text // UNIT_BYTES)
+        duplicates = 1 if subset == "eval" else config.dupe_factor
+        text = size * (config.eval_fraction if subset == "eval" else 1)
+        shares = [
+            Share(number, part, turn, turns)
+            for number, (part, weight) in enumerate(ranges)
+            for turns in [_share_count(part, weight, duplicates, config)]
+            for turn in range(turns)
+        ]
+        most = min(len(shares), MAX_UNITS)
         if config.takes_other_documents:
-            count = min(count, 1 + text // POOL_BYTES, max(1, len(ranges) // 2))
+            most = min(most, 1 + int(text // POOL_BYTES), max(1, len(shares) // 2))
+        count = min(most, 1 + int(duplicates * text // UNIT_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
-        order = rng.permutation(len(ranges)).tolist()
+        order = rng.permutation(len(shares)).tolist()
         units += [
-            Unit(subset, n, [ranges[i] for i in order[n :: int(count)]])
-            for n in range(int(count))
+            Unit(subset, number, [shares[i] for i in order[number::count]])
+            for number in range(count)
         ]
     return units
+
+
+def _share_count(
+    part: documents.Range, weight: int, duplicates: int, config: CorpusSettings
+) -> int:
+    """Returns how many units read a range: several where it cannot be divided.
+
+    Reading a compressed file takes less than half as long as making one duplicate of
+    all its documents, so four duplicates a share cost a tenth more time at most.
+    """
+    if part.end is not None:
+        return 1
+    count = min(MAX_SHARES, duplicates // 4, duplicates * weight // UNIT_BYTES)
+    if config.takes_other_documents:  # each share must have more than one
+        count = min(count, weight // (8 * documents.MAX_DOCUMENT_CHARS))
+    return max(1, count)
 
 
 def make(
@@ -247,17 +290,30 @@ def _texts(
 def _documents(
     unit: Unit, config: CorpusSettings, counts: Counter
 ) -> Iterator[list[str]]:
-    """Reads the documents of the unit's subset; the other's are skipped."""
-    # Where documents are held out all text is read twice, and counted once.
-    read: Counter = counts if unit.subset == "train" else Counter()
-    for number, part in unit.ranges:
+    """Reads the documents of the unit's subset; the others are skipped."""
+    for number, part, turn, turns in unit.shares:
+        # Text that several units read is counted once.
+        is_first = unit.subset == "train" and turn == 0
+        read: Counter = counts if is_first else Counter()
         rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
-        for lines in documents.read(part, config.decode_errors, read):
+        texts = documents.read(part, config.decode_errors, read)
+        for place, lines in enumerate(texts):
             # Drawn for every document, so that the choice does not depend on its text.
             is_held_out = rng.random() < config.eval_fraction
-            if is_held_out == (unit.subset == "eval"):
+            if is_held_out == (unit.subset == "eval") and place % turns == turn:
                 yield lines
-    counts.update(documents.only_digests(read) if read is not counts else {})
+        if not is_first:
+            counts.update(
+                {f"{_AGAIN}{k}": n for k, n in documents.only_digests(read).items()}
+            )
+
+
+def has_read(counts: Mapping[str, int], unit: Unit) -> bool:
+    """Returns whether a unit that raised these counters has read the text of today."""
+    digests: Counter = Counter()
+    for name, number in counts.items():
+        digests[name.removeprefix(_AGAIN)] += number
+    return documents.digests(unit.ranges).items() <= digests.items()
 
 
 def _blocks(
@@ -311,7 +367,7 @@ def spec(config: CorpusSettings) -> records.Spec:
 
     - `input_ids`, `input_mask` (1 for tokens, 0 for padding), `segment_ids` (1 for B
       and the [SEP] after it): int [T].
-    - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first piece of each word.
+    - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first token of each word.
     - `masked_lm_positions`, `masked_lm_ids`: int [P]; `masked_lm_weights`: float [P], 1
       for a prediction, 0 for an unused slot. Absent where `masked_lm_prob` is 0.
     - `next_sentence_labels`: int [1], 0 for A and B in order; see

@@ -23,7 +23,6 @@ from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import (
     SentencePieceTokenizer,
-    Tokenizer,
     clean_text,
     with_cleaning,
 )
@@ -49,7 +48,7 @@ class VocabularySettings(flags.Settings):
     user-defined symbols; the model type is unigram, over NFKC text.
 
     Raises:
-        InputError: a value is out of range, or a symbol could never be found in text.
+        InputError: a value is out of range, or a symbol can never occur in text.
     """
 
     input_file: tuple[str, ...] = flags.field(
@@ -96,7 +95,7 @@ class VocabularySettings(flags.Settings):
         if os.path.basename(self.model_prefix) in ("", ".", ".."):
             raise InputError(
                 f"--model_prefix={self.model_prefix}: expected how the files' names "
-                f"begin, not a folder: {os.path.join(self.model_prefix, '30k')} say"
+                f"begin, such as {os.path.join(self.model_prefix, '30k')}, not a folder"
             )
         if self.input_sentence_size != 0 and self.input_sentence_size <= 100:
             raise InputError(
@@ -123,25 +122,26 @@ class Summary:
     """What a vocabulary does to a sample of at most 10,000 lines of its text.
 
     Attributes:
-        pieces: number of pieces.
+        vocab_size: number of pieces, V.
         lines: number of lines that were read.
-        known: share of the characters that are not unknown, in [0, 1].
+        known_characters: share of the characters that are not unknown, in [0, 1].
         unknown_tokens: share of the tokens that are unknown, in [0, 1].
-        tokens_per_word: pieces for each run of characters between spaces.
-        characters_per_token: characters, without spaces, for each piece.
+        tokens_per_word: tokens for each run of characters between spaces.
+        characters_per_token: characters, without spaces, for each token.
     """
 
-    pieces: int
+    vocab_size: int
     lines: int
-    known: float
+    known_characters: float
     unknown_tokens: float
     tokens_per_word: float
     characters_per_token: float
 
     def __str__(self) -> str:
         return (
-            f"{self.pieces:,} pieces from {self.lines:,} lines; {self.known:.4%} of "
-            f"characters known; {self.tokens_per_word:.3f} tokens per word, "
+            f"{self.vocab_size:,} pieces from {self.lines:,} lines; "
+            f"{self.known_characters:.4%} of characters known; "
+            f"{self.tokens_per_word:.3f} tokens per word, "
             f"{self.characters_per_token:.3f} characters per token"
         )
 
@@ -189,17 +189,18 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
         _train_model(source, settings), settings.do_lower_case, settings.keep_accents
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    pieces = "".join(
+    vocabulary = "".join(
         f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n"
         for id in range(settings.vocab_size)
     )
     with atomic(f"{prefix}.vocab") as file:
-        file.write(pieces.encode())
+        file.write(vocabulary.encode())
     model_file = prefix.with_name(f"{prefix.name}.model")
     with atomic(str(model_file)) as file:
         file.write(model)
     summary = _summarise(SentencePieceTokenizer(str(model_file)), source)
-    for warning in (source.spellings.warning(), summary.warning()):
+    marks = lost_marks(source.first, source.clean, settings.do_lower_case)
+    for warning in (marks, summary.warning()):
         if warning:
             print(f"{model_file}: warning: {warning}", file=sys.stderr)
     return summary
@@ -218,73 +219,37 @@ def read_lines(patterns: Sequence[str], errors: str = "strict") -> Iterator[str]
 
 
 def lost_marks(
-    patterns: Sequence[str], errors: str, tokenizer: Tokenizer
+    lines: Iterable[str], clean: Callable[[str], str], do_lower_case: bool
 ) -> str | None:
-    """Returns a warning where a vocabulary's clean-up takes marks off many words.
+    """Returns a warning where the clean-up takes marks off more than rare names.
 
     Args:
-        patterns: text files; the first 5,000 lines are looked at.
-        errors: see `documents.read`.
-        tokenizer: the vocabulary.
-
-    Raises:
-        InputError: see `documents.read`.
-    """
-    spellings = Spellings(tokenizer.clean, tokenizer.do_lower_case)
-    for line in itertools.islice(read_lines(patterns, errors), _SPELLED_LINES):
-        spellings.add(line)
-    return spellings.warning()
-
-
-class Spellings:
-    """The spellings of a text's first words, by what the clean-up makes of them.
-
-    Args:
+        lines: text; the first 5,000 lines count.
         clean: what a tokenizer does to text, see `Tokenizer.clean`.
         do_lower_case: whether that lower-cases.
     """
-
-    def __init__(self, clean: Callable[[str], str], do_lower_case: bool):
-        self._clean = clean
-        self._do_lower_case = do_lower_case
-        self._by_cleaned: dict[str, set[str]] = {}
-        self._lines = 0
-
-    def add(self, line: str) -> None:
-        """Notes the words at the beginning of a line."""
-        if self._lines == _SPELLED_LINES:
-            return
-        self._lines += 1
+    spellings: dict[str, set[str]] = {}  # of each cleaned word
+    for line in itertools.islice(lines, _SPELLED_LINES):
         for word in {w.strip(_AROUND) for w in line[:_MAX_LINE_CHARS].split()}:
-            marked = clean_text(word, self._do_lower_case, keep_accents=True)
-            cleaned = _composed(self._clean(word))
-            self._by_cleaned.setdefault(cleaned, set()).add(_composed(marked))
-
-    def warning(self) -> str | None:
-        """Returns a warning if words lose marks that are more than rare names'."""
-        merged = [
-            sorted(words) for words in self._by_cleaned.values() if len(words) > 1
-        ]
-        changed = sorted(
-            f"{word} -> {cleaned}"
-            for cleaned, words in self._by_cleaned.items()
-            for word in words
-            if word != cleaned
-        )
-        count = sum(map(len, self._by_cleaned.values()))
-        if len(changed) < _SHOWN or len(changed) <= _MOST_CHANGED * count:
-            return None
-        examples = ", ".join(changed[:: len(changed) // _SHOWN][:_SHOWN])
-        one = ", ".join("/".join(words[:2]) for words in sorted(merged)[:_SHOWN])
-        return (
-            f"{len(changed) / count:.1%} of the words lose their marks ({examples})"
-            + (
-                f", and {len(merged):,} groups of words become one ({one})"
-                if one
-                else ""
-            )
-            + "; a vocabulary trained with --keep_accents keeps the marks"
-        )
+            marked = clean_text(word, do_lower_case, keep_accents=True)
+            spellings.setdefault(_composed(clean(word)), set()).add(_composed(marked))
+    merged = sorted(sorted(words) for words in spellings.values() if len(words) > 1)
+    changed = sorted(
+        f"{word} -> {cleaned}"
+        for cleaned, words in spellings.items()
+        for word in words
+        if word != cleaned
+    )
+    count = sum(map(len, spellings.values()))
+    if len(changed) < _SHOWN or len(changed) <= _MOST_CHANGED * count:
+        return None
+    examples = ", ".join(changed[:: len(changed) // _SHOWN][:_SHOWN])
+    one = ", ".join("/".join(words[:2]) for words in merged[:_SHOWN])
+    return (
+        f"{len(changed) / count:.1%} of the words lose their marks ({examples})"
+        + (f", and {len(merged):,} groups of words become one ({one})" if one else "")
+        + "; a vocabulary trained with --keep_accents keeps the marks"
+    )
 
 
 def _composed(word: str) -> str:
@@ -299,14 +264,14 @@ class _Source:
         count: lines so far.
         sample: a random sample of the cleaned lines, the same in every run.
         error: what ended the lines too early. SentencePiece would take it for the end.
-        spellings: of the first lines' words.
+        first: the beginnings of the first 5,000 lines, not cleaned.
     """
 
     def __init__(self, lines: Iterable[str], settings: VocabularySettings):
         self.count = 0
         self.sample: list[str] = []
         self.error: Exception | KeyboardInterrupt | None = None
-        self.spellings = Spellings(self._clean, settings.do_lower_case)
+        self.first: list[str] = []
         self._lines = lines
         self._random = random.Random(0)
         self._settings = settings
@@ -314,25 +279,27 @@ class _Source:
     def __iter__(self) -> Iterator[str]:
         try:
             for line in tqdm(self._lines, "reading", unit=" lines", disable=None):
-                cleaned = self._clean(line.translate(_RESERVED))
+                cleaned = self.clean(line.translate(_RESERVED))
                 if cleaned.strip():
-                    self.spellings.add(line)
-                    self._remember(cleaned)
+                    self._remember(line, cleaned)
                     yield from _cut(cleaned)
         except (Exception, KeyboardInterrupt) as error:
             self.error = error
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
+        """Cleans text as the tokenizer will."""
         return clean_text(
             text, self._settings.do_lower_case, self._settings.keep_accents
         )
 
-    def _remember(self, line: str) -> None:
+    def _remember(self, line: str, cleaned: str) -> None:
+        if self.count < _SPELLED_LINES:
+            self.first.append(line[:_MAX_LINE_CHARS])
         self.count += 1
         if len(self.sample) < _MEASURED_LINES:
-            self.sample.append(line)
+            self.sample.append(cleaned)
         elif (place := self._random.randrange(self.count)) < _MEASURED_LINES:
-            self.sample[place] = line
+            self.sample[place] = cleaned
 
 
 def _train_model(source: _Source, settings: VocabularySettings) -> bytes:
@@ -365,7 +332,7 @@ def _train_model(source: _Source, settings: VocabularySettings) -> bytes:
 
 
 def _explain(message: str, source: _Source, settings: VocabularySettings) -> InputError:
-    """Says what a caller can do about an error of the trainer."""
+    """Returns what a caller can do about an error of the trainer."""
     if not source.count:
         named = ",".join(settings.input_file)
         return InputError(f"--input_file={named}: no text in it")
@@ -402,15 +369,15 @@ def _summarise(tokenizer: SentencePieceTokenizer, source: _Source) -> Summary:
     words = [word for line in source.sample for word in line.split()]
     characters = sum(map(len, words))
     unknown = [
-        piece
-        for pieces in texts
-        for piece in pieces
-        if tokenizer.piece_to_id(piece) == tokenizer.unk_id
+        token
+        for text in texts
+        for token in text
+        if tokenizer.piece_to_id(token) == tokenizer.unk_id
     ]
     return Summary(
-        pieces=tokenizer.vocab_size,
+        vocab_size=tokenizer.vocab_size,
         lines=source.count,
-        known=1 - sum(map(len, unknown)) / characters,
+        known_characters=1 - sum(map(len, unknown)) / characters,
         unknown_tokens=len(unknown) / tokens,
         tokens_per_word=tokens / len(words),
         characters_per_token=characters / tokens,

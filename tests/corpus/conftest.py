@@ -10,7 +10,7 @@ DATA = Path(__file__).parents[1] / "fixtures"
 
 @pytest.fixture
 def make(tmp_path):
-    """Runs the generator on 200 short documents, in one process unless told else."""
+    """Runs the generator on 200 short documents, in one process by default."""
 
     def call(folder="run", log=None, **changes):
         values = {

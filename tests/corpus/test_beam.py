@@ -41,15 +41,15 @@ def test_a_mistake_on_beam_is_one_line(make, tmp_path):
         make(input_file=(f"{tmp_path}/x",), runner="DirectRunner")
     assert str(error.value) == (
         f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --replace_invalid_utf8 "
-        f"would go on"
+        f"puts U+FFFD there"
     )
 
 
 @pytest.mark.parametrize("kind", [InputError, documents.TextError])
 def test_a_workers_mistake_is_found_in_the_text_of_a_runners_exception(kind):
     name = f"{kind.__module__}.{kind.__name__}"
-    found = beam._FAILURE.search(f"RuntimeError: {name}: x: line 2 [while running 'T']")
-    assert found[1] == "x: line 2"
+    match = beam._FAILURE.search(f"RuntimeError: {name}: x: line 2 [while running 'T']")
+    assert match[1] == "x: line 2"
 
 
 def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
@@ -146,13 +146,15 @@ def remote(tmp_path):
             return super().last_updated(local(path))
 
         def metadata(self, path):
-            found = super().metadata(local(path))
-            return type(found)(path, found.size_in_bytes, found.last_updated_in_seconds)
+            metadata = super().metadata(local(path))
+            return type(metadata)(
+                path, metadata.size_in_bytes, metadata.last_updated_in_seconds
+            )
 
         def _list(self, path):
-            for found in super()._list(local(path)):
-                name = found.path.replace(folder, "fake://bucket")
-                yield type(found)(name, found.size_in_bytes)
+            for file in super()._list(local(path)):
+                name = file.path.replace(folder, "fake://bucket")
+                yield type(file)(name, file.size_in_bytes)
 
     (tmp_path / "bucket").mkdir()
     yield tmp_path / "bucket"
@@ -211,12 +213,12 @@ class Bucket:
         self.patterns += patterns
         if self.error:
             raise self.error
-        found = [
+        files_ = [
             SimpleNamespace(path=path)
             for path in self.paths
             if fnmatch.fnmatchcase(path, *patterns)
         ]
-        return [SimpleNamespace(metadata_list=found)]
+        return [SimpleNamespace(metadata_list=files_)]
 
     def delete(self, paths):
         self.paths = [path for path in self.paths if path not in paths]

@@ -28,8 +28,8 @@ def mistake(path):
 def test_documents_are_parted_by_blank_lines_and_lines_lose_their_ends(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes("\ufeffone \r\n\ttwo\n \t\n\n\nthree\u3000\n".encode())
-    found, counts = read(path)
-    assert found == [["one", "two"], ["three"]]
+    texts, counts = read(path)
+    assert texts == [["one", "two"], ["three"]]
     assert counts["lines"] == 6
 
 
@@ -86,8 +86,8 @@ def test_small_files_are_ranges_and_empty_ones_are_none(tmp_path):
 def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_DOCUMENT_CHARS", 10)
     (tmp_path / "x").write_text("12345\n" * 7 + "\n12345\n12345\n12345\n\n12")
-    found, counts = read(tmp_path / "x")
-    assert [len(document) for document in found] == [3, 3, 1, 3, 1]
+    texts, counts = read(tmp_path / "x")
+    assert [len(document) for document in texts] == [3, 3, 1, 3, 1]
     assert counts["divided_documents"] == 2
 
 
@@ -100,14 +100,14 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     )
     assert mistake(path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
-        f"--replace_invalid_utf8 would go on"
+        f"--replace_invalid_utf8 puts U+FFFD there"
     )
 
 
 def test_bytes_that_are_not_utf8_can_be_replaced_or_left_out(tmp_path):
     (tmp_path / "x").write_bytes(b"a\xffb\nc\n")
-    found, counts = read(tmp_path / "x", "replace")
-    assert (found, counts["undecodable_lines"]) == ([["a\ufffdb", "c"]], 1)
+    texts, counts = read(tmp_path / "x", "replace")
+    assert (texts, counts["undecodable_lines"]) == ([["a\ufffdb", "c"]], 1)
     assert read(tmp_path / "x", "ignore")[0] == [["ab", "c"]]
 
 

@@ -90,11 +90,11 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
             documents.append([])
         documents[-1] += tokenizer.encode(lines)
     joined = [" " + " ".join(map(str, ids)) + " " for ids in documents]
-    found: dict[str, set[int]] = {}
+    homes_of: dict[str, set[int]] = {}
     for name in ("x.tfrecord", "x.eval.tfrecord"):
         batch = read([folder / name], config)
         assert set(batch["next_sentence_labels"][:, 0].tolist()) == {0, 1}
-        found[name] = set()
+        homes_of[name] = set()
         for ids, label in zip(
             batch["input_ids"].tolist(), batch["next_sentence_labels"], strict=True
         ):
@@ -112,9 +112,9 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
                 and document.find(second, document.find(first) + len(first) - 1) >= 0
             ]
             assert homes
-            found[name] |= set(homes) if len(homes) == 1 else set()
-    assert found["x.tfrecord"].isdisjoint(found["x.eval.tfrecord"])
-    assert len(found["x.eval.tfrecord"]) > 20
+            homes_of[name] |= set(homes) if len(homes) == 1 else set()
+    assert homes_of["x.tfrecord"].isdisjoint(homes_of["x.eval.tfrecord"])
+    assert len(homes_of["x.eval.tfrecord"]) > 20
 
 
 def test_one_seed_gives_one_result_and_another_gives_another(make, small_units):
@@ -128,22 +128,25 @@ def test_processes_make_the_bytes_that_one_process_makes(make):
     changes = {"dupe_factor": 150, "compress": True, "eval_fraction": 0.1}
     one, three = make("one", **changes), make("three", num_workers=3, **changes)
     assert contents(one) == contents(three)
-    described = json.loads((one / "x.tfrecord.json").read_text())
-    assert described["statistics"]["instance_tokens"] > units.ROUND_TOKENS / 2
+    description = json.loads((one / "x.tfrecord.json").read_text())
+    assert description["statistics"]["instance_tokens"] > units.ROUND_TOKENS / 2
 
 
 def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path):
     names = tuple(str(tmp_path / "run" / name) for name in ("x@3", "y"))
     folder = make(output_file=names, eval_fraction=0.2)
     config = settings(max_seq_length=128)
-    described = json.loads((folder / "x.json").read_text())
-    batch = read([folder / name for name in described["files"]], config)
-    numbers = described["statistics"]
-    assert list(described["files"]) == [*(f"x-0000{i}-of-00003" for i in range(3)), "y"]
-    counts = [file["records"] for file in described["files"].values()]
+    description = json.loads((folder / "x.json").read_text())
+    batch = read([folder / name for name in description["files"]], config)
+    numbers = description["statistics"]
+    assert list(description["files"]) == [
+        *(f"x-0000{i}-of-00003" for i in range(3)),
+        "y",
+    ]
+    counts = [file["records"] for file in description["files"].values()]
     assert sum(counts) == numbers["instances"] == len(batch["input_ids"])
     assert min(counts) > 0.6 * max(counts)
-    for name, file in described["files"].items():
+    for name, file in description["files"].items():
         assert file["bytes"] == (folder / name).stat().st_size
     lengths = batch["input_mask"].sum(axis=1)
     assert numbers["instance_tokens"] == lengths.sum()
@@ -161,19 +164,19 @@ def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path
     documents = numbers["documents"] + held_out["statistics"]["documents"]
     assert documents == 200
     assert held_out["statistics"]["documents"] == pytest.approx(40, abs=20)
-    assert manifest.of(str(folder / "x-00002-of-00003")) == described
+    assert manifest.of(str(folder / "x-00002-of-00003")) == description
     assert manifest.of(str(folder / "y")) is None
 
 
 def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
     names = tuple(str(tmp_path / folder / "x") for folder in ("run", "other"))
     folder = make(output_file=names)
-    described = json.loads((folder / "x.json").read_text())
-    assert list(described["files"]) == ["x", "../other/x"]
-    for name, file in described["files"].items():
+    description = json.loads((folder / "x.json").read_text())
+    assert list(description["files"]) == ["x", "../other/x"]
+    for name, file in description["files"].items():
         assert file["bytes"] == (folder / name).stat().st_size
-    counts = [file["records"] for file in described["files"].values()]
-    assert sum(counts) == described["statistics"]["instances"]
+    counts = [file["records"] for file in description["files"].values()]
+    assert sum(counts) == description["statistics"]["instances"]
     assert min(counts) >= max(counts) - 1
     before = contents(folder), contents(tmp_path / "other")
     make(output_file=names, log=(log := io.StringIO()))
@@ -808,9 +811,9 @@ def test_a_very_long_line_is_encoded_in_parts_that_end_at_white_space(monkeypatc
         return tokenizer.encode_batch(texts)
 
     lines = ["first", text_, "x" * 2500, "last"]
-    found = list(documents._encode(lines, encode))
-    assert found[:2] == [tokenizer.encode("first"), whole]
-    assert found[3] == tokenizer.encode("last")
+    encoded = list(documents._encode(lines, encode))
+    assert encoded[:2] == [tokenizer.encode("first"), whole]
+    assert encoded[3] == tokenizer.encode("last")
     assert len(sizes) > 33
     assert max(sizes) <= 1000
     assert sizes[-4:] == [1000, 1000, 500, 4]

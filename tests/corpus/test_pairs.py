@@ -36,15 +36,15 @@ def text(*documents):
     return packed
 
 
-def draw(found, config, seed=0, starts=STARTS):
+def draw(packed, config, seed=0, starts=STARTS):
     counts = Counter()
     rng = np.random.default_rng(seed)
-    return pairs.pair(found, config, starts.__getitem__, rng, counts), counts
+    return pairs.pair(packed, config, starts.__getitem__, rng, counts), counts
 
 
-def draws(found, config, times=400, starts=STARTS):
+def draws(packed, config, times=400, starts=STARTS):
     return np.concatenate(
-        [draw(found, config, seed, starts)[0] for seed in range(times)]
+        [draw(packed, config, seed, starts)[0] for seed in range(times)]
     )
 
 
@@ -64,8 +64,8 @@ def test_ids_of_a_large_vocabulary_take_four_bytes():
 
 def test_sentence_order_divides_a_document_and_swaps_half_the_pairs():
     # Twenty tokens fit: the first three segments (21, one cut off), then the others.
-    found = text([6, 7, 8, 3, 4])
-    drawn = draws(found, settings())
+    packed = text([6, 7, 8, 3, 4])
+    drawn = draws(packed, settings())
     a, b, label = drawn[:, :2], drawn[:, 2:4], drawn[:, 4]
     assert abs(label.mean() - 0.5) < 3 * 0.5 / np.sqrt(label.size)
     first = np.where(label[:, None], b, a)
@@ -110,8 +110,8 @@ def test_the_release_pairs_a_single_segment_with_another_document():
 
 
 def test_next_sentence_takes_b_elsewhere_half_the_time_and_comes_back_for_the_rest():
-    found = text([6, 7, 8, 3, 4], [11, 12])
-    drawn = draws(found, settings(objective="nsp"))
+    packed = text([6, 7, 8, 3, 4], [11, 12])
+    drawn = draws(packed, settings(objective="nsp"))
     own = drawn[drawn[:, pairs.A_BEGIN] < 28]
     random = own[own[:, pairs.LABEL] == 1]
     true = own[own[:, pairs.LABEL] == 0]
@@ -127,14 +127,14 @@ def test_next_sentence_takes_b_elsewhere_half_the_time_and_comes_back_for_the_re
         24,
     }
     released = settings(random_next_sentence=True)
-    np.testing.assert_array_equal(draws(found, released), drawn)
+    np.testing.assert_array_equal(draws(packed, released), drawn)
 
 
 def test_targets_are_drawn_anew_for_each_pair_but_once_for_a_document_in_the_release():
-    found = text([1] * 200)
+    packed = text([1] * 200)
 
     def lengths(config, seed):
-        drawn, _ = draw(found, config, seed)
+        drawn, _ = draw(packed, config, seed)
         return (drawn[:, 1] - drawn[:, 0] + drawn[:, 3] - drawn[:, 2])[:-1]
 
     short = settings(short_seq_prob=1.0)
@@ -149,36 +149,36 @@ def test_targets_are_drawn_anew_for_each_pair_but_once_for_a_document_in_the_rel
 def test_truncation_leaves_the_lengths_that_the_release_leaves():
     rows = json.loads((DATA / "released_pretraining_data.json").read_text())["rows"]
     for row in rows:
-        found = np.array([[0, row["len_a"], 100, 100 + row["len_b"], 0]])
+        drawn = np.array([[0, row["len_a"], 100, 100 + row["len_b"], 0]])
         counts = Counter()
         rng = np.random.default_rng(0)
-        pairs.truncate(found, row["max_num_tokens"], rng, counts)
-        a, b = found[0, 1] - found[0, 0], found[0, 3] - found[0, 2]
+        pairs.truncate(drawn, row["max_num_tokens"], rng, counts)
+        a, b = drawn[0, 1] - drawn[0, 0], drawn[0, 3] - drawn[0, 2]
         assert (a, b) == (row["truncated_a_len"], row["truncated_b_len"])
         assert counts["truncated_tokens"] == row["len_a"] + row["len_b"] - a - b
 
 
 def test_truncation_takes_from_b_first_where_both_are_equal():
     # 10 + 10 to 9: B and A lose one each in turn, B first: six and five of eleven.
-    found = np.array([[0, 10, 100, 110, 0]])
-    pairs.truncate(found, 9, np.random.default_rng(0), Counter())
-    assert (found[0, 1] - found[0, 0], found[0, 3] - found[0, 2]) == (5, 4)
+    drawn = np.array([[0, 10, 100, 110, 0]])
+    pairs.truncate(drawn, 9, np.random.default_rng(0), Counter())
+    assert (drawn[0, 1] - drawn[0, 0], drawn[0, 3] - drawn[0, 2]) == (5, 4)
 
 
 def test_truncation_takes_from_the_front_and_the_back_alike():
-    found = np.repeat([[0, 40, 100, 110, 0]], 2003, axis=0)
-    pairs.truncate(found, 20, np.random.default_rng(0), Counter())
-    assert (found[:, 1] - found[:, 0] == 10).all()
-    assert (found[:, 2:4] == [100, 110]).all()
+    drawn = np.repeat([[0, 40, 100, 110, 0]], 2003, axis=0)
+    pairs.truncate(drawn, 20, np.random.default_rng(0), Counter())
+    assert (drawn[:, 1] - drawn[:, 0] == 10).all()
+    assert (drawn[:, 2:4] == [100, 110]).all()
     # Thirty tokens taken, each from the front with probability 1/2.
-    assert abs(found[:, 0].mean() - 15) < 3 * np.sqrt(30 / 4 / 2003)
-    assert abs(found[:, 0].std() - np.sqrt(30 / 4)) < 0.2
+    assert abs(drawn[:, 0].mean() - 15) < 3 * np.sqrt(30 / 4 / 2003)
+    assert abs(drawn[:, 0].std() - np.sqrt(30 / 4)) < 0.2
 
 
 @pytest.mark.parametrize("released", [False, True])
 def test_every_token_is_used_when_nothing_is_truncated(released):
-    found = text([5, 5, 5, 5, 5, 5, 5, 5], [10, 10])
-    drawn, counts = draw(found, settings(released_behaviour=released))
+    packed = text([5, 5, 5, 5, 5, 5, 5, 5], [10, 10])
+    drawn, counts = draw(packed, settings(released_behaviour=released))
     used = [t for row in drawn for t in [*range(*row[:2]), *range(*row[2:4])]]
     assert sorted(used) == list(range(60))
     assert counts["truncated_tokens"] == 0

@@ -113,14 +113,14 @@ def measure(batch):
 
 
 def recorded(variant, name):
-    found = RELEASED["statistics"][variant]
+    numbers = RELEASED["statistics"][variant]
     if name.startswith("hist"):
-        times = np.array([found[name].get(str(10 * i), 0) for i in range(13)])
+        times = np.array([numbers[name].get(str(10 * i), 0) for i in range(13)])
         return np.cumsum(times) / times.sum()
     if " " in name:
         name, bin = name.split()
-        return found[name][bin] / sum(found[name].values())
-    return found[name]
+        return numbers[name][bin] / sum(numbers[name].values())
+    return numbers[name]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -159,9 +159,9 @@ def test_spans_drawn_and_accepted_agree_with_the_release(variant, changes, name,
     ours = Counter()
     for seed in SEEDS:
         ours += generate(settings(random_seed=seed, **changes))[1]
-    found = np.array([ours[f"{name}/{n}"] for n in (1, 2, 3)])
-    share, expected = found / found.sum(), released / released.sum()
-    error = np.sqrt(share * (1 - share) * (1 / found.sum() + 1 / released.sum()))
+    drawn = np.array([ours[f"{name}/{n}"] for n in (1, 2, 3)])
+    share, expected = drawn / drawn.sum(), released / released.sum()
+    error = np.sqrt(share * (1 - share) * (1 / drawn.sum() + 1 / released.sum()))
     assert (abs(share - expected) < 3 * error).all()
 
 

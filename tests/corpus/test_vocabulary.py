@@ -89,10 +89,10 @@ def test_summary_worked_by_hand(tmp_path):
         ),
     )
     assert sorted(pieces(tmp_path)[5:]) == ["a", "b", "▁"]
-    assert summary.pieces == 8
+    assert summary.vocab_size == 8
     assert summary.lines == 41
     # 4 letters in each of 40 lines are known, 1 letter is not.
-    assert summary.known == pytest.approx(160 / 161)
+    assert summary.known_characters == pytest.approx(160 / 161)
     # 2 marks and 4 letters for 2 words; 1 mark and 1 unknown letter for 1 word.
     assert summary.tokens_per_word == pytest.approx(242 / 81)
     assert summary.characters_per_token == pytest.approx(161 / 242)
@@ -123,7 +123,7 @@ def test_bytes_stand_for_unknown_characters_if_asked(tmp_path):
     summary = vocabulary.train(
         LINES, settings(tmp_path, vocab_size=310, byte_fallback=True)
     )
-    assert summary.known == 1
+    assert summary.known_characters == 1
     tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
     assert tokenizer.tokenize("中")[1:] == ["<0xE4>", "<0xB8>", "<0xAD>"]
 
@@ -173,7 +173,7 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
             "a.txt",
             b"one\ncaf\xe9 two\n",
             "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); "
-            "--replace_invalid_utf8 would go on",
+            "--replace_invalid_utf8 puts U+FFFD there",
         ),
         (
             "a.txt.gz",
@@ -187,8 +187,8 @@ def test_a_bad_file_is_named(name, contents, message, tmp_path):
     path = tmp_path / name
     path.write_bytes(contents)
     pattern = f"{tmp_path}/a.*"
-    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
-    assert found == message.format(path=path, pattern=pattern)
+    refused = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert refused == message.format(path=path, pattern=pattern)
 
 
 def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
@@ -206,17 +206,17 @@ def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
     pattern = f"{tmp_path}/*.txt"
-    found = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
-    assert found == f"--input_file={pattern}: no such file"
+    refused = refusal(vocabulary.train_files, settings(tmp_path, input_file=(pattern,)))
+    assert refused == f"--input_file={pattern}: no such file"
 
 
 def test_an_unwritable_place_is_named_before_training(tmp_path):
     (tmp_path / "file").write_text("x")
     prefix = tmp_path / "file" / "own"
-    found = refusal(
+    refused = refusal(
         vocabulary.train, iter(()), settings(tmp_path, model_prefix=str(prefix))
     )
-    assert found.startswith(f"--model_prefix={prefix}: cannot write there: ")
+    assert refused.startswith(f"--model_prefix={prefix}: cannot write there: ")
 
 
 def test_the_script_reads_globs_and_gzip_and_prints_a_summary(tmp_path):
@@ -279,9 +279,7 @@ PLAIN = [f"word{i}" for i in range(98)]
 
 
 def spelling_warning(words, clean=tokenization.clean_text):
-    spellings = vocabulary.Spellings(clean, do_lower_case=True)
-    spellings.add(" ".join(words))
-    return spellings.warning()
+    return vocabulary.lost_marks([" ".join(words)], clean, do_lower_case=True)
 
 
 def test_lost_marks_are_named_with_the_words_that_become_one():

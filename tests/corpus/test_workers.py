@@ -66,27 +66,27 @@ def test_workers_never_see_ctrl_c():
     assert signal.SIGINT not in signal.pthread_sigmask(*ask[0])
 
 
-def test_ctrl_c_waits_until_a_worker_has_been_told_what_to_do(interruptible):
+def test_ctrl_c_waits_until_a_worker_has_its_job(interruptible):
     other_thread = threading.Timer(60, lambda: None)  # may take the signal
     other_thread.start()
     events = []
     with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.1)
-        events.append("told")
+        events.append("submitted")
     other_thread.cancel()
-    assert events == ["told"]
+    assert events == ["submitted"]
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
 def test_workers_start_from_any_thread():
-    found = []
+    results = []
 
     def work():
         with workers.Workers(2) as pool:
-            found.extend(pool.each(divmod, [(7, 3)]))
+            results.extend(pool.each(divmod, [(7, 3)]))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [(2, 1)]
+    assert results == [(2, 1)]

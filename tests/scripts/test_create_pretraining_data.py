@@ -39,10 +39,10 @@ def test_every_released_flag_is_understood(tmp_path):
         "--num_workers=1",
     )
     assert (result.returncode, result.stdout) == (0, f"{tmp_path}/a.json\n")
-    described = json.loads((tmp_path / "a.json").read_text())
-    assert described["settings"]["random_seed"] == 7
-    assert set(described["statistics"]["words_per_span"]) == {"1", "2"}
-    [a, b] = (described["files"][name]["records"] for name in "ab")
+    description = json.loads((tmp_path / "a.json").read_text())
+    assert description["settings"]["random_seed"] == 7
+    assert set(description["statistics"]["words_per_span"]) == {"1", "2"}
+    [a, b] = (description["files"][name]["records"] for name in "ab")
     assert abs(a - b) <= 1
     lines = result.stderr.splitlines()
     assert any(line.startswith("units: 100%") for line in lines)
