@@ -24,17 +24,12 @@ from albert_tf import errors, weights
 from albert_tf.data import quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.model import models
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve import runtimes
 from albert_tf.serve.service import Service
 from albert_tf.serve.settings.predict import PredictSettings
-from albert_tf.tasks import pretrained, text_graphs
-from albert_tf.tasks.race import graph as race
+from albert_tf.tasks import base, pretrained
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.squad import graph as squad
-from albert_tf.tasks.squad.answers import Search
-from albert_tf.tasks.squad.features import Lengths
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -226,19 +221,19 @@ def load(
         _ = opened.source  # refuses a path where nothing is
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
-            f"one of {', '.join(_FOR_ANY_MODEL)}"
+            f"one of {', '.join(pretrained.FAMILIES)}"
         )
-    allowed = [*_FOR_ANY_MODEL, *filter(None, [fine_tuned])]
+    allowed = [*pretrained.FAMILIES, *filter(None, [fine_tuned])]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
-    options.check_for(kind, _OPTIONS)
+    family = _family(kind, options)
     if kind == fine_tuned:
         metadata.check_complete(opened.folders[0], opened.task)
     source, tokenizer = opened.source, opened.tokenizer
-    stored = opened.task if kind == fine_tuned else {"kind": kind}
-    task = _FAMILIES[kind].from_stored(stored, opened.config, tokenizer)
+    place = opened.folders[0] / metadata.TASK
+    task = family.from_stored(opened.task, opened.config, tokenizer, place)
     model = task.build_model()
-    task.load(model, source)
+    weights.load(model, source, only=task.parts, warn=False)
     predictor = _predictor(task, model, options)
     predictor.source = source.path
     return predictor
@@ -261,8 +256,7 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
-    options.check_for(task["kind"], _OPTIONS)
-    family = _FAMILIES[task["kind"]]
+    family = _family(task["kind"], options)
     return _predictor(family.from_stored(task, model.config, tokenizer), model, options)
 
 
@@ -275,86 +269,12 @@ def _predictor(task: Any, model: keras.Model, options: AnswerSettings) -> Predic
     return Predictor(Service(answer), task.tokenizer, options.batch_size)
 
 
-class _FineTuned:
-    """Any fine-tuned model, by its `task.json`."""
+def _family(kind: str, options: AnswerSettings) -> type[Any]:
+    """Returns the family of a kind, which has the given options.
 
-    def __init__(self, task, config, tokenizer):
-        self.task, self.config, self.tokenizer = task, config, tokenizer
-
-    from_stored = classmethod(lambda cls, *arguments: cls(*arguments))
-
-    def build_model(self):
-        task, config = self.task, self.config
-        match task["kind"]:
-            case "multiple_choice":
-                return models.AlbertMultipleChoice(config)
-            case "question_answering" if task["head"] == "linear":
-                return models.AlbertSpanLabeler(config)
-            case "question_answering":
-                return models.AlbertConditionalSpanLabeler(
-                    config, task["start_n_top"], task["end_n_top"]
-                )
-        return models.AlbertClassifier(config, len(task.get("labels") or [None]))
-
-    def load(self, model, path):
-        weights.load(model, path, only=("encoder", "head"), warn=False)
-
-    def answer(self, model, options):
-        task, tokenizer, length = self.task, self.tokenizer, options.max_seq_length
-        if length is None:
-            longest = min(512, self.config.max_position_embeddings)
-            length = task.get("max_seq_length", longest)
-        match task["kind"]:
-            case "multiple_choice":
-                return race.multiple_choice(
-                    model,
-                    tokenizer,
-                    max_seq_length=length,
-                    max_qa_length=task["max_qa_length"],
-                )
-            case "question_answering":
-                threshold = options.threshold
-                if threshold is None:
-                    threshold = task["null_score_diff_threshold"]
-                return squad.question_answering(
-                    model,
-                    tokenizer,
-                    lengths=Lengths(
-                        length, task["doc_stride"], task["max_query_length"]
-                    ),
-                    search=Search(task["n_best_size"], task["max_answer_length"]),
-                    version=task["version"],
-                    threshold=threshold,
-                )
-            case "regression":
-                return text_graphs.regressor(
-                    model,
-                    tokenizer,
-                    max_seq_length=length,
-                    pairs=task["texts"] == 2,
-                    bounds=task["bounds"],
-                )
-        return text_graphs.classifier(
-            model,
-            tokenizer,
-            labels=task["labels"],
-            max_seq_length=length,
-            pairs=task["texts"] == 2,
-            multi_label=task["kind"] == "multi_label",
-            threshold=options.threshold,
-        )
-
-
-_FOR_ANY_MODEL = tuple(kind for family in pretrained.FAMILIES for kind in family.kinds)
-_OPTIONS = {
-    "classification": ("threshold", "runtime"),
-    "multi_label": ("threshold", "runtime"),
-    "regression": ("runtime",),
-    "multiple_choice": ("runtime",),
-    "question_answering": ("threshold", "runtime"),
-    **{kind: family.options for family in pretrained.FAMILIES for kind in family.kinds},
-}
-_FAMILIES: dict[str, Any] = {
-    **dict.fromkeys(_OPTIONS, _FineTuned),
-    **{kind: family for family in pretrained.FAMILIES for kind in family.kinds},
-}
+    Raises:
+        InputError: an option of another kind is given.
+    """
+    every: dict[str, type[Any]] = {**base.families(), **pretrained.FAMILIES}
+    options.check_for(kind, {k: of_kind.options_of(k) for k, of_kind in every.items()})
+    return every[kind]

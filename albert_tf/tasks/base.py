@@ -258,7 +258,8 @@ class FineTuningTask(Task):
     Attributes:
         kinds: what `task.json` calls the family; some have several.
         settings_class: its flags, and what `task.json` stores.
-        options: the settings of answers that it takes, see `AnswerSettings`.
+        options: the settings of answers that it takes, see `options_of`.
+        parts: of the model, for answers.
         head_keys: keys of `task.json` that have to be alike for a head to be used.
         folder_keys: keys that have to be alike in the folder of a run beside them.
         kept: keys that go with the best checkpoint: a run that resumes leaves them.
@@ -273,7 +274,8 @@ class FineTuningTask(Task):
 
     kinds: ClassVar[tuple[str, ...]]
     settings_class: ClassVar[type[TaskSettings]]
-    options: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[str, ...]] = ("runtime",)
+    parts: ClassVar[tuple[str, ...]] = ("encoder", "head")
     head_keys: ClassVar[tuple[str, ...]] = ()
     folder_keys: ClassVar[tuple[str, ...]] = ()
     runtimes: ClassVar[tuple[str, ...]] = ()
@@ -312,6 +314,11 @@ class FineTuningTask(Task):
         stored = cls.settings_class.from_stored(task, place)
         longest = config.max_position_embeddings
         return cls(stored.completed(None, longest), config, tokenizer)
+
+    @classmethod
+    def options_of(cls, kind: str) -> tuple[str, ...]:
+        """Returns the fields of `AnswerSettings` that are not for all kinds."""
+        return cls.options
 
     @property
     def description(self) -> dict[str, Any]:

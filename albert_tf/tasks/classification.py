@@ -235,6 +235,10 @@ class Classification(base.FineTuningTask):
             **common,
         )
 
+    @classmethod
+    def options_of(cls, kind: str) -> tuple[str, ...]:
+        return ("runtime",) if kind == "regression" else cls.options
+
     def export_options(self, run) -> AnswerSettings:
         return AnswerSettings(threshold=run.threshold)
 

@@ -4,14 +4,15 @@ Beside the functions for graphs there is a class for each kind, with what
 `base.FineTuningTask` has for answers of fine-tuned models.
 """
 
+import abc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import keras
 import tensorflow as tf
 
-from albert_tf import errors, weights
+from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
@@ -32,7 +33,7 @@ from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 _MAX_SEQ_LENGTH = 512
 
 
-class Pretrained:
+class Pretrained(abc.ABC):
     """A kind of answer that needs no fine-tuning.
 
     Args:
@@ -55,26 +56,31 @@ class Pretrained:
 
     @classmethod
     def from_stored(
-        cls, task: Mapping[str, Any], config: AlbertConfig, tokenizer: Tokenizer
-    ) -> "Pretrained":
-        """Returns the task; what a model was fine-tuned for is not used."""
+        cls,
+        task: Mapping[str, Any],
+        config: AlbertConfig,
+        tokenizer: Tokenizer,
+        place: str | Path = "task.json",
+    ) -> Self:
+        """Makes the task of any model, whatever its `task.json` says."""
         return cls(config, tokenizer)
 
+    @classmethod
+    def options_of(cls, kind: str) -> tuple[str, ...]:
+        """Returns `options`."""
+        return cls.options
+
+    @abc.abstractmethod
     def build_model(self) -> keras.Model:
         """Creates the model, in the global dtype policy."""
-        raise NotImplementedError
 
-    def load(self, model: keras.Model, path: str | Path | weights.Source) -> None:
-        """Loads `parts` of a model; none of them may be missing."""
-        weights.load(model, path, only=self.parts, warn=False)
-
+    @abc.abstractmethod
     def answer(self, model: keras.Model, options: AnswerSettings) -> Answer:
         """Returns how a model of `build_model` answers.
 
         Raises:
             InputError: the options or the vocabulary do not fit the model.
         """
-        raise NotImplementedError
 
     def _max_seq_length(self, options: AnswerSettings) -> int:
         if options.max_seq_length is not None:
@@ -132,7 +138,11 @@ class Embedding(Pretrained):
         )
 
 
-FAMILIES: tuple[type[Pretrained], ...] = (FillMask, SentenceOrder, Embedding)
+FAMILIES: dict[str, type[Pretrained]] = {
+    kind: family
+    for family in (FillMask, SentenceOrder, Embedding)
+    for kind in family.kinds
+}
 
 
 def fill_mask(

@@ -47,7 +47,6 @@ class MultipleChoice(base.FineTuningTask):
     kinds = ("multiple_choice",)
     settings_class = RaceSettings
     key_metric = "eval_accuracy"
-    options = ("runtime",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
