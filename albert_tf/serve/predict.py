@@ -226,11 +226,9 @@ def load(
     allowed = [*pretrained.FAMILIES, *filter(None, [fine_tuned])]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
-    family = _family(kind, options)
-    if kind == fine_tuned:
-        metadata.check_complete(opened.folders[0], opened.task)
-    source, tokenizer = opened.source, opened.tokenizer
     place = opened.folders[0] / metadata.TASK
+    family = _family(kind, options, place)
+    source, tokenizer = opened.source, opened.tokenizer
     task = family.from_stored(opened.task, opened.config, tokenizer, place)
     model = task.build_model()
     weights.load(model, source, only=task.parts, warn=False)
@@ -256,7 +254,7 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
-    family = _family(task["kind"], options)
+    family = _family(task["kind"], options, metadata.TASK)
     return _predictor(family.from_stored(task, model.config, tokenizer), model, options)
 
 
@@ -269,12 +267,16 @@ def _predictor(task: Any, model: keras.Model, options: AnswerSettings) -> Predic
     return Predictor(Service(answer), task.tokenizer, options.batch_size)
 
 
-def _family(kind: str, options: AnswerSettings) -> type[Any]:
+def _family(kind: str, options: AnswerSettings, place: str | Path) -> type[Any]:
     """Returns the family of a kind, which has the given options.
 
     Raises:
-        InputError: an option of another kind is given.
+        InputError: there is none, or an option of another kind is given.
     """
     every: dict[str, type[Any]] = {**base.families(), **pretrained.FAMILIES}
+    if kind not in every:
+        raise InputError(
+            f"{place}: kind={errors.shown(kind)}: expected one of {', '.join(every)}"
+        )
     options.check_for(kind, {k: of_kind.options_of(k) for k, of_kind in every.items()})
     return every[kind]

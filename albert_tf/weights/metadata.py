@@ -22,17 +22,6 @@ from albert_tf.weights import checkpoints
 VOCABULARY = "vocabulary.json"
 TASK = "task.json"
 CONFIG = "albert_config.json"
-# What predicting with a model of a kind needs of its `task.json`.
-_NEEDED = {
-    "classification": ("labels", "texts"),
-    "multi_label": ("labels", "texts"),
-    "regression": ("texts", "bounds"),
-    "multiple_choice": ("max_qa_length",),
-    "question_answering": (
-        *("version", "head", "doc_stride", "max_query_length", "n_best_size"),
-        *("max_answer_length", "start_n_top", "end_n_top", "null_score_diff_threshold"),
-    ),
-}
 
 
 def _is_text(value: Any) -> bool:
@@ -43,18 +32,6 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_is_text, value))
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300  # nor not a number
-
-
-def _is_bounds(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-
-
 def _is_name(value: Any) -> bool:
     """Whether it names a file that is in the folder itself."""
     if not _is_text(value) or value in ("", "..") or "\0" in value:
@@ -62,42 +39,11 @@ def _is_name(value: Any) -> bool:
     return Path(value).name == value
 
 
-_COUNT = _is_count, "an integer of at least 1"
-# Of the keys of `task.json` that are read: the check, and what is expected.
+# Of the keys of `task.json` that are read here: the check, and what is expected. All
+# others belong to the family of the task, which checks them.
 _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "kind": (
-        lambda value: _is_text(value) and value in _NEEDED,
-        f"one of {', '.join(_NEEDED)}",
-    ),
-    "task": (_is_text, "a text"),
+    "kind": (_is_text, "a text"),
     "labels": (lambda value: value is None or _is_texts(value), "texts, or null"),
-    "label_separator": (
-        lambda value: value is None or (_is_text(value) and bool(value)),
-        "a text, or null",
-    ),
-    "texts": (lambda value: _is_count(value) and value < 3, "1 or 2"),
-    "bounds": (
-        lambda value: value is None or _is_bounds(value),
-        "two numbers, or null",
-    ),
-    "version": (lambda value: value in ("1.1", "2.0"), "1.1 or 2.0"),
-    "head": (lambda value: value in ("linear", "conditional"), "linear or conditional"),
-    "choices": (lambda value: type(value) is int and value >= 0, "an integer"),
-    **dict.fromkeys(
-        (
-            *("max_seq_length", "max_qa_length", "doc_stride", "max_query_length"),
-            *("n_best_size", "max_answer_length", "start_n_top", "end_n_top"),
-        ),
-        _COUNT,
-    ),
-    "null_score_diff_threshold": (
-        lambda value: value is None or _is_number(value),
-        "a number, or null",
-    ),
-    "threshold_fitted_on": (
-        lambda value: value is None or _is_text(value),
-        "a text, or null",
-    ),
     "vocabulary": (_is_name, "the name of a file in this folder"),
     "do_lower_case": (lambda value: isinstance(value, bool), "true or false"),
     "keep_accents": (lambda value: isinstance(value, bool), "true or false"),
@@ -206,27 +152,6 @@ def _read(path: Path) -> Mapping[str, Any]:
                 f"{path}: {key}={errors.shown(task[key])}: expected {expected}"
             )
     return task
-
-
-def check_complete(folder: Path, task: Mapping[str, Any]) -> None:
-    """Refuses a `task.json` that does not hold what its kind needs to be used.
-
-    Args:
-        folder: where it is.
-        task: its contents, see `read_task`.
-
-    Raises:
-        InputError: a key is missing.
-    """
-    if "kind" not in task:
-        raise InputError(f"{folder / TASK}: expected the key 'kind'")
-    for key in _NEEDED[task["kind"]]:
-        if key not in task:
-            raise InputError(
-                f"{folder / TASK}: expected the key {key!r}, for {task['kind']}"
-            )
-    if task["kind"] in ("classification", "multi_label") and task["labels"] is None:
-        raise InputError(f"{folder / TASK}: labels=null: expected texts")
 
 
 def copy(source: Path, target: Path) -> None:

@@ -259,21 +259,8 @@ def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
 # A value of another type for each key, beside the right ones that it may have.
 VALUES = [[], [1], {}, "", "x", 0, -3, 2.5, True, None, 10**400, float("nan"), "../x"]
 RIGHT = {
-    "kind": [],
-    "task": ["", "x", "../x"],
+    "kind": ["", "x", "../x"],
     "labels": [None],
-    "label_separator": [None, "x", "../x"],
-    "texts": [],
-    "bounds": [None],
-    "max_seq_length": [10**400],
-    "max_qa_length": [10**400],
-    "doc_stride": [10**400],
-    "n_best_size": [10**400],
-    "start_n_top": [10**400],
-    "choices": [0, 10**400],
-    "version": [],
-    "head": [],
-    "null_score_diff_threshold": [0, -3, 2.5, None],
     "vocabulary": ["x"],
     "do_lower_case": [True],
 }
@@ -312,9 +299,10 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
         ("multiple_choice", [], "expected the key 'max_qa_length', for multiple_ch"),
         ("question_answering", [], "expected the key 'version', for question_answ"),
         ("regression", ["vocabulary"], "expected the key 'vocabulary'"),
+        ("x", [], 'kind="x": expected one of classification, multi_label, regression'),
     ],
 )
-def test_a_missing_key_is_named_before_the_model_is_built(
+def test_what_is_missing_is_named_before_the_model_is_built(
     folder, kind, values, mistake
 ):
     complete = {"labels": ["a", "b"], "label_separator": ",", "texts": 1}
