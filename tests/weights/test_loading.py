@@ -741,7 +741,15 @@ def test_a_full_disk_is_one_line(format, writer, error, tmp_path, monkeypatch):
 # --- the other programs ---
 
 
-def test_recorded_outputs_of_hugging_face_are_reproduced():
+@pytest.fixture
+def in_float64():
+    """Computes in float64, where the rounding of a processor's kernels is nothing."""
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def test_recorded_outputs_of_hugging_face_are_reproduced(in_float64):
     folder = DATA / "huggingface"
     source = weights.open_source(folder)
     model = weights.model_for(source, source.config())
@@ -749,7 +757,8 @@ def test_recorded_outputs_of_hugging_face_are_reproduced():
     recorded = np.load(folder / "outputs.npz")
     outputs = model({key: recorded[key] for key in TOKENS})
     for key in ("sequence_output", "mlm_logits", "sop_logits"):
-        assert max_difference(outputs[key], recorded[key]) < 2e-5, key
+        # What is left is the rounding of the recording, in float32.
+        assert max_difference(outputs[key], recorded[key]) < 1e-5, key
 
 
 def kerashub_backbone(**more):
