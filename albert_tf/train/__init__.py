@@ -1,8 +1,8 @@
 """Training: one loop for every task, and what fine-tuning does around it.
 
 devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
-step         what the devices compute: training steps, evaluation, prediction
-loop         the one loop: start or resume, train, log, save, evaluate, stop
+step         what the devices compute, an orbit trainer: steps, evaluation, prediction
+loop         the one loop over orbit: start or resume, train, log, save, evaluate, stop
 checkpoints  released TF1 checkpoints that also hold the run's position
 report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
 curves       metrics.jsonl as numbers and as a picture

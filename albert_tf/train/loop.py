@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import IO
 
 import keras
 import numpy as np
+import orbit
 import tensorflow as tf
 
 from albert_tf import weights
@@ -23,6 +25,12 @@ from albert_tf.train.checkpoints import Checkpoints, steps_made
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
 from albert_tf.train.step import Trainer
+
+# orbit has no setting that stops it from printing every call of the trainer, which the
+# reporter logs, and from warning of updates that float16 skips.
+orbit.controller._log = lambda message: None
+orbit.controller.logging = logging.getLogger("orbit")
+orbit.controller.logging.setLevel(logging.ERROR)
 
 # In the best checkpoint's notes: which examples its metrics are of.
 _FINGERPRINT = "evaluation_fingerprint"
@@ -165,7 +173,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
 
 
 class _Loop:
-    """Trains from one line, checkpoint or evaluation to the next."""
+    """Lets orbit train from one line, checkpoint or evaluation to the next."""
 
     def __init__(self, config, strategy, trainer, checkpoints, reporter):
         self._config = config
@@ -174,11 +182,23 @@ class _Loop:
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._is_chief = is_chief(strategy)
-        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._saved = self._step
         self._fingerprint = self._evaluation_fingerprint()
         # Known to every worker, though only the chief writes it.
         self.best: Mapping[str, float] = self._comparable(checkpoints.best)
+        # Means of the steps since the last line, of all updates that orbit asked for.
+        self._trained: dict[str, float] = {}
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        # No summary_dir: the reporter writes a point for each of its lines. orbit would
+        # write one at every checkpoint, too, of as many steps as came since the line.
+        self._controller = orbit.Controller(
+            global_step=trainer.optimizer.iterations.value,
+            trainer=trainer,
+            evaluator=trainer,
+            strategy=strategy,
+            steps_per_loop=config.iterations_per_loop if on_tpu else sys.maxsize,
+            train_actions=[self._trained.update],
+        )
 
     def run(self) -> Mapping[str, float]:
         """Trains and evaluates as far as asked; returns the last metrics.
@@ -202,48 +222,33 @@ class _Loop:
 
     def _train_and_evaluate(self) -> Mapping[str, float]:
         config = self._config
-        trained: Mapping[str, float] = {}
         evaluated: Mapping[str, float] = {}
         if config.do_train:
             if self._lacks_evaluation():
                 evaluated = self._evaluate()
             ended = self._step >= config.num_train_steps or self._is_stale()
             while not ended:
-                step = self._step
-                trained = self._train(step, first=not trained) or trained
+                self._train()
                 ended = self._step == config.num_train_steps
-                if self._evaluates and self._is_due(
-                    config.steps_between_evaluations, since=step
-                ):
+                if self._evaluates and self._is_due(config.steps_between_evaluations):
                     evaluated = self._evaluate()
                     ended = ended or self._is_stale()
-            if trained:
+            if self._trained:
                 self._reporter.finished()
         if self._evaluates and not evaluated:
             evaluated = self._evaluate()
-        return evaluated or trained
+        return evaluated or self._trained
 
-    def _train(self, step: int, first: bool) -> Mapping[str, float]:
-        """Trains to the next event; logs and saves where that is due.
-
-        Args:
-            step: updates made.
-            first: whether to log a line after one step.
-
-        Returns:
-            Means of the steps since the last line; empty without an update, as float16
-            skips those that overflow.
-        """
+    def _train(self) -> None:
+        """Trains to the next event; logs and saves where that is due."""
         config = self._config
-        metrics = self._trainer.train(1 if first else self._steps_to_next_event(step))
-        if self._step == step:
-            return {}
-        if first or self._is_due(config.log_steps, since=step):
-            self._reporter.trained(self._step, metrics)
+        first = not self._trained  # logged after one step
+        self._controller.train(self._step + 1 if first else self._next_event())
+        if first or self._is_due(config.log_steps):
+            self._reporter.trained(self._step, self._trained)
             self._trainer.start_window()
-        if self._is_due(config.save_checkpoints_steps, since=step):
+        if self._is_due(config.save_checkpoints_steps):
             self._save()
-        return metrics
 
     @property
     def _step(self) -> int:
@@ -253,21 +258,19 @@ class _Loop:
     def _evaluates(self) -> bool:
         return self._task.evaluation is not None
 
-    def _steps_to_next_event(self, step: int) -> int:
-        config = self._config
+    def _next_event(self) -> int:
+        """Returns the step at which something is due next."""
+        config, step = self._config, self._step
         intervals = [config.log_steps, config.save_checkpoints_steps]
         if self._evaluates:
             intervals.append(config.steps_between_evaluations)
-        steps = min(interval - step % interval for interval in intervals)
-        if self._on_tpu:
-            steps = min(steps, config.iterations_per_loop)
-        return min(steps, config.num_train_steps - step)
+        steps = [step + interval - step % interval for interval in intervals]
+        return min(*steps, config.num_train_steps)
 
-    def _is_due(self, interval: int, since: int) -> bool:
-        """Whether an event is due now, after some updates, or at the end."""
+    def _is_due(self, interval: int) -> bool:
+        """Whether an event is due after this step: at intervals, and at the end."""
         step = self._step
-        ended = step == self._config.num_train_steps
-        return step > since and (ended or step % interval == 0)
+        return step % interval == 0 or step == self._config.num_train_steps
 
     def _lacks_evaluation(self) -> bool:
         """Whether the run was stopped just before an evaluation."""
@@ -276,7 +279,7 @@ class _Loop:
         return self._evaluates and due and not self._reporter.has_evaluation(step)
 
     def _evaluate(self) -> Mapping[str, float]:
-        metrics = self._trainer.evaluate()
+        metrics = self._controller.evaluate()
         key = self._task.key_metric
         best = self.best.get(key, -np.inf)
         better = self._config.do_train and metrics[key] > best

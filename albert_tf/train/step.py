@@ -1,4 +1,4 @@
-"""Training steps, evaluation and prediction on whatever devices."""
+"""Training steps, evaluation and prediction on whatever devices, for orbit."""
 
 import contextlib
 import dataclasses
@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import orbit
 import tensorflow as tf
 
 from albert_tf.data import batches
@@ -28,7 +29,7 @@ _STEPS_TO_AGREE = 4
 _LOWEST_LOSS_SCALE = 1.0
 
 
-class Trainer:
+class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     """Trains, evaluates and predicts.
 
     Args:
@@ -90,7 +91,7 @@ class Trainer:
             else self._microbatch_gradients
         )
 
-    def train(self, num_steps: int) -> dict[str, float]:
+    def train(self, num_steps: tf.Tensor | int) -> dict[str, float]:
         """Makes some updates.
 
         Args:
@@ -110,10 +111,10 @@ class Trainer:
         begin = time.perf_counter()
         with self._blaming(self.task.training):
             if isinstance(self._strategy, tf.distribute.TPUStrategy):
-                count, waited = num_steps, 0.0
+                count, waited = int(num_steps), 0.0
                 results = [self._loop(self._iterator, tf.constant(count))]
             else:
-                results, waited = self._steps(num_steps)
+                results, waited = self._steps(int(num_steps))
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
@@ -127,8 +128,11 @@ class Trainer:
         """Begins a new window of steps to take means over."""
         self._window = _Window()
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, num_steps: tf.Tensor | None = None) -> dict[str, float]:
         """Evaluates the task's examples, at most `max_eval_steps` batches.
+
+        Args:
+            num_steps: not used; orbit passes it.
 
         Returns:
             The means of losses and metrics, and the task's scores.
