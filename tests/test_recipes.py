@@ -54,6 +54,7 @@ def test_a_recipe_has_the_papers_settings(glue_all):
         ("run_classifier", "mrpc", "--num_train_epochs=2", (None, 2.0), (200, None)),
         ("run_race", "race_v2", "--warmup_proportion=0.2", (12000, None), (None, 0.2)),
         ("run_squad", "squad_v2", "--num_train_epochs=4", (None, 4.0), (814, None)),
+        ("run_tagging", "conll2003", "--train_step=9", (9, None), (None, None)),
         ("run_squad", "squad_v1", "--train_step=7", (7, None), (365, None)),
     ],
 )

@@ -19,6 +19,7 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
+from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.devices import DistributionSettings
 
@@ -176,6 +177,10 @@ REFUSED = {
             {"do_train": False, "do_eval": False},
             f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
         ),
+    ],
+    (TaggingSettings, ()): [
+        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
+        ({"max_seq_length": 2}, "--max_seq_length=2: expected at least 3"),
     ],
     (SquadRunSettings, tuple(RUN.items())): [
         (

@@ -13,6 +13,7 @@ score_table     scores of each label, and the confusion matrix
 submission      predictions as released, and as GLUE's site takes them
 text_graphs     classes and numbers of a text, in a graph
 race/           one of several answers is right
+tagging/        a label for each word: named entities, parts of speech
 squad/          answers that are spans of a text
 pretrained      gaps, the order of sentences and embeddings, without fine-tuning
 settings/       the scripts' flags, and what `task.json` stores

@@ -165,15 +165,11 @@ def entity_scores(
     from seqeval.metrics import classification_report
     from seqeval.metrics.sequence_labeling import get_entities
 
-    names = {e[0] for side in (labels, predictions) for e in get_entities(list(side))}
+    sides = [[list(sentence) for sentence in side] for side in (labels, predictions)]
+    names = {entity[0] for side in sides for entity in get_entities(side)}
     report: dict[str, dict[str, float]] = {}
     if names:  # seqeval fails without an entity
-        report = classification_report(
-            list(map(list, labels)),
-            list(map(list, predictions)),
-            output_dict=True,
-            zero_division=0,
-        )
+        report = classification_report(*sides, output_dict=True, zero_division=0)
     none = dict.fromkeys(("precision", "recall", "f1-score", "support"), 0.0)
     rows = {name: report[name] for name in sorted(names)}
     rows[ALL] = report.get("micro avg", none)

@@ -16,6 +16,7 @@ from albert_tf.tasks.race.task import MultipleChoice
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
+from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.text import tokenization
 from albert_tf.train import loop
 
@@ -92,6 +93,17 @@ def spans(version):
     return flags
 
 
+def tags(folder):
+    lines = [
+        {"tokens": WORDS[: n % 4 + 1], "tags": ["x", "yy", "z", "x"][: n % 4 + 1]}
+        for n in range(ROWS)
+    ]
+    flags = {"max_seq_length": 5}
+    for split in ("train", "eval", "predict"):
+        flags[f"{split}_file"] = write(folder / f"{split}.jsonl", lines)
+    return flags
+
+
 # By name: the family, its flags and files, and a row to ask with its fields.
 CASES = {
     "classification": (
@@ -110,6 +122,7 @@ CASES = {
         choices,
         {"article": "a list", "question": "it is", "options": ["file", "name"]},
     ),
+    "token_classification": (Tagging, tags, "a file, a list"),
     "squad 1.1": (
         QuestionAnswering,
         spans("1.1"),

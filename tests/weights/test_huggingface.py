@@ -205,11 +205,13 @@ def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_p
     assert settings["model_max_length"] == 64  # the positions that there are
 
 
-def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(tmp_path):
+def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(small, tmp_path):
     model = models.AlbertTokenClassifier(CONFIG, 3)
+    run, folder = tmp_path / "run", tmp_path / "hf"
     task = {"kind": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
-    folder = weights.save(model, tmp_path / "hf", "hf", task=task)
-    config = json.loads((folder / "config.json").read_text())
+    metadata.write_task(run, small, task)
+    weights.save(model, run, "tf1")
+    config = converted(run, folder)
     assert config["architectures"] == ["AlbertForTokenClassification"]
     assert config["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
     assert config["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2}

@@ -10,6 +10,7 @@ fine_tuning     what all fine-tuning tasks share: training, model and vocabulary
 classification  GLUE, and tables of one's own
 squad           questions about a text
 race            RACE, and questions with choices
+tagging         sentences with a label for each word
 answer          how a model answers raw text
 
 The generator's are in `corpus.config`, a vocabulary's in `corpus.vocabulary`, those of

@@ -2,4 +2,5 @@
 
 reading     files to sentences, and what their labels mean
 graph       windows of words, and spans in raw text
+task        the family: what it learns, scores and writes
 """

@@ -1,0 +1,297 @@
+"""Token classification: named entities and parts of speech, `run_tagging.py`."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from albert_tf.data import cache, cores
+from albert_tf.data.batches import ByLength
+from albert_tf.errors import InputError
+from albert_tf.model import heads
+from albert_tf.model.models import AlbertTokenClassifier
+from albert_tf.tasks import base, metrics, score_table
+from albert_tf.tasks.answer import Answer
+from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.tagging import TaggingSettings
+from albert_tf.tasks.tagging import graph, reading
+from albert_tf.tasks.tagging.reading import Sentence
+from albert_tf.text import inputs
+from albert_tf.text.inputs import Inputs
+
+# The label of a token that has none, as in transformers.
+_NO_LABEL = -100
+# What losses are divided by where no word is labelled.
+_NO_WORDS = 1e-6
+# By what a run does: the split, and the flag of its file.
+_SPLITS = {
+    "do_train": ("train", "train_file"),
+    "do_eval": ("dev", "eval_file"),
+    "do_predict": ("test", "predict_file"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """The windows of a split; W of them, N words.
+
+    Attributes:
+        inputs: the windows.
+        places: int64 [N], the first token of each word in its window.
+        bounds: int64 [W + 1]; window i labels the words [bounds[i], bounds[i + 1]).
+        in_several_windows: how many sentences are.
+        without_token: how many words had none.
+    """
+
+    inputs: Inputs
+    places: np.ndarray
+    bounds: np.ndarray
+    in_several_windows: int = 0
+    without_token: int = 0
+
+    def __len__(self) -> int:
+        """Returns the number of windows."""
+        return len(self.inputs)
+
+    def words(self, window: int) -> slice:
+        """Returns which words a window labels."""
+        return slice(*self.bounds[window : window + 2].tolist())
+
+
+class Tagging(base.FineTuningTask):
+    """Labels words (CoNLL-2003: named entities; parts of speech).
+
+    The metrics of an evaluation are `eval_precision`, `eval_recall` and `eval_f1` of
+    whole entities of all types (seqeval), and `eval_accuracy` of words.
+    """
+
+    kinds = ("token_classification",)
+    settings_class = TaggingSettings
+    options = ("runtime",)
+    head_keys = ("labels",)
+
+    def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
+        super().__init__(settings, *args, **kwargs)
+        self._labels: tuple[str, ...] = settings.labels or ()
+        self._has_entities = reading.has_entities(self._labels)
+        self.key_metric = "eval_f1" if self._has_entities else "eval_accuracy"
+        self.shown = (self.key_metric,)
+
+    @classmethod
+    def read(cls, settings, folder, run, log):
+        splits: Splits = {
+            part: [Split(part, _read(settings, flag))]
+            for flag, (part, _) in _SPLITS.items()
+            if getattr(run, flag)
+        }
+        labels = settings.labels or (folder and folder.labels)
+        if settings.labels is None and "train" in splits:
+            labels = reading.all_labels(splits["train"][0].examples)
+        if not labels:
+            raise InputError(
+                "--labels: expected, as there is neither --train_file nor a model "
+                "with labels"
+            )
+        for part, file in _SPLITS.values():
+            for split in splits.get(part, ()):
+                reading.check_labels(getattr(settings, file), split.examples, labels)
+        return dataclasses.replace(settings, labels=labels), splits
+
+    def made_from(self, split: Split) -> dict[str, Any]:
+        return {
+            "words": cache.digest("\n".join(s.words) for s in split.examples),
+            "vocabulary": self.tokenizer.fingerprint,
+            "max_seq_length": self.tokens_per_example,
+        }
+
+    def encode(self, split: Split) -> Arrays:
+        words = [word for sentence in split.examples for word in sentence.words]
+        encoded = self.tokenizer.encode_batch(words, cores.available())
+        counts = np.array([len(ids) for ids in encoded], np.int64)
+        flat = np.fromiter(itertools.chain.from_iterable(encoded), np.int32)
+        tokens = tf.RaggedTensor.from_row_lengths(flat, counts)
+        lengths = [len(sentence.words) for sentence in split.examples]
+        sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
+        room = self.tokens_per_example - 2
+        ids, window, place = graph.windows(tokens, sentences, room, self.tokenizer)
+        first = window.numpy()[sentences.row_starts().numpy()]
+        last = window.numpy()[sentences.row_limits().numpy() - 1]
+        return {
+            "ids": ids.values.numpy(),
+            "bounds": ids.row_splits.numpy(),
+            "places": place.numpy(),
+            "word_bounds": np.searchsorted(window.numpy(), range(ids.nrows() + 1)),
+            "in_several_windows": np.array(np.sum(first < last)),
+            "without_token": np.array(np.sum(counts == 0)),
+        }
+
+    def features(self, split: Split, arrays: Arrays) -> Features:
+        bounds = arrays["bounds"]
+        read = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
+        counts = (int(arrays[n]) for n in ("in_several_windows", "without_token"))
+        return Features(read, arrays["places"], arrays["word_bounds"], *counts)
+
+    def summary(self, split: Split) -> list[str]:
+        lengths = split.features.inputs.lengths
+        lines = [
+            f"{split.name}: {len(split.examples):,} sentences, "
+            f"{len(split.features.places):,} words, inputs of {lengths.mean():.1f} "
+            f"tokens on average, {lengths.max()} at most"
+        ]
+        if several := split.features.in_several_windows:
+            lines.append(
+                f"  {several:,} of them longer than --max_seq_length="
+                f"{self.tokens_per_example}, read in several windows"
+            )
+        if unknown := split.features.without_token:
+            lines.append(f"  {unknown:,} words without a token, read as [UNK]")
+        return lines
+
+    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+        [split] = splits
+        features = split.features
+        numbers = {label: i for i, label in enumerate(self._labels)}
+        labels = reading.labelled(split.examples if labelled else ())
+        targets = np.array([numbers[label] for label, _ in labels], np.int32)
+
+        def make(rows, length):
+            batch = inputs.pad(features.inputs, rows, length, self.tokenizer.pad_id)
+            if labelled:
+                labels = np.full_like(batch["input_ids"], _NO_LABEL)
+                for i, row in enumerate(rows):
+                    words = features.words(row)
+                    labels[i, features.places[words]] = targets[words]
+                batch["labels"] = labels
+            return batch
+
+        longest = self.tokens_per_example
+        return ByLength(features.inputs.lengths, make, longest, self.multiple)
+
+    def build_model(self):
+        return AlbertTokenClassifier(self.config, len(self._labels))
+
+    @property
+    def chance_losses(self) -> dict[str, float]:
+        """The loss of guessing."""
+        return {"loss": math.log(len(self._labels))}
+
+    def weights(self, batch: base.Batch) -> dict[str, Any]:
+        """Returns the number of words, above 0: a window may have none of its own."""
+        has_label = ops.cast(batch["labels"] >= 0, "float32")
+        count = ops.sum(ops.sum(has_label, axis=1) * base.example_weights(batch))
+        return {"loss": ops.maximum(count, _NO_WORDS)}
+
+    def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+        """Returns the summed cross-entropy of the words."""
+        _, each = heads.token_classification_loss(outputs["logits"], batch["labels"])
+        weights = base.example_weights(batch)
+        return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
+
+    def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+        """Keeps the likeliest label of each token, int32 [B, T]."""
+        return {"labels": ops.cast(ops.argmax(outputs["logits"], axis=-1), "int32")}
+
+    def predict(self, split: Split, predictions: base.Predictions) -> list[list[str]]:
+        """Returns the labels of each sentence, as far as all its windows are there."""
+        features = split.features
+        numbers: list[int] = []
+        for window, kept in enumerate(predictions):
+            numbers += kept["labels"][features.places[features.words(window)]].tolist()
+        labels = iter([self._labels[number] for number in numbers])
+        answers = []
+        for sentence in split.examples:
+            answers.append(list(itertools.islice(labels, len(sentence.words))))
+            if len(answers[-1]) < len(sentence.words):  # --max_eval_steps ends before
+                return answers[:-1]
+        return answers
+
+    def measure(self, split: Split, answers: list[list[str]]) -> dict[str, float]:
+        """Returns accuracy, and of entities precision, recall and F1."""
+        gold = [sentence.labels for sentence in split.examples[: len(answers)]]
+        if not answers or None in gold:
+            return {}
+        pairs = zip(itertools.chain(*gold), itertools.chain(*answers), strict=True)
+        right = [label == predicted for label, predicted in pairs]
+        scores = {"eval_accuracy": float(np.mean(right))}
+        if self._has_entities:
+            whole = metrics.entity_scores(gold, answers)[metrics.ALL]
+            names = ("eval_precision", "eval_recall", "eval_f1")
+            scores |= dict(zip(names, whole, strict=False))
+        return scores
+
+    def complaint(self, figures: Mapping[str, float]) -> str | None:
+        """Names a model that finds no entity."""
+        if figures.get("eval_f1", 1.0) > 0:
+            return None
+        return (
+            "eval_f1 is 0, no entity is right: the model has not learned yet, or has "
+            "collapsed (another --seed, a lower --learning_rate or more updates may "
+            "help)"
+        )
+
+    def finish(self, run: base.FinishedRun, splits: Splits) -> None:
+        """Predicts what was evaluated, too."""
+        every = [*splits.get("dev", ()), *splits.get("test", ())]
+        super().finish(run, {"test": every})
+
+    def write(self, split: Split, answers: list[list[str]]) -> dict[str, str]:
+        """Returns the predictions in columns, and the scores of types or labels."""
+        files = {f"{split.name}_predictions.txt": _columns(split.examples, answers)}
+        gold = [sentence.labels for sentence in split.examples]
+        if None not in gold:
+            files[f"{split.name}_label_scores.txt"] = self._table(gold, answers)
+        return files
+
+    def _table(self, gold, answers) -> str:
+        """Returns precision, recall and F1 of each type of entity, or label."""
+        if self._has_entities:
+            scores = metrics.entity_scores(gold, answers)
+            return score_table.of_scores("type", scores, "entities")
+        numbers = {label: i for i, label in enumerate(self._labels)}
+        targets, predicted = (
+            np.array([numbers[label] for label in itertools.chain(*labels)])
+            for labels in (gold, answers)
+        )
+        rows = metrics.per_label(targets, predicted, len(self._labels))
+        by_label = dict(zip(self._labels, rows, strict=True))
+        return score_table.of_scores("label", by_label, "words")
+
+    def answer(self, model, options: AnswerSettings) -> Answer:
+        return graph.tag_texts(
+            model,
+            self.tokenizer,
+            labels=self._labels,
+            max_seq_length=options.max_seq_length or self.tokens_per_example,
+        )
+
+
+def _read(settings: TaggingSettings, flag: str) -> list[Sentence]:
+    part, file = _SPLITS[flag]
+    path = getattr(settings, file)
+    if path is None:
+        raise InputError(f"--{flag}: expected --{file} with it")
+    sentences = reading.read_file(path, settings.label_column, settings.tag_scheme)
+    unlabelled = next((s for s in sentences if s.labels is None), None)
+    if unlabelled and part != "test":
+        raise InputError(
+            f"{path}:{unlabelled.lines[0]}: no labels; expected some to train or "
+            f"evaluate on"
+        )
+    return sentences
+
+
+def _columns(sentences: Sequence[Sentence], answers: Sequence[Sequence[str]]) -> str:
+    """Returns lines with a word, its label where it is known, and the prediction."""
+    lines = []
+    for sentence, predicted in zip(sentences, answers, strict=True):
+        columns = (sentence.words, sentence.labels, predicted)
+        for cells in zip(*(c for c in columns if c is not None), strict=True):
+            lines.append(("\t" if " " in cells[0] else " ").join(cells))
+        lines.append("")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,259 @@
+"""What a family that labels words reads, learns and writes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, InputError
+from albert_tf.serve import predict
+from albert_tf.tasks.base import Split
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.settings.tagging import TaggingSettings
+from albert_tf.tasks.tagging import reading
+from albert_tf.tasks.tagging.reading import Sentence
+from albert_tf.tasks.tagging.task import Tagging
+from albert_tf.text import tokenization
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=24,
+    hidden_size=36,
+    num_hidden_layers=1,
+    num_attention_heads=3,
+    intermediate_size=60,
+    max_position_embeddings=40,
+    initializer_range=0.1,
+)
+LABELS = ("O", "B-LOC", "I-LOC")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture
+def model(tmp_path, data):
+    path = tmp_path / "config.json"
+    path.write_text(CONFIG.to_json_string())
+    return ModelSettings(
+        albert_config_file=str(path),
+        spm_model_file=str(data / "spm_small.model"),
+        classifier_dropout_prob=0.0,
+    )
+
+
+@pytest.fixture
+def fit(fine_tune, model, tmp_path):
+    def run(**flags):
+        given = {"train_batch_size": 20, "log_steps": 50, "learning_rate": 1e-3}
+        given |= {"num_train_steps": 3, "output_dir": str(tmp_path / "run"), **flags}
+        log = fine_tune(Tagging, FineTuningSettings, given, model)
+        return tmp_path / "run", log
+
+    return run
+
+
+def encoded(tokenizer, sentences, length, labels=LABELS):
+    settings = TaggingSettings(labels=labels, max_seq_length=length)
+    task = Tagging(settings, CONFIG, tokenizer)
+    return task, task.encoded(Split("dev", sentences))
+
+
+def test_labels_stand_on_the_first_token_of_each_word(tokenizer):
+    words, labels = (
+        ("file", "Größenwahn", "\u200b", "list"),
+        ("O", "B-LOC", "I-LOC", "O"),
+    )
+    task, split = encoded(tokenizer, [Sentence(words, labels, (1, 2, 3, 4))], 19)
+    [first], [long], [last] = map(
+        tokenizer.encode_batch, (["file"], words[1:2], ["list"])
+    )
+    assert len(first) == len(last) == 1 and len(long) > 2
+    ids = [tokenizer.cls_id, *first, *long, tokenizer.unk_id, *last, tokenizer.sep_id]
+    batch = task.source([split], labelled=True).make(np.array([0]), 19)
+    assert batch["input_ids"].tolist() == [ids + [tokenizer.pad_id] * (19 - len(ids))]
+    rest = [-100] * (len(long) - 1)
+    expected = [-100, 0, 1, *rest, 2, 0]
+    assert batch["labels"].tolist() == [expected + [-100] * (19 - len(expected))]
+    assert batch["labels"].dtype == np.int32
+    assert "labels" not in task.source([split], labelled=False).make(np.array([0]), 19)
+    assert task.summary(split) == [
+        f"dev: 1 sentences, 4 words, inputs of {len(ids)}.0 tokens on average, "
+        f"{len(ids)} at most",
+        "  1 words without a token, read as [UNK]",
+    ]
+
+
+@pytest.mark.parametrize("length", [3, 6, 7, 12])
+def test_every_word_of_a_long_sentence_is_labelled_once(length, tokenizer):
+    words = ("file", "list", "a", "the") * 4
+    rng = np.random.default_rng(length)
+    sentences = []
+    for count in (16, 1, 5):
+        labels = tuple(LABELS[i] for i in rng.integers(0, 3, count))
+        sentences.append(Sentence(words[:count], labels, (1,) * count))
+    task, split = encoded(tokenizer, sentences, length)
+    source = task.source([split], labelled=True)
+    assert source.lengths.max() == min(length, 18)
+    # What is learned is also what is predicted.
+    rows = [source.make(np.array([row]), length) for row in range(len(source))]
+    kept = [{"labels": np.maximum(row["labels"][0], 0)} for row in rows]
+    answers = task.predict(split, iter(kept))
+    assert answers == [list(sentence.labels) for sentence in sentences]
+    assert sum((row["labels"] >= 0).sum() for row in rows) == 22
+    assert f"  {1 + (length < 7)} of them longer than" in task.summary(split)[1]
+    # Of an evaluation that ends before, whole sentences count.
+    assert task.predict(split, iter(kept[:-1])) == answers[:2]
+
+
+def test_scores_and_files_are_those_worked_by_hand(tokenizer):
+    sentences = [
+        Sentence(("New York", "is"), ("B-LOC", "O"), (1, 2)),
+        Sentence(("Oslo",), ("B-LOC",), (4,)),
+    ]
+    task, split = encoded(tokenizer, sentences, 9)
+    answers = [["B-LOC", "O"], ["O"]]
+    assert task.measure(split, answers) == pytest.approx(
+        {
+            "eval_accuracy": 2 / 3,
+            "eval_precision": 1.0,
+            "eval_recall": 0.5,
+            "eval_f1": 2 / 3,
+        }
+    )
+    assert task.write(split, answers) == {
+        "dev_predictions.txt": ("New York\tB-LOC\tB-LOC\nis O O\n\nOslo B-LOC O\n\n"),
+        "dev_label_scores.txt": (
+            "type       precision  recall    f1  entities\n"
+            "LOC            100.0    50.0  66.7         2\n"
+            "micro avg      100.0    50.0  66.7         2\n"
+        ),
+    }
+    unlabelled = [sentence._replace(labels=None) for sentence in sentences]
+    task, split = encoded(tokenizer, unlabelled, 9)
+    assert task.measure(split, answers) == {}
+    assert task.write(split, answers) == {
+        "dev_predictions.txt": "New York\tB-LOC\nis O\n\nOslo O\n\n"
+    }
+
+
+def test_labels_that_are_no_entities_are_scored_word_by_word(tokenizer):
+    sentences = [Sentence(("a", "list", "is"), ("DT", "NN", "VB"), (1, 2, 3))]
+    task, split = encoded(tokenizer, sentences, 9, ("DT", "NN", "VB"))
+    answers = [["DT", "NN", "NN"]]
+    assert task.key_metric == "eval_accuracy"
+    assert task.measure(split, answers) == {"eval_accuracy": pytest.approx(2 / 3)}
+    assert task.write(split, answers)["dev_label_scores.txt"] == (
+        "label  precision  recall     f1  words\n"
+        "DT         100.0   100.0  100.0      1\n"
+        "NN          50.0   100.0   66.7      1\n"
+        "VB           0.0     0.0    0.0      1\n"
+    )
+
+
+def test_own_sentences_are_learned_by_heart(fit, data, tmp_path, without_package):
+    """A run on the shipped sentences: F1 1.0, files, raw text, the exported model."""
+    files = data / "tagging"
+    run, log = fit(
+        train_file=str(files / "train.txt"),
+        eval_file=str(files / "train.txt"),
+        predict_file=str(files / "valid.txt"),
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        num_train_steps=300,
+        save_checkpoints_steps=100,
+        max_seq_length=30,
+        export_dir=str(tmp_path / "served"),
+    )
+    assert "of them longer than --max_seq_length=30, read in several windows" in log
+    best = json.loads((run / "model.ckpt-best.json").read_text())
+    assert best["eval_f1"] == best["eval_accuracy"] == 1.0
+    gold = reading.read_file(files / "train.txt")
+    written = reading.read_file(run / "dev_predictions.txt")
+    assert [sentence[:2] for sentence in written] == [s[:2] for s in gold]
+    assert "micro avg      100.0   100.0  100.0        70\n" in (
+        (run / "dev_label_scores.txt").read_text()
+    )
+    lines = (run / "test_predictions.txt").read_text().splitlines()
+    assert lines.count("") == 8 and lines[0].startswith("Maria B-PER ")
+
+    predictor = predict.load(run)
+    texts = [
+        "The Danish painter Lars Holm lives in Aarhus.",
+        "New Zealand sent two ships to Fiji.\nAshby's sister works for Halden Motors.",
+    ]
+    one, two = predictor(texts)
+    assert [(s["type"], s["text"]) for s in one["spans"]] == [
+        ("MISC", "Danish"),
+        ("PER", "Lars Holm"),
+        ("LOC", "Aarhus"),
+    ]
+    for text, row in zip(texts, (one, two), strict=True):
+        for span in row["spans"]:
+            assert text[span["begin"] : span["end"]] == span["text"]
+            assert 0.5 < span["probability"] <= 1
+    asked = predict.load(run, predict.AnswerSettings(task="token_classification"))
+    assert list(asked(texts)) == [one, two]
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    code = """
+import json, tensorflow as tf, tensorflow_text
+texts = json.load(open(sys.argv[2]))
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+found = serve(text=tf.constant(texts))
+print(json.dumps([[x.decode() for x in row if x] for row in found["texts"].numpy()]))
+"""
+    served = without_package(code, tmp_path / "served", tmp_path / "texts.json")
+    assert json.loads(served) == [[s["text"] for s in r["spans"]] for r in (one, two)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = {}
+    for name, text in {
+        "one": "a O\nb B-X\n",
+        "two": "a O\nb B-Y",
+        "bare": "a\n",
+    }.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+        paths[name] = str(tmp_path / f"{name}.txt")
+    return paths
+
+
+def test_a_model_keeps_its_labels(fit, files):
+    run, _ = fit(train_file=files["one"], do_train=True)
+    assert json.loads((run / "task.json").read_text())["labels"] == ["O", "B-X", "I-X"]
+    fit(predict_file=files["bare"], do_predict=True)
+    assert (run / "test_predictions.txt").read_text().startswith("a ")
+    with pytest.raises(InputError) as refused:
+        fit(eval_file=files["two"], do_eval=True)
+    assert str(refused.value) == (
+        f"{files['two']}:2: label 'B-Y'; expected one of O, B-X, I-X (those of "
+        f"--train_file, of --labels or of the model's folder)"
+    )
+    with pytest.raises(InputError, match=r"a model with labels \['O', 'B-X', 'I-X'\]"):
+        fit(train_file=files["two"], do_train=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"do_train": True}, "--do_train: expected --train_file with it"),
+        (
+            {"do_train": True, "train_file": "bare"},
+            "{bare}:1: no labels; expected some to train or evaluate on",
+        ),
+        (
+            {"do_predict": True, "predict_file": "bare"},
+            "--labels: expected, as there is neither --train_file nor a model with "
+            "labels",
+        ),
+    ],
+)
+def test_files_that_are_missing_or_have_no_labels(flags, message, fit, files):
+    given = {k: files[v] if isinstance(v, str) else v for k, v in flags.items()}
+    with pytest.raises(InputError) as refused:
+        fit(**given)
+    assert str(refused.value) == message.format(**files)
