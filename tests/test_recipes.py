@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.tasks import catalogue
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -65,7 +66,8 @@ def test_the_command_line_overrules_a_recipe(
     flags = [f"--flagfile={RECIPES}/{recipe}.flags", "--output_dir=run", given]
     if script == "run_squad":
         flags += ["--train_file=t", "--predict_file=p"]
-    settings = settings_of(f"{script}.py", *flags)[0]
+    every = settings_of(f"{script}.py", *flags)
+    [settings] = (each for each in every if isinstance(each, FineTuningSettings))
     assert (settings.num_train_steps, settings.num_train_epochs) == steps
     assert (settings.num_warmup_steps, settings.warmup_proportion) == warmup
 
