@@ -1,4 +1,4 @@
-"""Command-line flags declared by dataclasses, so that a setting is written once.
+"""Dataclasses as command-line flags, so that a setting is written once.
 
 A settings class is a frozen dataclass on `Settings`, its fields made with `field`,
 which also declares their ranges. `define` declares one absl flag per field, `read`

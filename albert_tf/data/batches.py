@@ -55,7 +55,7 @@ def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
 
     Args:
         source: what is read in the block.
-        where: says what the block was at, for the message.
+        where: what the block was at, for the message.
 
     Raises:
         InputError: TensorFlow failed, or met an example that cannot be used.
@@ -86,7 +86,7 @@ class Source(abc.ABC):
 
     @property
     def fingerprint(self) -> int | None:
-        """A number that most likely tells these examples from others; None: unknown."""
+        """A number that most likely no other examples have; None: unknown."""
         return None
 
     def verify(self) -> None:  # noqa: B027 (not all sources can tell)

@@ -115,7 +115,7 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> Arrays | None:
 
 
 def digest(texts: Iterable[str]) -> str:
-    """Returns what tells texts in an order from others, hexadecimal SHA-256."""
+    """Returns a hash of texts in their order, hexadecimal SHA-256."""
     checksum = hashlib.sha256()
     for text in texts:
         checksum.update(text.encode("utf-8", "surrogatepass") + b"\0")
@@ -123,7 +123,7 @@ def digest(texts: Iterable[str]) -> str:
 
 
 def fingerprint(path: str | Path) -> list[Any]:
-    """Returns what tells a file from another: its whole path, size and time."""
+    """Returns what another file has not: its whole path, size and time."""
     path = Path(path).resolve()
     state = path.stat()
     return [str(path), state.st_size, state.st_mtime_ns]

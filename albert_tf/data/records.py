@@ -1,6 +1,6 @@
-"""Writes and reads TFRecord files of `tf.train.Example`s described by one feature spec.
+"""Writes and reads TFRecord files of `tf.train.Example`s by one feature spec.
 
-The spec says which features a record has and how many numbers each holds. `encode` and
+The spec has which features a record has and how many numbers each holds. `encode` and
 `create` make files from it, `check`, `parser` and `dataset` read them back, so the two
 sides cannot disagree:
 

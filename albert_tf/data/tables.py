@@ -2,7 +2,7 @@ r"""Reads tables of text with named columns: TSV, CSV and JSON lines.
 
     table = read("train.tsv", [Column("sentence"), Column("label")], make=tuple)
 
-The suffix says the format:
+The suffix decides the format:
 
 - `.tsv`, `.txt`: a row a line, cells between tabs, as GLUE has them: no quoting, so a
   quotation mark is text.
@@ -118,7 +118,7 @@ def read(
     Raises:
         InputError: the file cannot be read, is of no known format, lacks a column or
             has it twice, has no (unbroken) row, leaves a quote open, or is JSON lines
-            and has a declared header; or a row has not as many cells as there are
+            and has a header given; or a row has not as many cells as there are
             columns, is not UTF-8, is not JSON, lacks a value, or is refused by `make`.
     """
     rows: list[Made] = []
@@ -182,7 +182,7 @@ def _values(
         )
     if suffix in _JSON and header:
         raise InputError(
-            f"{path}: names its own columns, but these were declared: "
+            f"{path}: names its own columns, but these names are given: "
             f"{', '.join(header)}"
         )
     try:

@@ -457,7 +457,7 @@ class AlbertMultipleChoice(_ModelWithHead):
 
         Args:
             inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
-                Other keys are passed over.
+                Other keys are ignored.
             training: whether dropout applies.
 
         Returns:

@@ -88,7 +88,7 @@ class GraphTokenizer(tf.Module):
 
 
 class OffsetTokenizer(GraphTokenizer):
-    """A `GraphTokenizer` that also says where the pieces stand in the text."""
+    """A `GraphTokenizer` that also gives where the pieces stand in the text."""
 
     def _compiled(self, tokenizer: tokenization.Tokenizer) -> tf.Module:
         if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
@@ -363,14 +363,14 @@ class _Replacement:
             place in the table, -1 for an input that stays, int32 [M]; for each input
             the number of its results, int32 [N].
         """
-        found = tf.searchsorted(self._keys, flat)
-        replaced = tf.gather(self._keys, found) == flat
-        count = tf.where(replaced, tf.gather(self._lengths, found), 1)
+        key = tf.searchsorted(self._keys, flat)
+        replaced = tf.gather(self._keys, key) == flat
+        count = tf.where(replaced, tf.gather(self._lengths, key), 1)
         source = tf.repeat(tf.range(tf.size(flat)), count)
         within = tf.range(tf.size(source)) - tf.gather(
             tf.cumsum(count, exclusive=True), source
         )
-        place = tf.gather(tf.gather(self._starts, found), source) + within
+        place = tf.gather(tf.gather(self._starts, key), source) + within
         return source, tf.where(tf.gather(replaced, source), place, -1), count
 
     def values(

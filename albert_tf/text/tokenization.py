@@ -288,7 +288,7 @@ class Tokenizer(abc.ABC):
             yield ids, list(map(tuple, spans.tolist()))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
-        """Returns the function that says where words begin in piece ids.
+        """Returns the function that marks where words begin in piece ids.
 
         By "word_mark" these begin a word, in any language:
 
@@ -392,9 +392,9 @@ class SentencePieceTokenizer(Tokenizer):
 
         Args:
             spm_model_file: a `.model` file of SentencePiece, of any model type.
-            do_lower_case: lower-case the text first; None: as the file says (see
+            do_lower_case: lower-case the text first; None: as the file does (see
                 `with_cleaning`), or else true, as for the released models.
-            keep_accents: keep combining marks; None: as the file says, or else false.
+            keep_accents: keep combining marks; None: as the file does, or else false.
 
         Raises:
             InputError: the file cannot be read, is not a SentencePiece model, or marks
@@ -753,8 +753,8 @@ def load(
     Args:
         spm_model_file: see `SentencePieceTokenizer`.
         vocab_file: see `WordPieceTokenizer`.
-        do_lower_case: None: as the vocabulary says, or else true.
-        keep_accents: None: as the vocabulary says, or else false.
+        do_lower_case: None: as the vocabulary does, or else true.
+        keep_accents: None: as the vocabulary does, or else false.
 
     Raises:
         InputError: neither file is given, or the one used is bad.
@@ -878,10 +878,10 @@ def _spaces(text: str) -> np.ndarray:
     return _IS_SPACE[np.minimum(_codes(text), _LAST_SPACE + 1)]
 
 
-def _adopt_deleted(text: str, found: np.ndarray) -> np.ndarray:
+def _adopt_deleted(text: str, spans: np.ndarray) -> np.ndarray:
     """Widens spans over the deleted characters beside them, and places empty pieces."""
-    some = found[:, 0] >= 0
-    begins, ends = (np.append(found[some, side], len(text)) for side in (0, 1))
+    some = spans[:, 0] >= 0
+    begins, ends = (np.append(spans[some, side], len(text)) for side in (0, 1))
     black = ~_spaces(text)
     # What lies before each of them, and after the last. Most often that is one space.
     gaps = np.append(0, ends[:-1])

@@ -224,7 +224,7 @@ def test_files_that_cannot_be_used_are_named(write, name, contents, message):
 
 def test_json_lines_name_their_own_columns(write):
     path = write("a.jsonl", '{"text": "a", "label": 1}')
-    message = "{}: names its own columns, but these were declared: text, label"
+    message = "{}: names its own columns, but these names are given: text, label"
     refuses(path, message, header=("text", "label"))
 
 

@@ -136,7 +136,7 @@ class ModelSettings(ModelFileSettings):
         None,
     )
     classifier_dropout_prob: float | None = flags.field(
-        "Dropout of the new head; by default as the model's file says, or else 0.1.",
+        "Dropout of the new head; by default that of the model's file, or else 0.1.",
         None,
         alias="dropout_prob",
     )

@@ -28,7 +28,7 @@ class SquadSettings(TaskSettings):
     )
     version_2_with_negative: bool | None = flags.field(
         "Questions may have no answer (SQuAD 2.0); by default as the training file, "
-        "the model's folder or --predict_file says.",
+        "the model's folder or --predict_file has it.",
         None,
     )
     # Of the files that are read: whether a question may have no answer.
@@ -40,35 +40,35 @@ class SquadSettings(TaskSettings):
         stored=NEEDED,
     )
     max_seq_length: int | None = flags.field(
-        "Tokens of a window at most; by default as the model's folder says, or 384.",
+        "Tokens of a window at most; by default that of the model's folder, or 384.",
         None,
         at_least=1,
         stored=OPTIONAL,
         otherwise=384,
     )
     doc_stride: int | None = flags.field(
-        "Tokens between two windows; by default as the model's folder says, or 128.",
+        "Tokens between two windows; by default that of the model's folder, or 128.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=128,
     )
     max_query_length: int | None = flags.field(
-        "Tokens of a question; by default as the model's folder says, or 64.",
+        "Tokens of a question; by default that of the model's folder, or 64.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=64,
     )
     n_best_size: int | None = flags.field(
-        "Answers of a question to keep; by default as the model's folder says, or 20.",
+        "Answers of a question to keep; by default that of the model's folder, or 20.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=20,
     )
     max_answer_length: int | None = flags.field(
-        "Tokens of an answer at most; by default as the model's folder says, or 30.",
+        "Tokens of an answer at most; by default that of the model's folder, or 30.",
         None,
         at_least=1,
         stored=NEEDED,

@@ -110,7 +110,7 @@ def spans_of_logits(
 def spans_of_beams(
     window: Window, outputs: Mapping[str, np.ndarray], search: Search
 ) -> list[Span]:
-    """Makes spans of the starts and ends that a model of SQuAD 2.0 found in a window.
+    """Makes spans of the starts and ends that a model of SQuAD 2.0 gives for a window.
 
     Args:
         window: what the model read.

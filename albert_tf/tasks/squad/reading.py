@@ -5,7 +5,7 @@
          "answers": [{"text": text, "answer_start": character}]}]}]}]}
 
 `version` and `is_impossible` may be absent, and so may the answers where they are not
-needed. An id may be a number. Other keys are passed over.
+needed. An id may be a number. Other keys are ignored.
 """
 
 import collections

@@ -62,7 +62,7 @@ def evaluate_files(
 
     Args:
         dataset_json: questions and answers; see `reading`.
-        predictions_json: {question id: answer}; more ids than asked are passed over.
+        predictions_json: {question id: answer}; other ids are ignored.
         null_odds_json: {question id: score of "no answer"}.
         threshold: see `evaluate`.
         version: which script to follow, "1.1" or "2.0"; None takes the dataset's.

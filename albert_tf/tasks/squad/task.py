@@ -502,7 +502,7 @@ def _decided(
 
 
 def digest(dataset: Dataset) -> str:
-    """Returns what tells sets of questions apart, hexadecimal SHA-256."""
+    """Returns a hash of the ids of questions, hexadecimal SHA-256."""
     ids = "\n".join(sorted(question.id for question in dataset.questions))
     return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
@@ -510,7 +510,7 @@ def digest(dataset: Dataset) -> str:
 def evaluate(
     dataset: Dataset, answered: Answers, threshold: float | None
 ) -> dict[str, float]:
-    """Scores answers, and says with which threshold (2.0); see `scores.evaluate`.
+    """Scores answers, and adds the threshold (2.0); see `scores.evaluate`.
 
     Args:
         dataset: the questions; those that were not answered are left out.
