@@ -1,4 +1,4 @@
-"""Shows what a pretrained model learned: filled masks, sentence order, figures."""
+"""Shows what a pretrained model learned: filled masks, sentence order, metrics."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ SENTENCES = (
 
 
 def show(folder: Path, held_out: Path, length: int) -> None:
-    """Prints fills, judgements of order, and figures.
+    """Prints fills, judgements of order, and metrics.
 
     Args:
         folder: the output of `run_pretraining.py`, with the vocabulary in it.

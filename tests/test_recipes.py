@@ -80,10 +80,10 @@ def test_the_table_has_the_papers_order(glue_all, tmp_path):
         assert metric == catalogue.find(task).key_metric
         folder = tmp_path / task
         folder.mkdir()
-        figures = {metric: 0.5 + number / 100}
+        metrics = {metric: 0.5 + number / 100}
         if task == "mnli":
-            figures["dev_mismatched/eval_accuracy"] = 0.4567
-        (folder / "model.ckpt-best.json").write_text(json.dumps(figures))
+            metrics["dev_mismatched/eval_accuracy"] = 0.4567
+        (folder / "model.ckpt-best.json").write_text(json.dumps(metrics))
     header, dev, paper = glue_all._table(tmp_path).splitlines()
     assert header.split() == list(glue_all.PAPER)
     assert dev.split()[:3] == ["dev", "50.0/45.7", "51.0"]

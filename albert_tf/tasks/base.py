@@ -37,8 +37,8 @@ class Task(abc.ABC):
     """One task: what to read, what to build, what to minimise and what to report.
 
     A loss is given as a sum over the examples and the weight to divide it by, apart:
-    a batch may be cut into pieces, for several devices or one after the other, and the
-    sums of all pieces over the weights of all pieces give what the whole batch gives.
+    a batch may be divided, among devices and into microbatches, and the sums of all
+    parts over the weights of all parts give what the whole batch gives.
 
     Attributes:
         training: the examples to train on; None where there are none.
@@ -46,7 +46,7 @@ class Task(abc.ABC):
         tokens_per_example: most tokens of an example, padding included.
         key_metric: the metric whose highest value marks the best checkpoint.
         outputs_per_token: numbers that the heads hold for a token while training.
-        shown: figures to show in a line of progress, beside losses and accuracies.
+        shown: metrics to show in a line of progress, beside losses and accuracies.
     """
 
     training: Source | None
@@ -108,26 +108,26 @@ class Task(abc.ABC):
         return
 
     def outputs(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
-        """Runs the model on a piece of a batch, to train or to evaluate."""
+        """Runs the model on a part of a batch, to train or to evaluate."""
         return model(batch, training=training)
 
     @abc.abstractmethod
     def weights(self, batch: Batch) -> dict[str, Any]:
-        """Returns the weight of each loss, float32 [], of a piece of a batch."""
+        """Returns the weight of each loss, float32 [], of a part of a batch."""
 
     @abc.abstractmethod
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns each loss of a piece of a batch, float32 [], before division.
+        """Returns each loss of a part of a batch, float32 [], before division.
 
-        Of a piece that is evaluated there may be none, where its targets are not known.
+        An evaluation without labels may have none.
         """
 
     def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the loss to minimise.
 
         Args:
-            sums: what `sums` returned, of a piece.
-            weights: what `weights` returned, added up over all pieces.
+            sums: what `sums` returned, of a part.
+            weights: what `weights` returned, added up over all parts.
         """
         return self.total({name: sums[name] / weights[name] for name in sums})
 
@@ -139,43 +139,44 @@ class Task(abc.ABC):
         """Returns the sum and the weight, float32 [] each, of every other metric."""
         return {}
 
-    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Returns the figures to report, from the means of losses and metrics."""
+    def reported_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Returns the metrics to report, from the means of losses and of `metrics`."""
         return dict(means)
 
     def predictions(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
         """Returns what is kept of each example that is not trained on, [B, ...].
 
-        The batch has no labels where these are not known. By default nothing is kept.
+        The batch may have no labels. By default nothing is kept.
         """
         return {}
 
     def score(
-        self, predictions: Predictions, figures: Mapping[str, float]
+        self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
-        """Returns further figures of an evaluation, those that need every example.
+        """Returns the other metrics of an evaluation, those that need every example.
 
         Args:
             predictions: {name: [...]}, one example of `evaluation` after the other.
-            figures: what `figures` returned; complete when `predictions` has ended.
+            metrics: what `reported_metrics` returned; complete once `predictions` has
+                ended.
         """
         return {}
 
-    def best_marked(self, folder: Path, figures: Mapping[str, float]) -> None:
+    def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Writes what goes with a new best checkpoint, which has just been marked.
 
         Args:
             folder: of the run.
-            figures: of the evaluation that marks it.
+            metrics: of the evaluation that marks it.
         """
         return
 
-    def complaint(self, figures: Mapping[str, float]) -> str | None:
-        """Says why an evaluation shows a failed run; None where it does not."""
+    def complaint(self, metrics: Mapping[str, float]) -> str | None:
+        """Returns why an evaluation shows a failed run; None where it does not."""
         return None
 
     def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
-        """Returns what to tell about the settings before the start."""
+        """Returns lines to log about the settings before the start."""
         return []
 
     @property
@@ -410,7 +411,7 @@ class FineTuningTask(Task):
         """Turns what `predictions` kept of each example into answers."""
 
     def measure(self, split: Split, answers: Any) -> dict[str, float]:
-        """Returns the metrics of answers; none where the labels are not known.
+        """Returns the metrics of answers; none without labels.
 
         Args:
             split: of which the first examples may alone have been answered.
@@ -419,7 +420,7 @@ class FineTuningTask(Task):
         return {}
 
     def score(
-        self, predictions: Predictions, figures: Mapping[str, float]
+        self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Measures every evaluated split; metrics of the later ones have its name."""
         scores = {}
@@ -431,9 +432,9 @@ class FineTuningTask(Task):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.measure(split, answers).items():
                 scores[f"{prefix}{name}"] = value
-        collections.deque(predictions, maxlen=0)  # completes `figures`
-        if "loss" in figures:
-            scores["eval_loss"] = figures["loss"]
+        collections.deque(predictions, maxlen=0)  # completes `metrics`
+        if "loss" in metrics:
+            scores["eval_loss"] = metrics["loss"]
         return scores
 
     @abc.abstractmethod

@@ -174,13 +174,13 @@ class Classification(base.FineTuningTask):
         scores = self.text_task.score(targets, decided)
         return {**scores, _COLLAPSED: _largest_share(decided)}
 
-    def complaint(self, figures: Mapping[str, float]) -> str | None:
+    def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that gives every example the same answer."""
-        if figures.get(_COLLAPSED, 0.0) < 1.0:
+        if metrics.get(_COLLAPSED, 0.0) < 1.0:
             return None
         return (
             f"every example gets the same answer, at a loss of "
-            f"{figures['eval_loss']:.3f}: the model has not learned yet, or has "
+            f"{metrics['eval_loss']:.3f}: the model has not learned yet, or has "
             f"collapsed (another --seed, a lower --learning_rate or a longer "
             f"--warmup_step may help)"
         )

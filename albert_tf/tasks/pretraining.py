@@ -91,7 +91,7 @@ class Pretraining(base.Task):
             )
 
     def describe(self, folder: Path) -> None:
-        """Notes the vocabulary of the records; copies it if it is where it was."""
+        """Writes which vocabulary the records have; copies it if it is where it was."""
         if identity := self._data.vocabulary:
             metadata.write_vocabulary(folder, identity, self._data.tokenizer())
 
@@ -119,7 +119,7 @@ class Pretraining(base.Task):
         return f"{len(report.loaded)} weights ({report.format}){heads_left}"
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Sets the masked LM's output bias to the log frequencies of the pieces.
+        """Sets the masked LM's output bias to the log frequencies of the tokens.
 
         A model that starts at 0 learns them first, and does so by writing one vector
         to every position, in which what the positions hold is lost for long.
@@ -147,10 +147,10 @@ class Pretraining(base.Task):
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of predictions and of examples."""
-        found = {"masked_lm_loss": ops.sum(_prediction_weights(batch))}
+        counts = {"masked_lm_loss": ops.sum(_prediction_weights(batch))}
         if self._objective != "none":
-            found["sentence_order_loss"] = ops.sum(base.example_weights(batch))
-        return found
+            counts["sentence_order_loss"] = ops.sum(base.example_weights(batch))
+        return counts
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropies."""
@@ -158,12 +158,12 @@ class Pretraining(base.Task):
         _, each = heads.masked_lm_loss(
             outputs["mlm_logits"], batch["masked_lm_ids"], predicted
         )
-        found = {"masked_lm_loss": ops.sum(each * predicted)}
+        losses = {"masked_lm_loss": ops.sum(each * predicted)}
         if self._objective != "none":
             labels = batch["next_sentence_labels"][:, 0]
             _, each = heads.classification_loss(outputs["sop_logits"], labels)
-            found["sentence_order_loss"] = ops.sum(each * base.example_weights(batch))
-        return found
+            losses["sentence_order_loss"] = ops.sum(each * base.example_weights(batch))
+        return losses
 
     def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the sum of both losses, that of masked LM divided as released."""
@@ -176,13 +176,13 @@ class Pretraining(base.Task):
         """Returns the accuracies' sums and weights."""
         predicted, rows = _prediction_weights(batch), base.example_weights(batch)
         right = _hits(outputs["mlm_logits"], batch["masked_lm_ids"])
-        found = {"masked_lm_accuracy": (ops.sum(right * predicted), ops.sum(predicted))}
+        pairs = {"masked_lm_accuracy": (ops.sum(right * predicted), ops.sum(predicted))}
         if self._objective != "none":
             right = _hits(outputs["sop_logits"], batch["next_sentence_labels"][:, 0])
-            found["sentence_order_accuracy"] = (ops.sum(right * rows), ops.sum(rows))
-        return found
+            pairs["sentence_order_accuracy"] = (ops.sum(right * rows), ops.sum(rows))
+        return pairs
 
-    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+    def reported_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Adds the perplexity."""
         return {**means, "perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 
@@ -201,7 +201,7 @@ class Pretraining(base.Task):
 
     @property
     def chance_losses(self) -> dict[str, float]:
-        """Guessing evenly among V pieces: ln V."""
+        """Guessing evenly among V tokens: ln V."""
         return {"masked_lm_loss": math.log(self.config.vocab_size)}
 
 
@@ -209,13 +209,13 @@ class _Records:
     """The record files of one flag, checked against the flags and the model."""
 
     def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
-        self._is_noted = names_vocabulary(folders)
+        self._names_vocabulary = names_vocabulary(folders)
         patterns = getattr(settings, flag)
         self._flag = flag
-        found = {path for pattern in patterns for path in files.glob(pattern)}
+        paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often takes in the description beside them.
-        found -= {files.description_of(path) for path in found}
-        self._paths = tuple(sorted(found))
+        paths -= {files.description_of(path) for path in paths}
+        self._paths = tuple(sorted(paths))
         if not self._paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
         features = records.features_of(self._paths[0])
@@ -225,13 +225,12 @@ class _Records:
             if description is not None:
                 self._check_description(path, description, settings, config)
         _check_alike(
-            {path: _traits(known) for path, known in descriptions.items() if known}
+            {path: _traits(each) for path, each in descriptions.items() if each}
         )
-        described = next(filter(None, descriptions.values()), None)
+        self._description = next(filter(None, descriptions.values()), None)
         self.traits = {"objective": "sop"}
-        if described:
-            self.traits = _traits(described)
-        self._described = described
+        if self._description:
+            self.traits = _traits(self._description)
         if settings.dynamic_masking:
             masking = dynamic_masking.for_records(
                 self._paths,
@@ -244,7 +243,7 @@ class _Records:
             spec, masking = _spec(features), None
         self.source = Records(
             files=self._paths,
-            sizes=tuple(_size(path, known) for path, known in descriptions.items()),
+            sizes=tuple(_size(path, each) for path, each in descriptions.items()),
             spec=spec,
             prepare=masking,
             limits=_limits(spec, config),
@@ -255,7 +254,7 @@ class _Records:
             raise InputError(
                 f"--{flag}={','.join(patterns)}: no records in these files"
             )
-        if not described:
+        if not self._description:
             self._check_ids(config)
 
     @property
@@ -266,9 +265,9 @@ class _Records:
     @property
     def vocabulary(self) -> dict[str, Any] | None:
         """What names it in a folder, see `metadata.identity`."""
-        if not self._described:
+        if not self._description:
             return None
-        made_with = self._described["settings"]
+        made_with = self._description["settings"]
         path = self._vocabulary_file()
         return {
             **({"vocabulary": path.name} if path else {}),
@@ -279,16 +278,16 @@ class _Records:
 
     def tokenizer(self) -> tokenization.Tokenizer | None:
         """Opens the vocabulary; None where it is gone, has changed or is not named."""
-        noted, path = self.vocabulary, self._vocabulary_file()
-        if not noted or not path:
+        identity, path = self.vocabulary, self._vocabulary_file()
+        if not identity or not path:
             return None
         is_wordpiece = path.suffix == ".txt"
         try:
             tokenizer = tokenization.load(
                 None if is_wordpiece else str(path),
                 str(path) if is_wordpiece else None,
-                noted["do_lower_case"],
-                noted["keep_accents"],
+                identity["do_lower_case"],
+                identity["keep_accents"],
             )
         except InputError:
             return None
@@ -296,9 +295,9 @@ class _Records:
 
     def _vocabulary_file(self) -> Path | None:
         """Where the vocabulary is that the description names: beside it alone."""
-        if not self._described or "vocabulary_file" not in self._described:
+        if not self._description or "vocabulary_file" not in self._description:
             return None
-        name = self._described["vocabulary_file"]
+        name = self._description["vocabulary_file"]
         record_file = next(filter(manifest.of, self._paths))
         if not isinstance(name, str) or Path(name).name in ("", "..") or "\0" in name:
             raise InputError(
@@ -307,14 +306,14 @@ class _Records:
             )
         return Path(record_file).with_name(Path(name).name)
 
-    def _check_lengths(self, found, settings, config) -> None:
+    def _check_lengths(self, features, settings, config) -> None:
         path = self._paths[0]
         for name in ("input_ids", "input_mask", "segment_ids", "next_sentence_labels"):
-            if name not in found:
+            if name not in features:
                 raise InputError(
-                    f"{path}: no feature {name!r}; the records hold {sorted(found)}"
+                    f"{path}: no feature {name!r}; the records hold {sorted(features)}"
                 )
-        length = found["input_ids"].length
+        length = features["input_ids"].length
         if settings.max_seq_length not in (None, length):
             raise InputError(
                 f"--max_seq_length={settings.max_seq_length}: the records of {path} "
@@ -327,12 +326,12 @@ class _Records:
             )
         if settings.dynamic_masking:
             return
-        if "masked_lm_positions" not in found:
+        if "masked_lm_positions" not in features:
             raise InputError(
                 f"{path}: the records have no masks (they were made with "
                 f"--masked_lm_prob=0); expected --dynamic_masking"
             )
-        slots = found["masked_lm_positions"].length
+        slots = features["masked_lm_positions"].length
         if settings.max_predictions_per_seq not in (None, slots):
             raise InputError(
                 f"--max_predictions_per_seq={settings.max_predictions_per_seq}: the "
@@ -340,20 +339,20 @@ class _Records:
             )
 
     def _check_ids(self, config) -> None:
-        """Looks for pieces that the model does not have, in some of the records."""
+        """Looks for tokens that the model does not have, in some of the records."""
         share = batches.Share(min(len(self.source), 1000))
         unlimited = dataclasses.replace(self.source, limits={})
         [batch] = _verified(unlimited.evaluation(share, max_batches=1), unlimited)
         highest = int(ops.max(batch["input_ids"]))
         if highest >= config.vocab_size:
             raise InputError(
-                f"{self._paths[0]}: the records hold piece {highest}, but the model's "
+                f"{self._paths[0]}: the records hold token {highest}, but the model's "
                 f"vocab_size is {config.vocab_size}"
             )
 
     def _check_description(self, path, description, settings, config) -> None:
         size = description["vocabulary"]["size"]
-        config.check_vocabulary(f"{path}: the vocabulary", size, self._is_noted)
+        config.check_vocabulary(f"{path}: the vocabulary", size, self._names_vocabulary)
         made_for = _traits(description)["objective"]
         if settings.objective not in (None, "none", made_for):
             raise InputError(
@@ -369,11 +368,12 @@ def _verified(read: Iterable[base.Batch], source: Records) -> Iterator[base.Batc
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
     """Refuses files that were made for other objectives or with other vocabularies."""
-    for (first, wanted), (path, found) in itertools.pairwise(traits.items()):
-        for name, value in found.items():
-            if value != wanted[name]:
+    for (first, expected), (path, others) in itertools.pairwise(traits.items()):
+        for name, value in others.items():
+            if value != expected[name]:
                 raise InputError(
-                    f"{path}: made with {name} {value}, but {first} with {wanted[name]}"
+                    f"{path}: made with {name} {value}, but {first} with "
+                    f"{expected[name]}"
                 )
 
 
@@ -388,7 +388,7 @@ def _traits(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _size(path: str, description: Mapping[str, Any] | None) -> int:
-    """Returns the number of records: the described one, if it is this file's."""
+    """Returns the number of records: that of its description, if it fits the file."""
     if description is not None and _is_as_made(path, description):
         return description["files"][os.path.basename(path)]["records"]
     return records.count(path)
@@ -398,8 +398,8 @@ def _is_as_made(path: str, description: Mapping[str, Any] | None) -> bool:
     """Whether a file has the size that its description gives."""
     if description is None:
         return False
-    described = description["files"][os.path.basename(path)]
-    return described["bytes"] == os.path.getsize(path)
+    entry = description["files"][os.path.basename(path)]
+    return entry["bytes"] == os.path.getsize(path)
 
 
 def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
@@ -414,12 +414,12 @@ def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
     return {name: limit for name, limit in limits.items() if name in spec}
 
 
-def _spec(found: records.Spec) -> records.Spec:
+def _spec(features: records.Spec) -> records.Spec:
     names = (
         *("input_ids", "input_mask", "segment_ids", "next_sentence_labels"),
         *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     )
-    return {name: found[name] for name in names}
+    return {name: features[name] for name in names}
 
 
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:
@@ -439,5 +439,5 @@ def _prediction_weights(batch):
 def _hits(logits, labels):
     # Of equal logits the first, as `ops.argmax`, which takes three times as long on a
     # CPU: it looks for negative zeros first.
-    _, found = ops.top_k(logits, 1)
-    return ops.cast(ops.equal(found[..., 0], labels), "float32")
+    _, predictions = ops.top_k(logits, 1)
+    return ops.cast(ops.equal(predictions[..., 0], labels), "float32")

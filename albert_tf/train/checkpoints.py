@@ -138,13 +138,13 @@ class Checkpoints:
         except weights.MisfitError as misfit:
             source = weights.open_source(prefix)
             held = type(weights.model_for(source, self._model.config)).__name__
-            wanted = type(self._model).__name__
-            if held == wanted:
+            expected = type(self._model).__name__
+            if held == expected:
                 difference = str(misfit).splitlines()[1].strip()
                 held = f"{held} of another size ({difference})"
             raise InputError(
                 f"--output_dir={self._folder}: its {prefix.name} is an {held}, not "
-                f"this {wanted}; expected another folder"
+                f"this {expected}; expected another folder"
             ) from misfit
 
     def remove_unfinished(self) -> None:

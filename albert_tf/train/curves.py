@@ -214,7 +214,7 @@ def _plot(ax: "Axes", curve: dict[int, float], kind: str, **style) -> None:
 
 
 def _title(name: str) -> str:
-    # Of released names; the label says that it is held out.
+    # Without the prefix of released names: the label has it.
     name = name.removeprefix("eval_").replace("_", " ").replace("/", ": ")
     return name[:1].upper() + name[1:].replace(" lm", " LM")
 

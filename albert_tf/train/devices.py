@@ -209,7 +209,7 @@ def _multi_worker() -> "tf.distribute.Strategy":
     if not _names_workers():
         raise InputError(
             "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
-            "start by Slurm's srun; found neither"
+            "start by Slurm's srun; got neither"
         )
     where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
     try:

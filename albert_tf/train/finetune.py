@@ -232,14 +232,14 @@ def _check_head(
     for folder in dict.fromkeys((*own, *_folders_of_head(config))):
         stored = metadata.read_task(folder)
         for key in (*own_keys, *keys) if folder in own else keys:
-            wanted = json.loads(json.dumps(description[key]))
-            if stored is not None and stored.get(key) != wanted:
+            expected = json.loads(json.dumps(description[key]))
+            if stored is not None and stored.get(key) != expected:
                 hint = "they must agree"
                 if folder in own:
                     hint = "expected another --output_dir"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "
-                    f"has {wanted!r}; {hint}"
+                    f"has {expected!r}; {hint}"
                 )
 
 

@@ -46,14 +46,14 @@ class Outcome:
     """What a run ends with.
 
     Attributes:
-        figures: of the last evaluation; of the last steps if there was none.
+        metrics: of the last evaluation; of the last steps if there was none.
         best: the step and the metrics of the best checkpoint; empty if there is none.
         trainer: with the last weights.
         checkpoints: of the run's folder.
         strategy: the devices.
     """
 
-    figures: Mapping[str, float]
+    metrics: Mapping[str, float]
     best: Mapping[str, float]
     trainer: Trainer
     checkpoints: Checkpoints
@@ -119,7 +119,7 @@ def run(
         config: how.
         strategy: on which devices, see `prepare`.
         log: where progress goes.
-        ready: called once all is known to fit, before anything is written.
+        ready: called once all is checked, before anything is written.
 
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints,
@@ -184,7 +184,7 @@ class _Loop:
         self._is_chief = is_chief(strategy)
         self._saved = self._step
         self._fingerprint = self._evaluation_fingerprint()
-        # Known to every worker, though only the chief writes it.
+        # Every worker has it, though only the chief writes it.
         self.best: Mapping[str, float] = self._comparable(checkpoints.best)
         # Means of the steps since the last line, of all updates that orbit asked for.
         self._trained: dict[str, float] = {}

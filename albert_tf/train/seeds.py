@@ -73,7 +73,7 @@ def run(
     """Trains and evaluates, once or with several seeds; leaves `checkpoint` in place.
 
     Of several runs, `output_dir` gets the best one's weights and what goes with them.
-    Nothing is written before the weights are known to fit.
+    Nothing is written before the weights are checked.
 
     Args:
         task: what to do.
@@ -110,7 +110,7 @@ def run(
         waiting = () if number else unsaved
         ready = functools.partial(_write_inputs, task, one, strategy, waiting)
         outcome = loop.run(task, one, strategy, log, ready)
-        metrics.append(outcome.best or outcome.figures)
+        metrics.append(outcome.best or outcome.metrics)
         # The models of other runs are not kept: they would fill a device.
         if best is None or metrics[-1].get(key, 0.0) > max(
             earlier.get(key, 0.0) for earlier in metrics[:-1]

@@ -68,7 +68,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._strategy = strategy
         self._log = log
         self._watch = watch or Watch()
-        # Whether this worker is to stop; the sums of each step tell the others.
+        # Whether this worker is to stop: passed on with the sums of each step.
         self._stops: tf.Variable | None = None
         if is_multi_worker(strategy):
             self._stops = tf.Variable(0.0, trainable=False)
@@ -161,7 +161,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             losses = {name: means[name] for name in self._losses["eval"]}
             if losses:
                 means = {"loss": float(self.task.total(losses)), **means}
-            metrics.update(self.task.figures(means))
+            metrics.update(self.task.reported_metrics(means))
 
         rest = predictions()
         with self._blaming(source):
@@ -235,7 +235,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """Reads on every worker.
 
         One device reads for itself: the iterators of tf.distribute have threads that
-        tune them, see `batches`, whatever their dataset says.
+        tune them, see `batches`, whatever the options of their dataset.
         """
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
         if self._strategy.num_replicas_in_sync == 1 and not on_tpu:
@@ -265,7 +265,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     # Stopping
 
     def _share_signal(self) -> None:
-        """Lets the next step's sums tell other workers that this one is to stop."""
+        """Passes on to other workers, with the next sums, that this one is to stop."""
         if self._stops is not None and self._watch.number is not None:
             self._stops.assign(1.0)
 
@@ -392,7 +392,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     def _microbatch_gradients(self, batch, weights):
         """Returns the sums, float32 [2 + 2 n], and the gradients of a microbatch.
 
-        The gradients are those of the variables that the loss reaches, which are noted
+        The gradients are those of the variables that the loss reaches, which are kept
         as `_reached`. The others stay as they are, as released: the decay alone would
         make a pooler that nothing reads vanish, under LAMB within some hundred steps.
         """
@@ -464,7 +464,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         means |= self._means(window.sums, "train")
         examples = window.steps * self._config.train_batch_size
         return {
-            **self.task.figures(means),
+            **self.task.reported_metrics(means),
             "learning_rate": float(last["learning_rate"]),
             "gradient_norm": float(tf.norm(last["gradient_norms"])),
             "sequences_per_second": examples / window.seconds,

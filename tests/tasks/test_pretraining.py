@@ -302,7 +302,7 @@ def test_pieces_that_the_model_lacks_are_named(files, data, tmp_path):
     small.write_text(json.dumps({**values, "vocab_size": 100}))
     with pytest.raises(InputError) as mistake:
         Pretraining(PretrainingSettings(**{**files, "albert_config_file": str(small)}))
-    assert "both.tfrecord: the records hold piece " in str(mistake.value)
+    assert "both.tfrecord: the records hold token " in str(mistake.value)
     assert str(mistake.value).endswith("but the model's vocab_size is 100")
 
 

@@ -143,11 +143,11 @@ def test_version_1_is_learned_and_predicted_again(one, run, files):
         "SQuAD 1.1 (no question is impossible and the file's version is '1.1')" in text
     )
     assert "to come    250 steps" in text
-    figures = squad.evaluate_files(data, folder / "predictions.json")
-    assert figures["f1"] > 95
+    metrics = squad.evaluate_files(data, folder / "predictions.json")
+    assert metrics["f1"] > 95
     *_, last = blocks(folder)
     assert set(last) == {"exact_match", "f1", "global_step"}
-    assert float(last["f1"]) == figures["f1"]
+    assert float(last["f1"]) == metrics["f1"]
     assert not (folder / "null_odds.json").exists()
     described = read(folder / "task.json")
     assert (described["kind"], described["version"], described["head"]) == (
@@ -199,10 +199,10 @@ def test_thresholds_come_from_where_they_should(two, run, files):
     assert (folder / "task.json").read_bytes() == kept
     # As released, on these very questions.
     _, text = run("two", **predict, fit_threshold=True)
-    figures = blocks(folder)[-1]
-    fitted = float(figures["null_score_diff_threshold"])
-    assert fitted == float(figures["best_f1_thresh"]) != stored
-    assert figures["f1"] == figures["best_f1"]
+    metrics = blocks(folder)[-1]
+    fitted = float(metrics["null_score_diff_threshold"])
+    assert fitted == float(metrics["best_f1_thresh"]) != stored
+    assert metrics["f1"] == metrics["best_f1"]
     assert read(folder / "task.json")["null_score_diff_threshold"] == fitted
     # What is stored now was found on what is judged.
     assert threshold_of(run("two", **predict)[1]) == 0.0

@@ -239,19 +239,19 @@ def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tin
     task = task_of(tiny(), tokenizer, "2.0", "linear", windows, **given)
     # [CLS] who [SEP] a b [SEP]: null odds of 2 - 8 and 6 - 8.
     rows = [logits([null, 0, 0, 0, 4, 0], [null, 0, 0, 0, 4, 0]) for null in (1, 3)]
-    figures = task.score(iter(rows), {})
-    assert figures["best_f1_thresh"] == -6.0
-    assert figures["null_score_diff_threshold"] == (-6.0 if fits else -7.0)
-    assert figures["f1"] == (100.0 if fits else 50.0)
+    metrics = task.score(iter(rows), {})
+    assert metrics["best_f1_thresh"] == -6.0
+    assert metrics["null_score_diff_threshold"] == (-6.0 if fits else -7.0)
+    assert metrics["f1"] == (100.0 if fits else 50.0)
 
 
 def test_the_best_threshold_is_used_where_it_is_asked_for(dataset):
     data = dataset(("a b", ("one", "who", "a"), ("two", "who", None)))
     found = answers.Answers({"one": "a", "two": "b"}, {"one": 1.5, "two": 2.5})
     assert search_threshold(data, found) == 1.5
-    figures = evaluate(data, found, 0.0)
-    assert (figures["f1"], figures["best_f1"]) == (50.0, 100.0)
-    assert figures["null_score_diff_threshold"] == 0.0
+    metrics = evaluate(data, found, 0.0)
+    assert (metrics["f1"], metrics["best_f1"]) == (50.0, 100.0)
+    assert metrics["null_score_diff_threshold"] == 0.0
     assert evaluate(data, found, 1.5)["f1"] == 100.0
 
 

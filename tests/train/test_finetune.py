@@ -140,7 +140,7 @@ def test_batches_of_any_length_in_pieces_make_the_same_steps(
     parts = seeds.run(task, other, one_device(), log=io.StringIO())
     for one, two in zip(weights_of(whole), weights_of(parts), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
-    assert whole.figures["eval_loss"] == pytest.approx(parts.figures["eval_loss"])
+    assert whole.metrics["eval_loss"] == pytest.approx(parts.metrics["eval_loss"])
 
 
 def test_a_stopped_run_ends_the_same(task, config, tmp_path):
@@ -242,12 +242,12 @@ def test_several_runs_differ_and_are_compared(task, config, tmp_path):
 
 
 def test_failed_runs_are_named_and_counted_apart(task):
-    figures = [
+    metrics = [
         {"eval_accuracy": 0.9, "largest_predicted_share": 0.5, "eval_loss": 0.3},
         {"eval_accuracy": 0.5, "largest_predicted_share": 1.0, "eval_loss": 0.693},
         {"eval_accuracy": 0.8, "largest_predicted_share": 0.6, "eval_loss": 0.4},
     ]
-    found = seeds.summarize(task, figures)
+    found = seeds.summarize(task, metrics)
     assert found["failed"] == [2]
     assert found["best"] == 1
     assert found["mean"] == pytest.approx(2.2 / 3)
@@ -371,7 +371,7 @@ def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
     settings = config(do_train=False)
     evaluated = seeds.run(task, settings, one_device(), log=log)
     assert f"Using the best checkpoint of {tmp_path / 'run'}" in log.getvalue()
-    assert evaluated.figures["eval_loss"] == trained.best["eval_loss"]
+    assert evaluated.metrics["eval_loss"] == trained.best["eval_loss"]
 
 
 def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_path):
@@ -388,7 +388,7 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
     settings = config(do_train=False, **newest)
     evaluated = seeds.run(task, settings, one_device(), log=log)
     assert f"Resuming from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
-    assert evaluated.figures["eval_loss"] != trained.best["eval_loss"]
+    assert evaluated.metrics["eval_loss"] != trained.best["eval_loss"]
 
 
 def test_epochs_and_shares_become_steps(task, config):

@@ -70,7 +70,7 @@ def scaled():
         task = types.SimpleNamespace(
             training=None,
             weights=lambda batch: {"loss": tf.constant(1.0)},
-            figures=lambda means: means,
+            reported_metrics=lambda means: means,
         )
         made = Trainer(task, config, strategy, model, optimizer)
         made._gradients = lambda *_: (

@@ -164,13 +164,13 @@ class MultipleChoice(base.FineTuningTask):
             return {}
         return accuracies(answers[known], list(itertools.compress(questions, known)))
 
-    def complaint(self, figures: Mapping[str, float]) -> str | None:
+    def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names an accuracy that guessing might have."""
-        if not self.evaluated or self.key_metric not in figures:
+        if not self.evaluated or self.key_metric not in metrics:
             return None
         count, chance = len(self.evaluated[0].examples), 1 / self._choices
         deviation = math.sqrt(chance * (1 - chance) / count)
-        accuracy = figures[self.key_metric]
+        accuracy = metrics[self.key_metric]
         if accuracy > chance + _DEVIATIONS * deviation:
             return None
         return (

@@ -1,6 +1,6 @@
 """Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 compute them.
 
-Figures here are percent, as those scripts print them.
+Metrics here are percent, as those scripts print them.
 """
 
 import collections
@@ -211,18 +211,18 @@ def _evaluate_v2(
                 }
                 for name, scores in raw.items()
             }
-    figures = _means(kept, "", raw["exact"])
+    metrics = _means(kept, "", raw["exact"])
     for prefix, ids in (
         ("HasAns_", answerable),
         ("NoAns_", raw["exact"].keys() - answerable),
     ):
         if ids:
-            figures |= _means(kept, prefix, [q.id for q in questions if q.id in ids])
+            metrics |= _means(kept, prefix, [q.id for q in questions if q.id in ids])
     if null_odds is not None:
         for name, scores in raw.items():
             best, at = best_threshold(scores, predictions, null_odds, answerable)
-            figures |= {f"best_{name}": best, f"best_{name}_thresh": at}
-    return figures
+            metrics |= {f"best_{name}": best, f"best_{name}_thresh": at}
+    return metrics
 
 
 def _means(

@@ -236,9 +236,9 @@ class QuestionAnswering(base.FineTuningTask):
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._threshold_for(split.examples, answers))
 
-    def best_marked(self, folder: Path, figures: Mapping[str, float]) -> None:
+    def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
-        threshold = figures.get("best_f1_thresh")
+        threshold = metrics.get("best_f1_thresh")
         if self.kept and self.evaluated and threshold is not None:
             self._store(folder, threshold, digest(self.evaluated[0].examples))
 
@@ -332,17 +332,17 @@ class QuestionAnswering(base.FineTuningTask):
                 )
         return max(self.settings.start_n_top, self.settings.end_n_top)
 
-    def complaint(self, figures: Mapping[str, float]) -> str | None:
+    def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that answers no better than by silence, or hardly at all."""
         if self.settings.version == "2.0":
-            silent = 100.0 * figures.get("NoAns_total", 0) / figures.get("total", 1)
-            if figures.get("best_f1", 100.0) > silent:
+            silent = 100.0 * metrics.get("NoAns_total", 0) / metrics.get("total", 1)
+            if metrics.get("best_f1", 100.0) > silent:
                 return None
-            fault = f"best_f1 {figures['best_f1']:.2f} is that of not answering at all"
-        elif figures.get("f1", 100.0) >= _COLLAPSED_F1:
+            fault = f"best_f1 {metrics['best_f1']:.2f} is that of not answering at all"
+        elif metrics.get("f1", 100.0) >= _COLLAPSED_F1:
             return None
         else:
-            fault = f"f1 {figures['f1']:.2f} is below {_COLLAPSED_F1:.0f}"
+            fault = f"f1 {metrics['f1']:.2f} is below {_COLLAPSED_F1:.0f}"
         return (
             f"{fault}: the model has not learned yet, or has collapsed (another "
             f"--seed, a lower --learning_rate or a longer warm-up may help)"
@@ -523,10 +523,10 @@ def evaluate(
     judged = _judged(dataset, answered)
     if dataset.version == "1.1":
         return scores.evaluate(judged, answered.texts)
-    figures = scores.evaluate(judged, answered.texts, answered.null_odds, threshold)
+    metrics = scores.evaluate(judged, answered.texts, answered.null_odds, threshold)
     if threshold is None:
-        return figures
-    return {**figures, "null_score_diff_threshold": threshold}
+        return metrics
+    return {**metrics, "null_score_diff_threshold": threshold}
 
 
 def search_threshold(dataset: Dataset, answered: Answers) -> float | None:

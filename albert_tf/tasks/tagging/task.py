@@ -225,9 +225,9 @@ class Tagging(base.FineTuningTask):
             scores |= dict(zip(names, whole, strict=False))
         return scores
 
-    def complaint(self, figures: Mapping[str, float]) -> str | None:
+    def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that finds no entity."""
-        if figures.get("eval_f1", 1.0) > 0:
+        if metrics.get("eval_f1", 1.0) > 0:
             return None
         return (
             "eval_f1 is 0, no entity is right: the model has not learned yet, or has "
