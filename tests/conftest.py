@@ -69,6 +69,16 @@ def settings_of(monkeypatch):
     return read
 
 
+@pytest.fixture
+def eagerly():
+    """Spares the building of graphs, which costs more than a few steps."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def fine_tune():
     """Runs `finetune.run` of a family with the flags of its script; returns the log."""

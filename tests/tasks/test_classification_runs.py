@@ -7,7 +7,6 @@ import zipfile
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertPretrainer, weights
 from albert_tf.errors import InputError
@@ -42,15 +41,7 @@ TRAIN = {
 }
 TEN_ROWS = 10
 
-pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def eagerly():
-    """Spares the building of graphs, which costs more than the few steps here."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture
@@ -215,17 +206,6 @@ class Stopping(io.StringIO):
         return super().write(text)
 
 
-def test_a_stopped_run_goes_on_to_the_same_predictions(run, glue, tmp_path):
-    todo = {"task_name": "sts-b", "data_dir": glue, "do_eval": True, "do_predict": True}
-    todo |= TRAIN | {"num_train_steps": 6, "learning_rate": 0.01}
-    run("whole", **todo)
-    with pytest.raises(KeyboardInterrupt):
-        run("cut", log=Stopping("step 6/"), **todo)
-    assert not files_of(tmp_path / "cut")
-    assert "Resuming from" in run("cut", **todo)
-    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
-
-
 def test_other_examples_than_a_run_began_with_are_noticed(run, own_table):
     def text(examples, steps):
         table = {"train_file": own_table("train", examples)}
@@ -304,29 +284,6 @@ def test_several_labels_and_numbers_are_predicted_with_the_folders_kind(
                 float(word)
             else:
                 assert set(filter(None, word.split("+"))) <= {"file", "list", "string"}
-
-
-@pytest.mark.parametrize("task", ["rte", "sts-b"])
-def test_the_exported_model_takes_raw_text(run, glue, tmp_path, task):
-    flags = {"task_name": task, "data_dir": glue}
-    run(do_eval=True, do_predict=True, **flags, **TRAIN)
-    tf.config.run_functions_eagerly(False)  # a graph is what is written
-    threshold = {"threshold_to_export": 0.0} if task == "rte" else {}
-    run(new=False, export_dir=str(tmp_path / "served"), **flags, **threshold)
-    served = tf.saved_model.load(str(tmp_path / "served"))
-    test = catalogue.find(task).read("test", glue).rows
-    found = served.signatures["serving_default"](
-        text_a=tf.constant([example.text_a for example in test]),
-        text_b=tf.constant([example.text_b for example in test]),
-    )
-    lines = (tmp_path / "run/test_results.tsv").read_text().splitlines()
-    outputs = np.array([line.split("\t") for line in lines], "float32")
-    if task == "rte":
-        np.testing.assert_allclose(found["probabilities"], outputs, atol=2e-6)
-        assert set(found["label"].numpy()) == {b"not_entailment"}
-    else:
-        wanted = np.clip(outputs[:, 0], 0, 5)
-        np.testing.assert_allclose(found["value"], wanted, atol=2e-6)
 
 
 def test_broken_rows_are_errors_or_listed(run, own_table):

@@ -135,15 +135,7 @@ CASES = {
     ),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def eagerly():
-    """Spares the building of graphs, which costs more than the few steps here."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="session")

@@ -267,24 +267,6 @@ def test_questions_without_answers_are_answered(two, run, files):
         run("two", do_eval=True, predict_file=str(test))
 
 
-@pytest.mark.parametrize("version", ["one", "two"])
-def test_another_runtime_answers_the_same(version, run, files, request, opened):
-    folder, _ = request.getfixturevalue(version)
-    number = {"one": "1.1", "two": "2.0"}[version]
-    found = []
-    for runtime in (None, "litert"):
-        again, _ = run(
-            f"{version}-{runtime}",
-            do_predict=True,
-            predict_file=str(files / f"train-{number}.json"),
-            init_checkpoint=str(folder),
-            runtime=runtime,
-        )
-        found.append(read(again / "predictions.json"))
-    assert opened == [".tflite"]
-    assert found[0] == found[1] and len(set(found[0].values())) > 3
-
-
 def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files):
     contents = read(files / "other-1.1.json")
     contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []
@@ -514,11 +496,3 @@ def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
         f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
         f"threshold"
     )
-
-
-def test_a_folder_in_use_is_refused(run, files, tmp_path, in_use):
-    message = in_use(tmp_path / "run")
-    with pytest.raises(InputError) as mistake:
-        train(run, files, "2.0", tmp_path / "run")
-    assert str(mistake.value) == message
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

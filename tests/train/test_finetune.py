@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import time
-import warnings
 
 import keras
 import numpy as np
@@ -588,16 +587,6 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     assert re.findall(r"(eval at step \d|\nstep \d)", log.getvalue()) == [
         *("eval at step 2", "\nstep 3", "\nstep 4", "eval at step 4")
     ]
-
-
-@pytest.fixture
-def eagerly():
-    """Spares the building of graphs, which costs more than a few steps."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Even though the `tf.config")
-        tf.config.run_functions_eagerly(True)
-        yield
-        tf.config.run_functions_eagerly(False)
 
 
 class Notices(io.StringIO):
