@@ -88,8 +88,8 @@ def test_an_option_stands_in_the_gap_or_behind():
     assert completed("_ and _.") == "y and y."
 
 
-@pytest.mark.parametrize("answer", ["B", 1])
-def test_an_answer_is_a_letter_or_a_number(tmp_path, answer):
+@pytest.mark.parametrize("answer", ["B", 1, "no"])
+def test_an_answer_is_a_letter_a_number_or_a_text(tmp_path, answer):
     path = write(tmp_path / "own.jsonl", {**SINGLE, "answer": answer})
     [question] = reading.read_file(path)
     assert (question.answer, question.id, question.level) == (1, "own.jsonl:1", "")
@@ -109,19 +109,23 @@ def test_answers_may_be_unknown(tmp_path):
     [
         (
             {**SINGLE, "answer": "C"},
-            "1: answer 'C'; expected a letter from A to B, or a number from 0 to 1",
+            "1: answer 'C' is no option; expected a letter from A to B, a number "
+            "from 0 to 1, or the text of an option",
         ),
         (
             {**SINGLE, "answer": 2},
-            "1: answer 2; expected a letter from A to B, or a number from 0 to 1",
+            "1: answer 2 is no option; expected a letter from A to B, a number "
+            "from 0 to 1, or the text of an option",
         ),
         (
             {**SINGLE, "answer": True},
-            "1: answer True; expected a letter from A to B, or a number from 0 to 1",
+            "1: answer True is no option; expected a letter from A to B, a number "
+            "from 0 to 1, or the text of an option",
         ),
         (
-            {**SINGLE, "answer": "no"},
-            "1: answer 'no'; expected a letter from A to B, or a number from 0 to 1",
+            {**SINGLE, "options": ["B", "A"], "answer": "A"},
+            "1: answer 'A' could be several options; expected a letter from A to B, "
+            "a number from 0 to 1, or the text of an option",
         ),
         ({**SINGLE, "options": ["yes"]}, "1: 1 options; expected 2 to 26"),
         (
@@ -233,5 +237,6 @@ def test_ids_and_texts_are_text_that_a_file_can_hold(tmp_path, refused):
     for _ in range(900):
         deep = [deep]
     assert refused({**SINGLE, "answer": deep}) == (
-        "1: answer a list; expected a letter from A to B, or a number from 0 to 1"
+        "1: answer a list is no option; expected a letter from A to B, a number "
+        "to 1, or the text of an option"
     )

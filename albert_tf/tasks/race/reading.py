@@ -12,9 +12,9 @@ Other sets are JSON lines with a question each:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, or the number of an option from 0 on. Without an id the place in
-the file serves as one. Other keys are ignored. Answers may be absent or null where they
-are not needed.
+`answer` is a letter, the number of an option from 0 on, or an option's text. Without an
+id the place in the file serves as one. Other keys are ignored. Answers may be absent or
+null where they are not needed.
 """
 
 import collections
@@ -103,7 +103,8 @@ def read_file(path: str | Path) -> list[Question]:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing
             or of another type; there are not as many answers or lists of options as
             questions; there are fewer than two options, or not as many as other
-            questions have; an answer is not among the options.
+            questions have; an answer is not among the options, or could be
+            several.
     """
     return _checked(_read(Path(path), ""))
 
@@ -192,7 +193,7 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
         if not isinstance(text, str):
             raise InputError(f"{where}: {describe(text)}; expected a text")
         choices = _options(choices, where)
-        number = _answer(answer, choices, where)
+        number = _letter(answer, choices, where)
         questions.append(
             Question(f"{id}-{i}", article, text, choices, number, level, where)
         )
@@ -204,7 +205,7 @@ def _single(value: Any, place: str) -> Question:
     article = get(value, "article", str, place)
     text = get(value, "question", str, place)
     options = _options(get(value, "options", list, place), place)
-    answer = _answer(value.get("answer"), options, place, numbers=True)
+    answer = _any_answer(value.get("answer"), options, place)
     return Question(_id(value, place), article, text, options, answer, "", place)
 
 
@@ -226,22 +227,34 @@ def _options(value: Any, place: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _answer(
-    value: Any, options: tuple[str, ...], place: str, numbers: bool = False
-) -> int | None:
-    """Returns the option that a letter means, or also a number from 0 on."""
+def _letter(value: Any, options: tuple[str, ...], place: str) -> int | None:
     if value is None:
         return None
     letters = LETTERS[: len(options)]
-    if numbers and type(value) is int and 0 <= value < len(options):
-        return value
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
-        or_number = f", or a number from 0 to {len(options) - 1}" if numbers else ""
         raise InputError(
             f"{place}: answer {_shown(value)}; expected a letter from A to "
-            f"{letters[-1]}{or_number}"
+            f"{letters[-1]}"
         )
     return letters.index(value)
+
+
+def _any_answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
+    """Returns the option that a letter, a number or its text means."""
+    if value is None:
+        return None
+    matches = []
+    if type(value) in (int, str):
+        names = enumerate(zip(range(len(options)), LETTERS, options, strict=False))
+        matches = [i for i, name in names if value in name]
+    if len(matches) != 1:
+        fault = "could be several options" if matches else "is no option"
+        raise InputError(
+            f"{place}: answer {_shown(value)} {fault}; expected a letter from A to "
+            f"{LETTERS[len(options) - 1]}, a number from 0 to {len(options) - 1}, or "
+            f"the text of an option"
+        )
+    return matches[0]
 
 
 def _shown(answer: Any) -> str:
