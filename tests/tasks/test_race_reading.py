@@ -238,5 +238,5 @@ def test_ids_and_texts_are_text_that_a_file_can_hold(tmp_path, refused):
         deep = [deep]
     assert refused({**SINGLE, "answer": deep}) == (
         "1: answer a list is no option; expected a letter from A to B, a number "
-        "to 1, or the text of an option"
+        "from 0 to 1, or the text of an option"
     )
