@@ -397,7 +397,7 @@ def test_a_flat_loss_is_warned_of(start):
         (
             "--distribution=multi_worker",
             "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
-            "start by Slurm's srun; found neither",
+            "start by Slurm's srun; got neither",
         ),
     ],
 )
