@@ -225,7 +225,8 @@ def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
             _drop_output()
         if flags.FLAGS.is_parsed() and flags.FLAGS.verbosity >= 0 and mistake.__cause__:
             traceback.print_exception(mistake.__cause__)
-        print(f"error: {mistake}", file=sys.stderr)
+        # One write: several workers may share a log.
+        sys.stderr.write(f"error: {mistake}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
