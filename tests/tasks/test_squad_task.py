@@ -8,7 +8,7 @@ from keras import ops
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.base import Split
-from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.squad import (
     answers,
     conversion,
@@ -243,6 +243,26 @@ def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tin
     assert metrics["best_f1_thresh"] == -6.0
     assert metrics["null_score_diff_threshold"] == (-6.0 if fits else -7.0)
     assert metrics["f1"] == (100.0 if fits else 50.0)
+
+
+@pytest.mark.parametrize(
+    ("work", "uses"),
+    [
+        ({"do_train": True}, []),
+        ({"do_train": True, "do_eval": True}, ["dev"]),
+        ({"do_train": True, "do_predict": True}, ["dev", "test"]),
+        ({"do_eval": True}, ["test"]),
+        ({"do_predict": True}, ["test"]),
+        ({"export_dir": "served"}, []),
+    ],
+)
+def test_questions_are_answered_where_a_flag_asks_for_it(work, uses, dataset):
+    path = str(dataset(*PARAGRAPHS).path)
+    run = SquadRunSettings(output_dir="run", **work)
+    settings = SquadSettings(train_file=path, predict_file=path)
+    _, splits = QuestionAnswering.read(settings, None, run, lambda line: None)
+    train = ["train"] if run.do_train else []
+    assert list(splits) == [*train, *uses]
 
 
 def test_the_best_threshold_is_used_where_it_is_asked_for(dataset):

@@ -98,8 +98,8 @@ class QuestionAnswering(base.FineTuningTask):
             for what, count in dataset.warnings().items():
                 log(f"  {count:,} {what}")
         splits = {use: [Split(use, dataset)] for use, dataset in files.items()}
-        if "predict" in splits:
-            predict = splits.pop("predict")
+        predict = splits.pop("predict", [])
+        if predict and (run.do_eval or run.do_predict):
             if run.do_train and predict[0].examples.unanswered is None:
                 splits["dev"] = predict
             if run.do_predict or not run.do_train:
