@@ -239,6 +239,13 @@ class FinishedRun:
         """The folder of the run."""
         return Path(self.settings.output_dir)
 
+    @property
+    def batch_size(self) -> int:
+        """Examples of a batch: of the flag whose value is checked at the start."""
+        if self.settings.do_predict:
+            return self.settings.predict_batch_size
+        return self.settings.eval_batch_size
+
 
 class FineTuningTask(Task):
     """A family of tasks: a pretrained encoder with one kind of head.
@@ -445,7 +452,7 @@ class FineTuningTask(Task):
         """Predicts what is to be predicted with the best weights, and writes it."""
         for split in splits.get("test", ()):
             source = self.source([split], labelled=False)
-            predictions = run.predict(source, run.settings.predict_batch_size)
+            predictions = run.predict(source, run.batch_size)
             answers = self.predict(split, predictions)
             if metrics := self.measure(split, answers):
                 run.log(f"{split.name}: {shown(metrics)}")
@@ -521,14 +528,9 @@ def write_files(run: FinishedRun, files: Mapping[str, str]) -> None:
         run.log(f"Written: {path}")
 
 
-def family_of(kind: str) -> type[FineTuningTask] | None:
-    """Returns the family that `task.json` calls so, by looking through this folder."""
-    return families().get(kind)
-
-
 @functools.cache
 def families() -> dict[str, type[FineTuningTask]]:
-    """Returns every family by its kinds, in the order of the modules of this folder."""
+    """Returns every family by its kinds, by looking through the modules of tasks."""
     by_kind: dict[str, type[FineTuningTask]] = {}
     for entry in pkgutil.walk_packages(tasks.__path__, f"{tasks.__name__}."):
         for item in vars(importlib.import_module(entry.name)).values():

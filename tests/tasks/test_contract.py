@@ -270,7 +270,7 @@ def test_predictions_become_answers_metrics_and_files(read):
 def test_what_is_stored_makes_the_same_task(read, tokenizer):
     task, _ = read
     stored = json.loads(json.dumps(task.description))
-    assert base.family_of(stored["kind"]) is type(task)
+    assert base.families()[stored["kind"]] is type(task)
     again = type(task).from_stored(stored, CONFIG, tokenizer)
     assert json.loads(json.dumps(again.description)) == stored
     shapes = [[w.shape for w in t.build_model().weights] for t in (task, again)]

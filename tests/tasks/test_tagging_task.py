@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf import AlbertConfig, InputError
 from albert_tf.serve import predict
-from albert_tf.tasks.base import Split
+from albert_tf.tasks.base import FinishedRun, Split
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import reading
@@ -151,6 +151,24 @@ def test_labels_that_are_no_entities_are_scored_word_by_word(tokenizer):
         "NN          50.0   100.0   66.7      1\n"
         "VB           0.0     0.0    0.0      1\n"
     )
+
+
+@pytest.mark.parametrize(("work", "size"), [("do_eval", 6), ("do_predict", 5)])
+def test_evaluated_sentences_are_predicted_in_batches_that_are_checked(
+    work, size, tokenizer, tmp_path
+):
+    task, split = encoded(tokenizer, [Sentence(("a",), ("O",), (1,))], 9)
+    flags = {"output_dir": str(tmp_path), "eval_batch_size": 6, "predict_batch_size": 5}
+    sizes = []
+
+    def predictions(source, batch_size):
+        sizes.append(batch_size)
+        return iter([{"labels": np.zeros(9, np.int32)}])
+
+    settings = FineTuningSettings(**flags, **{work: True})
+    run = FinishedRun(settings, {}, False, print, predictions, print)
+    task.finish(run, {"dev": [split]})
+    assert sizes == [size]
 
 
 def test_own_sentences_are_learned_by_heart(fit, data, tmp_path, without_package):

@@ -273,12 +273,9 @@ class QuestionAnswering(base.FineTuningTask):
 
     def _answer(self, run: base.FinishedRun, split: Split) -> Answers:
         writes = run.settings.do_predict and run.writes and split.name == "predict"
-        size = run.settings.predict_batch_size
-        if not run.settings.do_predict:
-            size = run.settings.eval_batch_size
         return self.predict(
             split,
-            run.predict(self.source([split], labelled=False), size),
+            run.predict(self.source([split], labelled=False), run.batch_size),
             run.folder / "nbest_predictions.json" if writes else None,
         )
 
