@@ -211,7 +211,6 @@ class _Records:
     def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
         self._names_vocabulary = names_vocabulary(folders)
         patterns = getattr(settings, flag)
-        self._flag = flag
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often takes in the description beside them.
         paths -= {files.description_of(path) for path in paths}

@@ -2,7 +2,7 @@
 
 Both tokenizers share one interface (`Tokenizer`): pieces, ids, batches of ids, and the
 place of every piece in the *original* text. Cleaning is built from `CharacterMap`s,
-which `graph_tokenization` compiles into TensorFlow, so the two cannot disagree.
+which `in_graph` compiles into TensorFlow, so the two cannot disagree.
 
 Needs sentencepiece and numpy only: worker processes start without TensorFlow.
 """

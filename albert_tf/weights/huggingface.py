@@ -53,7 +53,7 @@ def files(
     """Returns what stands beside the weights, by name.
 
     Args:
-        model: one of the models of `albert_tf.models` that Hugging Face has, too.
+        model: one of the models of `albert_tf.model.models` that Hugging Face has, too.
         untied: its configuration with the groups that are written.
         task: what the outputs mean, see `weights.save`; may be empty.
         tokenizer: None: no vocabulary is written, and special pieces are those of the

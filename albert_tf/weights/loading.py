@@ -64,7 +64,7 @@ def load(
     """Sets a model's weights from a file or folder, whose format it finds out.
 
     Args:
-        model: one of the models of `albert_tf.models`.
+        model: one of the models of `albert_tf.model.models`.
         path: a released TF1 checkpoint (prefix, `.index` file or folder), a TF-Hub
             folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
             `.safetensors` file, a KerasHub preset folder or its weights file, or a

@@ -57,7 +57,7 @@ def write_task(folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]) -> N
     Args:
         folder: made if need be.
         tokenizer: whose vocabulary and casing are noted.
-        task: what else `task.json` says, see `ModelFolder`.
+        task: what else `task.json` stores, see `FineTuningTask.description`.
 
     Raises:
         InputError: the folder cannot be written.

@@ -41,7 +41,7 @@ def save(
     data; a checkpoint that it was about to replace under the same name may be gone.
 
     Args:
-        model: one of the models of `albert_tf.models`.
+        model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
             `albert_config.json`; or the checkpoint's prefix, if its last part has
             "ckpt" in it. For "hf" a folder, which gets `model.safetensors`

@@ -335,7 +335,7 @@ def test_a_model_of_others_is_refused(tmp_path):
     with pytest.raises(InputError) as caught:
         runtimes.save(keras.Sequential(), tmp_path / "a.onnx", "onnx")
     assert str(caught.value) == (
-        "expected one of the models of albert_tf.models, got Sequential"
+        "expected one of the models of albert_tf.model.models, got Sequential"
     )
 
 

@@ -52,7 +52,7 @@ def save(
     [B, T] and `masked_lm_positions` [B, P]. Outputs are named as in Keras.
 
     Args:
-        model: one of the models of `albert_tf.models`.
+        model: one of the models of `albert_tf.model.models`.
         path: a file that ends in `.tflite` or `.onnx`.
         format: "litert" or "onnx".
         precision: how the weights are stored. With "float16" and "float32" the
@@ -145,7 +145,7 @@ def computed_by(
     It runs on the CPU in float32, with the weights that the model has now.
 
     Args:
-        model: one of the models of `albert_tf.models`.
+        model: one of the models of `albert_tf.model.models`.
         format: "litert" or "onnx".
         outputs: see `save`. The copy gives these alone.
         num_threads: see `load`.

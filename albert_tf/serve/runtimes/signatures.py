@@ -9,7 +9,7 @@ import keras
 from albert_tf.errors import InputError
 from albert_tf.model import models
 
-# Names of the sizes that stay free: B, C, T and P of `albert_tf.layers`.
+# Names of the sizes that stay free: B, C, T and P of `albert_tf.model.layers`.
 FREE = ("batch", "choices", "tokens", "positions")
 _Shape: TypeAlias = tuple[str | int, ...]
 _ROWS: _Shape = ("batch", "tokens")
@@ -33,7 +33,7 @@ def signature(
     outputs: Sequence[str] = (),
     sizes: Mapping[str, int] | None = None,
 ) -> Signature:
-    """Returns the signature of one of `albert_tf.models`.
+    """Returns the signature of one of `albert_tf.model.models`.
 
     Args:
         model: an encoder, or an encoder with a head.
@@ -118,7 +118,8 @@ def _head_outputs(model) -> dict[str, _Shape]:
                 "cls_logits": ("batch",),
             }
     raise InputError(
-        f"expected one of the models of albert_tf.models, got {type(model).__name__}"
+        f"expected one of the models of albert_tf.model.models, got "
+        f"{type(model).__name__}"
     )
 
 

@@ -1,10 +1,12 @@
 """Questions about a text, answered from it: SQuAD 1.1, SQuAD 2.0 and what looks alike.
 
-reading    files to questions
-features   questions to windows: what a model reads, and what it learns
-answers    scores of positions to answers: n-best lists, null odds, files
-graph      raw text to answers in a TensorFlow graph, for SavedModels
-scores     exact match and F1 of the official scripts, thresholds
+reading     files to questions
+features    questions to windows: what a model reads, and what it learns
+conversion  the same in processes, whole paragraphs to each
+answers     scores of positions to answers: n-best lists, null odds, files
+graph       raw text to answers in a TensorFlow graph, for SavedModels
+scores      exact match and F1 of the official scripts, thresholds
+task        the family: heads, losses, thresholds, files
 """
 
 from albert_tf.tasks.squad.scores import evaluate_files
