@@ -319,7 +319,8 @@ def _help(full: bool) -> str:
         for group, items in _groups(settings):
             title = (group.__doc__ or "").split("\n")[0].rstrip(".")
             entries = [_entry(flags.FLAGS[item.name], item) for item in items]
-            parts.append("\n".join([f"{title}:", *entries]))
+            if entries:
+                parts.append("\n".join([f"{title}:", *entries]))
     common = [
         ("--flagfile=FILE", "Read flags from a file, one a line."),
         (

@@ -86,6 +86,11 @@ def test_entities_of_iob1_become_those_of_iob2(written):
             "token",
         ),
         (
+            "a O\nb I-",
+            None,
+            ":2: label 'I-': expected the type of an entity after it, as in 'I-PER'",
+        ),
+        (
             "a O\nb I-PER",
             None,
             ":2: label 'I-PER' after 'O'; expected 'B-PER' (IOB2), or "

@@ -1,5 +1,6 @@
 """Answers that are spans of a text: SQuAD 1.1, SQuAD 2.0, `run_squad.py`."""
 
+import collections
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -220,7 +221,10 @@ class QuestionAnswering(base.FineTuningTask):
             predictions: of their windows.
             n_best_file: `nbest_predictions.json`, to be written on the way.
         """
-        return answers.gather(self.candidates(split.features, predictions), n_best_file)
+        candidates = self.candidates(split.features, predictions)
+        answered = answers.gather(candidates, n_best_file)
+        collections.deque(predictions, maxlen=0)  # logs the last line
+        return answered
 
     def measure(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the version does.

@@ -184,6 +184,11 @@ def _in_iob2(path: Any, sentence: Sentence, tag_scheme: str) -> Sentence:
     """Returns a sentence that begins each entity with B-."""
     given, labels = sentence.labels or (), []
     for before, label, line in zip(("", *given), given, sentence.lines, strict=False):
+        if label in (BEGIN, INSIDE):
+            raise InputError(
+                f"{path}:{line}: label {label!r}: expected the type of an entity after "
+                f"it, as in '{label}PER'"
+            )
         if label.startswith(INSIDE) and before[2:] != label[2:]:
             begun = BEGIN + label[2:]
             if tag_scheme == "iob2":
