@@ -31,6 +31,7 @@ def main() -> None:
     run = flags.read(ClassifierRunSettings)
     model = flags.read(ModelSettings)
     devices = flags.read(DistributionSettings)
+    task.check(run)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.tasks import submission

@@ -23,6 +23,7 @@ def main() -> None:
     run = flags.read(SquadRunSettings)
     model = flags.read(ModelSettings)
     devices = flags.read(DistributionSettings)
+    task.check(run)
 
     # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
     from albert_tf.tasks.squad.task import QuestionAnswering

@@ -29,7 +29,7 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import loop, report, seeds
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import DistributionSettings, is_chief
+from albert_tf.train.devices import DistributionSettings, is_chief, together
 from albert_tf.train.loop import Outcome
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -72,7 +72,11 @@ def run(
             print(line, file=log, flush=True)
 
     with loop.locked(config, strategy):
-        _check_export(config.export_dir, config.output_dir, strategy)
+        together(
+            strategy,
+            config.output_dir,
+            lambda: _check_export(config.export_dir, config.output_dir, strategy),
+        )
         unsaved: list[Callable[[], None]] = []
         task, splits = _prepare(
             family, settings, config, model, strategy, unsaved, log_line

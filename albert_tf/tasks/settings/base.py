@@ -33,7 +33,7 @@ class TaskSettings(flags.Settings):
 
     max_seq_length: int | None
 
-    def check(self, run: "FineTuningSettings", devices: int) -> None:
+    def check(self, run: "FineTuningSettings", devices: int = 1) -> None:
         """Refuses what does not go with a run, before anything is read.
 
         Args:

@@ -124,10 +124,11 @@ class ClassificationSettings(TaskSettings):
             raise InputError(f"{place}: labels=null: expected texts")
         return super().from_stored(task, place)
 
-    def check(self, run: FineTuningSettings, devices: int) -> None:
+    def check(self, run: FineTuningSettings, devices: int = 1) -> None:
         defaults = {item.name: item.default for item in dataclasses.fields(self)}
         for name in _OF_CUSTOM:
-            if self.task_name != CUSTOM and getattr(self, name) != defaults[name]:
+            named = self.task_name not in (None, CUSTOM)
+            if named and getattr(self, name) != defaults[name]:
                 raise InputError(
                     f"--{name}: expected --task_name={CUSTOM} with it, not "
                     f"{self.task_name}"

@@ -133,7 +133,7 @@ class SquadSettings(TaskSettings):
                 f"files"
             )
 
-    def check(self, run: FineTuningSettings, devices: int) -> None:
+    def check(self, run: FineTuningSettings, devices: int = 1) -> None:
         for flag, file in (
             ("do_train", "train_file"),
             ("do_eval", "predict_file"),
