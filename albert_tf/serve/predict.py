@@ -192,7 +192,8 @@ def _log_rate(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
         now = time.perf_counter()
         if now - last > _BETWEEN_LINES:
             last = now
-            print(f"{number:,} rows, {number / (now - begin):,.1f} a second", file=log)
+            speed = number / (now - begin)
+            print(f"answered so far: {number:,}, {speed:,.2f} a second", file=log)
 
 
 def load(

@@ -99,8 +99,7 @@ def run(
             splits,
         )
         if config.export_dir and writes:
-            _export(task, config, outcome.trainer.model)
-            log_line(f"Written: {config.export_dir}, a SavedModel that takes raw text")
+            _export(task, config, outcome.trainer.model, log_line)
     return outcome
 
 
@@ -191,15 +190,20 @@ def _with_changes(config: AlbertConfig, settings: ModelSettings) -> AlbertConfig
 
 
 def _export(
-    task: FineTuningTask, config: FineTuningSettings, model: keras.Model
+    task: FineTuningTask,
+    config: FineTuningSettings,
+    model: keras.Model,
+    log_line: Callable[[str], None],
 ) -> None:
     """Writes a SavedModel that takes raw text, and models of other runtimes."""
     folder = Path(config.export_dir or "")
     answer = task.answer(model, task.export_options(config))
     Service(answer).save(folder)
+    log_line(f"Written: {folder}, a SavedModel that takes raw text")
     for runtime in task.runtimes:
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"
         runtimes.save(model, path, runtime)
+        log_line(f"Written: {path}, which takes ids")
 
 
 def _pad_multiple(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> int:

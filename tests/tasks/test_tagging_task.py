@@ -261,7 +261,8 @@ def test_a_model_keeps_its_labels(fit, files):
         ({"do_train": True}, "--do_train: expected --train_file with it"),
         (
             {"do_train": True, "train_file": "bare"},
-            "{bare}:1: no labels; expected some to train or evaluate on",
+            "{bare}:1: no labels to train or evaluate on; expected a second column, or "
+            "in JSON lines the key 'tags' (--label_column)",
         ),
         (
             {"do_predict": True, "predict_file": "bare"},

@@ -1,6 +1,10 @@
 """Models for other runtimes: LiteRT (TensorFlow Lite) and ONNX.
 
 The blocks that ALBERT's layers share are in these files once.
+
+signatures  inputs and outputs of each class of model, and its graph in float32
+litert      to LiteRT, and back as a model that is called
+onnx_graph  to ONNX: the graph written by hand, the shared block as a function
 """
 
 import dataclasses

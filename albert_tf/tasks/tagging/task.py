@@ -280,8 +280,9 @@ def _read(settings: TaggingSettings, flag: str) -> list[Sentence]:
     unlabelled = next((s for s in sentences if s.labels is None), None)
     if unlabelled and part != "test":
         raise InputError(
-            f"{path}:{unlabelled.lines[0]}: no labels; expected some to train or "
-            f"evaluate on"
+            f"{path}:{unlabelled.lines[0]}: no labels to train or evaluate on; "
+            f"expected a second column, or in JSON lines the key "
+            f"{settings.label_column or 'tags'!r} (--label_column)"
         )
     return sentences
 
