@@ -126,14 +126,22 @@ def is_multi_worker(strategy: "tf.distribute.Strategy") -> bool:
 
 
 def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[float]:
-    """Adds up float32 numbers over the replicas of all workers, one by one."""
+    """Adds up float32 numbers over the replicas of all workers, one by one.
+
+    Returns:
+        The sums; none where another worker has ended before this one got them. Each
+        worker ends itself as soon as it knows that one of them is refused.
+    """
     import tensorflow as tf
 
     def total():
         replicas = tf.distribute.get_replica_context()
         return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
 
-    totals = strategy.run(tf.function(total))
+    try:
+        totals = strategy.run(tf.function(total))
+    except tf.errors.UnavailableError:
+        return []
     return strategy.experimental_local_results(totals)[0].numpy().tolist()
 
 
@@ -166,7 +174,7 @@ def together(
     refusals = [float(refusal is not None)]
     if is_multi_worker(strategy):
         refusals = add_up(strategy, refusals)
-    if any(refusals):
+    if not refusals or any(refusals):
         raise refusal or InputError(
             f"--output_dir={folder}: refused by another worker, whose log has the "
             f"reason"

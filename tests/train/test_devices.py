@@ -2,6 +2,7 @@ import signal
 import types
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.train import devices
@@ -54,3 +55,19 @@ def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
     assert devices._multi_worker() == "strategy"
     assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]
+
+
+def test_a_worker_that_ended_before_the_others_knew_was_refused(monkeypatch):
+    class Ended:
+        def run(self, function):
+            raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+
+    def refuse():
+        raise InputError("its own")
+
+    monkeypatch.setattr(devices, "is_multi_worker", lambda strategy: True)
+    assert devices.add_up(Ended(), [0.0]) == []
+    with pytest.raises(InputError, match=r"^--output_dir=run: refused by another wor"):
+        devices.together(Ended(), "run", lambda: None)
+    with pytest.raises(InputError, match=r"^its own$"):
+        devices.together(Ended(), "run", refuse)
