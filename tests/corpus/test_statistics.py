@@ -1,9 +1,10 @@
 """The records have the statistics of those that the release made from the same text.
 
-A number agrees when the recorded seed lies within 3.5 standard errors of the mean of
-our seeds: more than a hundred are compared, and beyond three lies one of 370. A
-distribution agrees when its greatest cumulative distance from our mean lies within
-three. The errors are those of one seed, estimated from the spread of ours.
+A number agrees when the recorded seed lies within three standard errors of the mean of
+our seeds. More than a hundred are compared, and one of 370 lies beyond by chance: one
+number of a variant may, within 3.5. A distribution agrees when its greatest cumulative
+distance from our mean lies within three. The errors are those of one seed, estimated
+from the spread of ours.
 """
 
 import functools
@@ -129,10 +130,14 @@ def test_statistics_agree_with_the_release(variant):
         measure(generate(settings(random_seed=seed, **VARIANTS[variant]))[0])
         for seed in SEEDS
     ]
+    beyond = {}
     for name in ours[0][0]:
         values = np.array([numbers[name] for numbers, _ in ours])
         error = values.std(ddof=1) * np.sqrt(1 + 1 / len(SEEDS))
-        assert abs(values.mean() - recorded(variant, name)) < 3.5 * error, name
+        distance = abs(values.mean() - recorded(variant, name))
+        if distance >= 3 * error:
+            beyond[name] = distance / error
+    assert len(beyond) <= 1 and max(beyond.values(), default=0) < 3.5, beyond
     for name in ours[0][1]:
         values = np.array([distributions[name] for _, distributions in ours])
         distances = abs(values - values.mean(axis=0)).max(axis=1)
