@@ -202,9 +202,14 @@ def _with_steps(
         proportion = config.released_warmup_proportion
     steps = config.released_steps if steps is None else steps
     warmup = config.released_warmup if warmup is None else warmup
-    if epochs is not None and task.training is not None:
+    between = config.eval_every_steps
+    if task.training is not None:
         count = len(task.training) if examples is None else examples
-        steps = max(1, int(count / config.train_batch_size * epochs))
+        an_epoch = count / config.train_batch_size
+        if epochs is not None:
+            steps = max(1, int(an_epoch * epochs))
+        if config.eval_every_epochs is not None:
+            between = max(1, int(an_epoch * config.eval_every_epochs))
     if proportion is not None:
         warmup = int(steps * proportion)
     return dataclasses.replace(
@@ -213,6 +218,8 @@ def _with_steps(
         num_warmup_steps=warmup,
         num_train_epochs=None,
         warmup_proportion=None,
+        eval_every_steps=between,
+        eval_every_epochs=None,
     )
 
 

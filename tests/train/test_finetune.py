@@ -396,6 +396,8 @@ def test_epochs_and_shares_become_steps(task, config):
     found = seeds._with_steps(task, settings, None)
     assert found.num_train_steps == 14  # 46 / 8 x 2.5
     assert found.num_warmup_steps == 4
+    between = config(eval_every_epochs=0.7, do_eval=True)
+    assert seeds._with_steps(task, between, None).eval_every_steps == 4
     assert seeds._with_steps(task, settings, 16).num_train_steps == 5
     released = seeds._with_steps(task, config(num_train_steps=None), None)
     assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)

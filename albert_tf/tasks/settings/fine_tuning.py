@@ -77,6 +77,14 @@ class FineTuningSettings(TrainingSettings):
         at_least=0,
         below=1,
     )
+    eval_every_epochs: float | None = flags.field(
+        "Times that each example is trained on between evaluations, instead of a "
+        "number of updates.",
+        None,
+        instead_of=("eval_every_steps",),
+        needs=("do_eval",),
+        above=0,
+    )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
     max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
     log_steps: int = flags.field("Updates between lines of progress.", 50)
