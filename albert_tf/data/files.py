@@ -112,12 +112,16 @@ def write_together(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Keeps others out of a folder, which is made if need be, while the block runs.
 
     The system releases the lock when the process ends, even when it is killed: a lock
     file alone locks nothing. Who holds the lock may take it again. A file system that
     cannot lock files is warned of, and used without.
+
+    Args:
+        folder: to lock.
+        wait: for another process or thread that holds the lock.
 
     Raises:
         InputError: another process or thread holds the lock, or the folder cannot be
@@ -130,8 +134,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     is_new = not folder.exists()
     with errors.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = _lock_file(folder)
+        file = _lock_file(folder, wait)
     mine.add(place)
     try:
         yield
@@ -182,20 +185,27 @@ def _place_in_line(file: Path) -> tuple[bool, bool, str]:
     return file.name == "checkpoint", file.suffix == ".index", file.name
 
 
-def _lock_file(folder: Path) -> int:
+def _lock_file(folder: Path, wait: bool) -> int:
     """Opens the lock file, locks it, and notes in it who did."""
     path = folder / LOCK
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue  # its holder has just removed the folder
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(file, 1000).decode(errors="replace")
-            os.close(file)
-            raise InputError(
-                f"{folder}: another run is at work here ({holder or 'just started'}); "
-                f"expected a folder of its own"
-            ) from None
+            holder = os.read(file, 1000).decode(errors="replace") or "just started"
+            if not wait:
+                os.close(file)
+                raise InputError(
+                    f"{folder}: another run is at work here ({holder}); "
+                    f"expected a folder of its own"
+                ) from None
+            logging.getLogger(__name__).info("%s: waiting for %s", folder, holder)
+            fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in _WITHOUT_LOCKS:
                 os.close(file)
