@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2
+from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import WORD_MARK, CharacterMap
@@ -507,13 +508,30 @@ def _plain_spaces(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.strip(tf.strings.regex_replace(texts, _WHITE_SPACE, " "))
 
 
-def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
-    """Loads a model under a name of its own.
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
+    """A SentencePiece model that lasts as long as the process.
 
-    In a loaded SavedModel, models of one name are one and the same model.
+    tensorflow_text's own is gone with the kernel that made it, and `tf.random.set_seed`
+    drops all kernels: after it, no tokenizer made before could be used.
     """
+
+    def __init__(self, model: bytes, name: str):
+        super().__init__()
+        self._model = model
+        self._name = name
+        _ = self.resource_handle  # makes it
+
+    def _create_resource(self) -> tf.Tensor:
+        make = sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op
+        return make(model=self._model, shared_name=self._name, name=self._name)
+
+
+def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
+    """Loads a model under a name of its own: one of the same name is the same model."""
     name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
-    return tf_text.SentencepieceTokenizer(model, kind, name=name)
+    tokenizer = tf_text.SentencepieceTokenizer(model, kind, name=name)
+    tokenizer._model_resource = _SharedModel(model, name)
+    return tokenizer
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:

@@ -144,6 +144,13 @@ def test_batches_of_any_size_pass_a_dataset(pair):
     assert graph(tf.constant([], tf.string)).to_list() == []
 
 
+def test_a_new_seed_leaves_tokenizers_as_they_are(pair):
+    tokenizer, graph, _ = pair
+    before = graph(["a file"]).to_list()
+    tf.random.set_seed(7)  # drops the kernels of all operations
+    assert graph(["a file"]).to_list() == before == [tokenizer.encode("a file")]
+
+
 def test_other_objects_are_refused():
     with pytest.raises(TypeError, match="no graph form of a str"):
         in_graph.GraphTokenizer("30k.model")
