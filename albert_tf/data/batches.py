@@ -376,6 +376,7 @@ def _epochs(source: Records, seed: int, first: int) -> "tf.data.Dataset":
     """Returns the serialised examples of all epochs from one on, one after another."""
     import tensorflow as tf
 
+    @tf.autograph.experimental.do_not_convert
     def epoch(number):
         files = tf.random.experimental.stateless_shuffle(
             tf.constant(source.files), tf.stack([seed, number])
@@ -396,7 +397,9 @@ def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
     compression = records.compression(source.files)
     at_once = min(_FILES_AT_ONCE, len(source.files))
     return tf.data.Dataset.from_tensor_slices(files).interleave(
-        lambda file: tf.data.TFRecordDataset(file, compression),
+        tf.autograph.experimental.do_not_convert(
+            lambda file: tf.data.TFRecordDataset(file, compression)
+        ),
         cycle_length=at_once,
         num_parallel_calls=min(cores.available(), at_once),
         deterministic=True,
@@ -426,6 +429,9 @@ def _parsed(
     prepare = source.prepare
     per_replica = share.per_replica
 
+    # Nothing here branches on a tensor; to look for it takes longer than the graphs.
+    as_written = tf.autograph.experimental.do_not_convert
+
     def work(places, serialised):
         return tf.reshape(places, [-1]), parse(tf.reshape(serialised, [-1]))
 
@@ -443,12 +449,12 @@ def _parsed(
     calls = min(cores.available(), _CALLS_AT_ONCE)
     if prepare is not None and count is None:
         lines = lines.batch(-(-_ROWS_TO_PREPARE // share.rows))
-    dataset = lines.map(work, num_parallel_calls=calls, deterministic=True)
+    dataset = lines.map(as_written(work), num_parallel_calls=calls, deterministic=True)
     if prepare is not None:
         dataset = dataset.map(
-            lambda places, batch: (places, prepare(batch, seed, places))
+            as_written(lambda places, batch: (places, prepare(batch, seed, places)))
         )
-    return _ahead(dataset.map(cut).unbatch(), share)
+    return _ahead(dataset.map(as_written(cut)).unbatch(), share)
 
 
 def _ahead(dataset: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":

@@ -192,6 +192,7 @@ def parser(
         for name, (kind, length) in spec.items()
     }
 
+    @tf.autograph.experimental.do_not_convert
     def parse(serialised: "tf.Tensor") -> dict[str, "tf.Tensor"]:
         batch = tf.io.parse_example(serialised, features)
         batch = {

@@ -111,8 +111,10 @@ def export_encoder(
     encode = _encoding(encoder)
     root = saved_models.reusable(encode, [encoder])
     # TFSMLayer takes functions by name, and looks for this one.
-    root.serve = tf.function(lambda inputs: encode(inputs), [_specs()])
-    root.serve_training = tf.function(lambda inputs: encode(inputs, True), [_specs()])
+    root.serve = tf.function(lambda inputs: encode(inputs), [_specs()], autograph=False)
+    root.serve_training = tf.function(
+        lambda inputs: encode(inputs, True), [_specs()], autograph=False
+    )
     if has_heads:
         root.mlm = _with_masked_lm(model, encode)
         if model.sentence is not None:
@@ -160,13 +162,16 @@ def export_preprocessing(
     tokenize = saved_models.reusable(graph.__call__)
     tokenize.graph = graph
     tokenize.get_special_tokens_dict = tf.function(
-        lambda: {name: tf.constant(id) for name, id in special.items()}, []
+        lambda: {name: tf.constant(id) for name, id in special.items()},
+        [],
+        autograph=False,
     )
     pack = _packing(tokenizer, seq_length)
     root = saved_models.reusable(
         tf.function(
             lambda texts: pack([graph(texts)], seq_length),
             [tf.TensorSpec([None], tf.string, "sentences")],
+            autograph=False,
         )
     )
     root.tokenize = tokenize
@@ -244,7 +249,7 @@ def _signature(encode: Callable) -> Callable:
     specs = {
         name: tf.TensorSpec(s.shape, s.dtype, name) for name, s in _specs().items()
     }
-    return tf.function(call).get_concrete_function(**specs)
+    return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
 def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:

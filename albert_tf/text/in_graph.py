@@ -71,7 +71,7 @@ class GraphTokenizer(tf.Module):
             return _WordPiece(tokenizer)
         raise TypeError(f"no graph form of a {type(tokenizer).__name__}")
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts.
 
@@ -98,7 +98,7 @@ class OffsetTokenizer(GraphTokenizer):
             return _WordPieceOffsets(tokenizer)
         return super()._compiled(tokenizer)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:

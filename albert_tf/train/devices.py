@@ -139,7 +139,7 @@ def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[flo
         return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
 
     try:
-        totals = strategy.run(tf.function(total))
+        totals = strategy.run(tf.function(total, autograph=False))
     except tf.errors.UnavailableError:
         return []
     return strategy.experimental_local_results(totals)[0].numpy().tolist()

@@ -86,7 +86,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             compiled = bool(tf.config.list_logical_devices("GPU"))
         # The optimizer's part cannot be compiled under several replicas.
         self._gradients = (
-            tf.function(self._microbatch_gradients, jit_compile=True)
+            tf.function(self._microbatch_gradients, jit_compile=True, autograph=False)
             if compiled
             else self._microbatch_gradients
         )
@@ -206,7 +206,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._share_signal()
         sums = tf.zeros([0])
         if self._stops is not None:
-            added = tf.function(lambda: self._added_up(tf.zeros([0])))
+            added = tf.function(lambda: self._added_up(tf.zeros([0])), autograph=False)
             sums = self._first(self._strategy.run(added))
         if self._is_to_stop(sums):
             self._watch.stop()
@@ -301,9 +301,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     @tf.function
     def _loop(self, iterator, num_steps):
         """Makes updates without coming back in between; adds up their sums."""
-        result = self._train_step(next(iterator))
+        step = tf.autograph.experimental.do_not_convert(self._train_step)
+        result = step(next(iterator))
         for _ in tf.range(num_steps - 1):
-            last = self._train_step(next(iterator))
+            last = step(next(iterator))
             result = {**last, "sums": result["sums"] + last["sums"]}
         return result
 
@@ -314,7 +315,10 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
-            self._graphs[name] = spec, tf.function(step, input_signature=[spec])
+            # No step branches on a tensor: there is nothing for AutoGraph to convert,
+            # and its search for it takes as long as making the graph.
+            graph = tf.function(step, input_signature=[spec], autograph=False)
+            self._graphs[name] = spec, graph
         return self._graphs[name][1]
 
     def _train_step(self, batch):
