@@ -1,6 +1,6 @@
 r"""Converts ALBERT weights between code bases, and checks the result.
 
-    python convert_checkpoint.py --input=albert_base --output=out \
+    python convert_checkpoint.py --input=albert_base_v2 --output=out \
         --output_format=hf
 
 README.md lists the formats, docs/export.md what the exported ones are for.

@@ -1,6 +1,6 @@
 r"""Exports ALBERT as TF-Hub modules: the encoder, and preprocessing of raw text.
 
-    python export_to_tfhub.py --albert_directory=albert_base \
+    python export_to_tfhub.py --albert_directory=albert_base_v2 \
         --export_path=albert_hub
 
 docs/export.md shows how to load them.

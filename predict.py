@@ -1,7 +1,7 @@
 """Answers raw texts with a fine-tuned or a pretrained ALBERT, as JSON lines.
 
     python predict.py --model=runs/sst-2 "A fine film." "Two hours of nothing."
-    python predict.py --model=albert_base --task=fill_mask "The sky is [MASK]."
+    python predict.py --model=albert_base_v2 --task=fill_mask "Say [MASK]."
     python predict.py --model=runs/squad --input_file=asked.jsonl
 
 docs/predict.md lists the tasks, and what a row and an answer of each look like.

@@ -1,7 +1,7 @@
 r"""Fine-tunes ALBERT on a task of GLUE or on your own table of texts.
 
     python run_classifier.py --task_name=mrpc --data_dir=glue \
-        --init_checkpoint=albert_base --output_dir=runs/mrpc \
+        --init_checkpoint=albert_base_v2 --output_dir=runs/mrpc \
         --do_train --do_eval --do_predict \
         --learning_rate=2e-5 --train_step=800 --warmup_step=200
 

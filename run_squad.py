@@ -1,7 +1,7 @@
 r"""Fine-tunes ALBERT on SQuAD 1.1, SQuAD 2.0 or questions in the same format.
 
     python run_squad.py --train_file=train-v2.0.json \
-        --predict_file=dev-v2.0.json --init_checkpoint=albert_base \
+        --predict_file=dev-v2.0.json --init_checkpoint=albert_base_v2 \
         --output_dir=runs/squad2 --do_train --do_predict \
         --learning_rate=3e-5 --train_batch_size=48
 

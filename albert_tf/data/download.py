@@ -307,15 +307,15 @@ def _members(path: Path) -> Generator[_Member, None, None]:
     elif path.name.endswith(".tar.gz"):
         with (
             errors.reading(path, "a whole .tar.gz"),
-            _Gzip(path) as file,
-            tarfile.open(fileobj=file, mode="r:") as archive,
+            _Gzip(path) as stream,
+            tarfile.open(fileobj=stream, mode="r:") as archive,
         ):
             for member in archive:
                 contents = archive.extractfile(member) if member.isreg() else None
                 is_plain = member.isreg() or member.isdir()
                 yield member.name, is_plain, member.size, contents
             # The checksum of the whole stands behind the end of the archive.
-            while data := file.read(_CHUNK):
+            while data := stream.read(_CHUNK):
                 yield ".", True, len(data), None
     else:
         with errors.reading(path), path.open("rb") as file:

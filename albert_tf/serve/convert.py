@@ -15,6 +15,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import programs, runtimes
 from albert_tf.serve.runtimes.signatures import signature
 from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.weights import released
 from albert_tf.weights.folder import ModelFolder
 
 # Largest difference of an output that two programs may show on the same weights.
@@ -48,7 +49,7 @@ def convert(settings: ConversionSettings) -> None:
         f"{len(report.ignored)} other tensors skipped"
     )
     tokens = _sample_tokens(config)
-    places = [(Path(settings.input), report.format)]
+    places = [(released.resolve(settings.input), report.format)]
     if settings.output_format in runtimes.SUFFIXES:
         _export(model, settings, tokens)
     else:

@@ -25,6 +25,7 @@ from albert_tf.train.checkpoints import Checkpoints, steps_made
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
 from albert_tf.train.step import Trainer
+from albert_tf.weights.folder import ModelFolder
 
 # orbit has no setting that stops it from printing every call of the trainer, which the
 # reporter logs, and from warning of updates that float16 skips.
@@ -418,10 +419,9 @@ def _check(task, config: TrainingSettings, strategy) -> None:
                 f"--{name}={value}: nothing to evaluate on; expected --do_eval or "
                 f"files for it"
             )
-    task.check_folder(Path(config.output_dir))
-    if config.init_checkpoint:
-        start = Path(config.init_checkpoint)
-        task.check_folder(start if start.is_dir() else start.parent)
+    start = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
+    for folder in start.folders:
+        task.check_folder(folder)
 
 
 def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:

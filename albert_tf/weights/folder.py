@@ -10,7 +10,7 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import metadata
+from albert_tf.weights import metadata, released
 from albert_tf.weights.reading import Source, open_source
 from albert_tf.weights.settings import ModelFileSettings
 
@@ -24,10 +24,11 @@ class ModelFolder:
     """Weights and the files beside them, each opened when it is first asked for.
 
     Args:
-        path: a file, folder or checkpoint prefix, see `weights.load`; None: a new
-            model, or that of `output_dir`.
+        path: a file, folder, checkpoint prefix or name, see `weights.load`; None: a
+            new model, or that of `output_dir`.
         output_dir: the folder of a run that starts from `path`: its own files count
-            before those beside the weights.
+            before those beside the weights. Where it has a checkpoint, the run needs
+            no other, and a name is not downloaded.
         checkpoint: which one of a folder of checkpoints, see `checkpoints.choose`.
         files: the configuration, vocabulary and cleaning, where these are given.
 
@@ -43,7 +44,9 @@ class ModelFolder:
         checkpoint: str = "best",
         files: ModelFileSettings = ModelFileSettings(),
     ):
-        self._path = None if path is None else Path(path)
+        if path is not None and released.is_name(path) and _has_checkpoint(output_dir):
+            path = None
+        self._path = None if path is None else released.resolve(path)
         self._checkpoint = checkpoint
         self._files = files
         self.folders = [] if output_dir is None else [Path(output_dir)]
@@ -155,6 +158,10 @@ class ModelFolder:
             values = (note.get(key) for note in (given, *certain, own, *beside))
             cleaning.append(next((v for v in values if v is not None), None))
         return tokenization.load(*files, *cleaning)
+
+
+def _has_checkpoint(folder: str | Path | None) -> bool:
+    return folder is not None and any(Path(folder).glob("model.ckpt-*.index"))
 
 
 def names_vocabulary(folders: Iterable[Path]) -> bool:

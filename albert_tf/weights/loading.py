@@ -68,8 +68,9 @@ def load(
         path: a released TF1 checkpoint (prefix, `.index` file or folder), a TF-Hub
             folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
             `.safetensors` file, a KerasHub preset folder or its weights file, or a
-            `.keras` file or SavedModel of this package; or what `open_source`
-            returned.
+            `.keras` file or SavedModel of this package; a name such as
+            "albert_base_v2" or "hf://owner/name", see `released.resolve`; or what
+            `open_source` returned.
         checkpoint: which one of a folder of TF1 checkpoints, see `open_source`.
         only: parts of the model to load, such as "encoder"; the other parts of the
             model and of the file are left alone.

@@ -18,7 +18,7 @@ from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig, read_json_object
-from albert_tf.weights import checkpoints
+from albert_tf.weights import checkpoints, released
 from albert_tf.weights.names import HEADS, IGNORED, expand
 
 # A model may be so many times as large as the file that it is read from, and a small
@@ -73,7 +73,7 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
     """Recognises and opens weights; see `load` for what they can be.
 
     Args:
-        path: a file, folder or checkpoint prefix.
+        path: a file, folder, checkpoint prefix or name.
         checkpoint: which one of a folder of TF1 checkpoints, "best" or "newest", see
             `checkpoints.choose`.
 
@@ -85,7 +85,7 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
             f"checkpoint={checkpoint!r}: expected one of "
             f"{', '.join(checkpoints.CHOICES)}"
         )
-    path = Path(path)
+    path = released.resolve(path)
     if path.is_dir():
         return _open_folder(path, checkpoint)
     if path.suffix in _OPENERS:
@@ -117,7 +117,10 @@ def _source(format: str, path, shapes, read, config, rename=lambda name: name):
 
 def _check_exists(path: Path) -> None:
     if not path.exists():
-        raise InputError(f"{path}: no such file, folder or checkpoint prefix")
+        raise InputError(
+            f"{path}: no such file, folder or checkpoint prefix"
+            f"{released.names_for(path)}"
+        )
 
 
 def _open_folder(folder: Path, checkpoint: str) -> Source:

@@ -15,7 +15,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
     input: str = flags.field(
         "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
         "or SavedModel folder, a Hugging Face folder or .safetensors file, a KerasHub "
-        "preset folder, or a .keras file."
+        "preset folder, a .keras file, or a name to download, such as albert_base_v2 "
+        "or hf://owner/name."
     )
     output: str = flags.field(
         "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "

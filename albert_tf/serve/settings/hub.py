@@ -16,7 +16,8 @@ class HubSettings(CheckpointSettings, ModelFileSettings):
 
     albert_directory: str = flags.field(
         "Folder with weights of any format that convert_checkpoint.py reads, "
-        "albert_config.json and the vocabulary."
+        "albert_config.json and the vocabulary; or a name to download, such as "
+        "albert_base_v2."
     )
     checkpoint_name: str | None = flags.field(
         "The weights in that folder, such as model.ckpt-40; by default --checkpoint "

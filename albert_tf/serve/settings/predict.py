@@ -12,8 +12,9 @@ class PredictSettings(CheckpointSettings, ModelFileSettings):
     """Which model, and where texts come from."""
 
     model: str = flags.field(
-        "Folder of a fine-tuning run, or weights of any format that "
-        "convert_checkpoint.py reads."
+        "Folder of a fine-tuning run; or weights of any format that "
+        "convert_checkpoint.py reads, or a name to download, such as albert_base_v2 or "
+        "hf://owner/name."
     )
     input_file: str | None = flags.field(
         "Texts, one row a line; columns between tabs, or JSON lines (.jsonl, .json). "

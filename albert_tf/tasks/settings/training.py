@@ -21,8 +21,9 @@ class TrainingSettings(CheckpointSettings):
         "the run resumes from the newest."
     )
     init_checkpoint: str | None = flags.field(
-        "Weights to start from, of any format that convert_checkpoint.py reads. Not "
-        "used by a run that resumes.",
+        "Weights to start from, of any format that convert_checkpoint.py reads, or a "
+        "name to download, such as albert_base_v2 or hf://owner/name. Not used by a "
+        "run that resumes.",
         None,
     )
     init_from_group0: bool = flags.field(

@@ -1,0 +1,100 @@
+"""What a path of weights names: a path, a released checkpoint, or `hf://owner/name`."""
+
+import difflib
+import re
+from pathlib import Path
+
+from albert_tf import errors
+from albert_tf.data import download
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import PUBLISHED
+
+# https://github.com/google-research/albert lists them.
+_ADDRESS = "https://storage.googleapis.com/albert_models/{}.tar.gz"
+_HUGGING_FACE = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
+_FILES_OF_A_MODEL = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
+
+
+def is_name(path: str | Path) -> bool:
+    """Whether weights are named that may have to be downloaded; what exists is not."""
+    text = str(path)
+    if Path(text).exists() or Path(f"{text}.index").exists():
+        return False
+    return text in PUBLISHED or text.startswith("hf:/")
+
+
+def resolve(path: str | Path) -> Path:
+    """Returns where weights are, which are downloaded if need be.
+
+    Args:
+        path: what exists is returned as it is. Else a released name, such as
+            "albert_base_v2", whose folder in `download.home()` is made once: its
+            tensors have passed the checksums of the checkpoint, and the encoder's have
+            the published shapes. Or "hf://owner/name" of the Hugging Face Hub, or
+            "hf://owner/name@revision": its safetensors, configuration and vocabulary,
+            in the cache of `huggingface_hub`.
+
+    Raises:
+        InputError: it cannot be downloaded, or is damaged.
+    """
+    if not is_name(path):
+        return Path(path)
+    name = str(path)
+    if name not in PUBLISHED:
+        return _from_hugging_face(name)
+    return download.make_folder(
+        download.home() / "weights" / name,
+        [download.Remote(_ADDRESS.format(name))],
+        lambda new: _checked(name, new),
+    )
+
+
+def names_for(path: str | Path) -> str:
+    """Returns what a message adds where a path is nothing but close to a name."""
+    text = str(path)
+    if "/" in text or not difflib.get_close_matches(text, PUBLISHED):
+        return ""
+    return f", nor one of {', '.join(PUBLISHED)}, hf://owner/name"
+
+
+def _checked(name: str, new: Path) -> Path:
+    """Returns the folder of an unpacked archive that has the checkpoint."""
+    from albert_tf.weights import loading, reading
+
+    folders = sorted({path.parent for path in new.rglob("albert_config.json")})
+    if len(folders) != 1:
+        raise InputError(
+            f"{name}: {len(folders)} files albert_config.json; expected one, with its "
+            f"checkpoint"
+        )
+    source = reading.open_source(folders[0])
+    encoder = models.AlbertEncoder(PUBLISHED[name])
+    loading.load(encoder, source, only="encoder", warn=False)
+    for tensor in (*source.shapes, *source.ignored):
+        source.read(tensor)  # which compares its CRC32C
+    return folders[0]
+
+
+def _from_hugging_face(name: str) -> Path:
+    parts = _HUGGING_FACE.fullmatch(name)
+    if parts is None:
+        raise InputError(
+            f"{name}: expected hf://owner/name or hf://owner/name@revision"
+        )
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise InputError(
+            f"{name}: needs huggingface_hub; expected `pip install 'albert_tf[hub]'`"
+        ) from None
+    with errors.reading(name, "a model of the Hugging Face Hub, and a connection"):
+        folder = huggingface_hub.snapshot_download(
+            parts[1],
+            revision=parts[2],
+            allow_patterns=list(_FILES_OF_A_MODEL),
+            ignore_patterns=["*/*"],
+        )
+    if not list(Path(folder).glob("*.safetensors")):
+        raise InputError(f"{name}: has no .safetensors; no other format is downloaded")
+    return Path(folder)

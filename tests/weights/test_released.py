@@ -1,0 +1,268 @@
+"""Weights by name: archives of a server on 127.0.0.1, and the Hugging Face Hub."""
+
+import dataclasses
+import io
+import json
+import os
+import runpy
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+from unittest import mock
+
+import huggingface_hub
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+
+from albert_tf import flags, weights
+from albert_tf.data import download
+from albert_tf.errors import InputError
+from albert_tf.model.config import PUBLISHED, AlbertConfig
+from albert_tf.model.models import AlbertEncoder
+from albert_tf.weights import released
+from albert_tf.weights.folder import ModelFolder
+
+ROOT = Path(__file__).parents[2]
+NAME = "albert_base_v2"
+URL = f"https://storage.googleapis.com/albert_models/{NAME}.tar.gz"
+PATH = "/storage.googleapis.com/albert_models/albert_base_v2.tar.gz"
+
+
+@pytest.fixture
+def config(data, monkeypatch):
+    """The size that is published under the name, here."""
+    config = AlbertConfig.from_json_file(data / "model_small.config.json")
+    monkeypatch.setitem(PUBLISHED, NAME, config)
+    return config
+
+
+@pytest.fixture
+def contents(data, config, write_checkpoint, golden):
+    """The files of an archive, with a head whose weights no encoder has."""
+    prefix = Path(write_checkpoint(golden("pretrain_small")))
+    files = {
+        f"albert_base/model.ckpt-best{path.name.removeprefix(prefix.name)}": path
+        for path in prefix.parent.glob(f"{prefix.name}.*")
+    }
+    files["albert_base/albert_config.json"] = data / "model_small.config.json"
+    files["albert_base/30k-clean.model"] = data / "spm_small.model"
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
+@pytest.fixture
+def serve(mirror, contents):
+    """Serves an archive of the contents, some of them changed; returns the server."""
+
+    def serve(**changes):
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz") as file:
+            for name, data in {**contents, **changes}.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                file.addfile(member, io.BytesIO(data))
+        mirror.files[PATH] = archive.getvalue()
+        return mirror
+
+    return serve
+
+
+def test_a_name_counts_wherever_a_path_of_weights_does(serve, config, data):
+    server = serve()
+    model, expected = AlbertEncoder(config), AlbertEncoder(config)
+    weights.load(model, NAME, only="encoder")
+    weights.load(expected, data / "model_small.ckpt")
+    for ours, theirs in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    opened = ModelFolder(NAME)
+    folder = download.home() / "weights" / NAME
+    assert opened.folders == [folder]
+    assert opened.config == config
+    assert (folder / "30k-clean.model").is_file()
+    assert weights.open_source(Path(NAME)).path == str(folder / "model.ckpt-best")
+    assert len(server.requests) == 1
+    assert os.listdir(folder.parent) == [NAME]
+
+
+def test_what_exists_counts_before_a_name(mirror, tmp_path, monkeypatch, config, data):
+    monkeypatch.chdir(tmp_path)
+    for suffix in (".index", ".data-00000-of-00001"):
+        shutil.copy(f"{data}/model_small.ckpt{suffix}", f"{NAME}{suffix}")
+    assert released.resolve(NAME) == Path(NAME)
+    weights.load(AlbertEncoder(config), NAME)
+    Path(f"{NAME}.index").unlink()
+    Path(NAME).mkdir()
+    assert ModelFolder(NAME).folders == [Path(NAME)]
+    assert mirror.requests == []
+
+
+def test_an_archive_put_there_by_hand_is_checked_and_taken(serve):
+    server = serve()
+    place = download.home() / "weights"
+    place.mkdir(parents=True)
+    archive = server.files.pop(PATH)
+    (place / f"{NAME}.tar.gz").write_bytes(archive)
+    assert ModelFolder(NAME).source.format == "tf1"
+    assert server.requests == []
+    shutil.rmtree(place / NAME)
+    (place / f"{NAME}.tar.gz").write_bytes(archive[:-9])
+    with pytest.raises(InputError, match=r"expected a whole \.tar\.gz \(from"):
+        released.resolve(NAME)
+    assert os.listdir(place) == [f"{NAME}.tar.gz"]
+
+
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_a_wrong_byte_anywhere_is_refused(serve, contents):
+    server = serve()
+    whole = server.files[PATH]
+    # The first ten bytes are the header of gzip, with the time of the archive.
+    wrong = [flipped(whole, at) for at in range(10, len(whole), len(whole) // 7)]
+    wrong += [flipped(whole, len(whole) - end) for end in range(1, 9)]
+    for data in (*wrong, whole[:-1]):
+        server.files[PATH] = data
+        with pytest.raises(InputError):
+            released.resolve(NAME)
+    server.files[PATH] = whole
+    assert released.resolve(NAME).is_dir()
+
+
+@pytest.mark.parametrize("suffix", ["data-00000-of-00001", "index"])
+def test_a_wrong_byte_of_a_checkpoint_in_a_whole_archive_is_refused(
+    serve, contents, suffix
+):
+    name = f"albert_base/model.ckpt-best.{suffix}"
+    data = contents[name]
+    # The padding at the end of an index has no checksum and no meaning.
+    last = len(data) if suffix.startswith("data") else len(data) - 48
+    for at in (*range(0, last, last // 12), last - 1):
+        serve(**{name: flipped(data, at)})
+        with pytest.raises(InputError) as mistake:
+            released.resolve(NAME)
+        assert "\n" not in str(mistake.value)
+        assert str(mistake.value).endswith(f"(from {URL})")
+    assert not (download.home() / "weights" / NAME).exists()
+
+
+def test_other_sizes_than_the_published_are_refused(serve, config, monkeypatch):
+    serve()
+    other = dataclasses.replace(config, vocab_size=config.vocab_size + 1)
+    monkeypatch.setitem(PUBLISHED, NAME, other)
+    with pytest.raises(InputError) as mistake:
+        released.resolve(NAME)
+    shape = [config.vocab_size, config.embedding_size]
+    assert f"bert/embeddings/word_embeddings: shape {shape} in the file" in str(
+        mistake.value
+    )
+
+
+def test_an_archive_without_a_model_is_refused(serve, contents):
+    contents.clear()
+    serve(**{"albert_base/readme.txt": b""})
+    with pytest.raises(InputError) as mistake:
+        released.resolve(NAME)
+    assert str(mistake.value) == (
+        f"{NAME}: 0 files albert_config.json; expected one, with its checkpoint (from "
+        f"{URL})"
+    )
+
+
+def test_offline_a_script_ends_with_one_line(mirror, tmp_path, monkeypatch):
+    mirror.shutdown()
+    mirror.server_close()
+    (tmp_path / "train.csv").write_text("text,label\nGood.,1\nBad.,0\n")
+    arguments = [
+        "--task_name=custom",
+        f"--train_file={tmp_path}/train.csv",
+        f"--output_dir={tmp_path}/run",
+        f"--init_checkpoint={NAME}",
+        "--do_train",
+    ]
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+    monkeypatch.setattr(flags, "_defined", [])
+    script = runpy.run_path(str(ROOT / "run_classifier.py"))
+    absl_flags.FLAGS(["run_classifier.py", *arguments])
+    with pytest.raises(InputError) as mistake:
+        script["main"]()
+    assert str(mistake.value) == (
+        f"{URL}: cannot be downloaded: Connection refused; expected a "
+        f"connection, or {NAME}.tar.gz put into {tmp_path}/home/weights by hand"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_resumes_downloads_nothing(mirror, tmp_path):
+    (tmp_path / "model.ckpt-40.index").touch()
+    opened = ModelFolder(NAME, output_dir=tmp_path)
+    assert opened.folders == [tmp_path]
+    assert mirror.requests == []
+
+
+@pytest.mark.parametrize("path", ["albert_base_v3", "albert-base-v2", "albert_base"])
+def test_a_mistyped_name_lists_the_names(path):
+    with pytest.raises(InputError) as mistake:
+        weights.open_source(path)
+    assert str(mistake.value) == (
+        f"{path}: no such file, folder or checkpoint prefix, nor one of "
+        f"{', '.join(PUBLISHED)}, hf://owner/name"
+    )
+
+
+@pytest.mark.parametrize("path", ["runs/albert_base_v3", "runs", "model.ckpt-5"])
+def test_a_path_that_is_no_name_lists_none(path):
+    with pytest.raises(InputError, match=f"^{path}: no such .* prefix$"):
+        weights.open_source(path)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Stands for `huggingface_hub.snapshot_download`; returns `tmp_path / "hub"`."""
+    (tmp_path / "hub").mkdir()
+    hub = mock.create_autospec(huggingface_hub.snapshot_download)
+    hub.return_value = str(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    return hub
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("revision", [None, "main", "refs/pr/1"])
+def test_models_of_hugging_face(hub, tmp_path, kind, revision, config):
+    weights.save(AlbertEncoder(config), tmp_path / "hub", "hf")
+    name = "hf://albert/albert-base-v2" + (f"@{revision}" if revision else "")
+    assert ModelFolder(kind(name)).source.format == "hf"
+    hub.assert_called_with(
+        "albert/albert-base-v2",
+        revision=revision,
+        allow_patterns=["*.safetensors", "*.json", "spiece.model", "vocab.txt"],
+        ignore_patterns=["*/*"],
+    )
+
+
+def test_refusals_of_hugging_face_are_one_line(hub, tmp_path, monkeypatch):
+    (tmp_path / "hub/config.json").write_text(json.dumps({}))
+    with pytest.raises(InputError) as mistake:
+        weights.open_source("hf://a/b")
+    assert str(mistake.value) == (
+        "hf://a/b: has no .safetensors; no other format is downloaded"
+    )
+    hub.side_effect = OSError("We have no connection.\nAnd so on.")
+    with pytest.raises(InputError) as mistake:
+        weights.open_source("hf://a/b")
+    assert str(mistake.value) == (
+        "hf://a/b: We have no connection.; expected a model of the Hugging Face Hub, "
+        "and a connection"
+    )
+    with pytest.raises(InputError) as mistake:
+        weights.open_source("hf://albert-base-v2")
+    assert str(mistake.value) == (
+        "hf://albert-base-v2: expected hf://owner/name or hf://owner/name@revision"
+    )
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError) as mistake:
+        weights.open_source("hf://a/b")
+    assert str(mistake.value) == (
+        "hf://a/b: needs huggingface_hub; expected `pip install 'albert_tf[hub]'`"
+    )
