@@ -59,7 +59,7 @@ _HOME = {
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
     **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),
-    "records": "data.",
+    **dict.fromkeys(("datasets", "records"), "data."),
     "tokenization": "text.",
     "vocabulary": "corpus.",
     **dict.fromkeys(("corpus", "data", "errors", "flags", "model", "serve"), ""),

@@ -1,0 +1,144 @@
+"""Data sets by name, from a server on 127.0.0.1."""
+
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+
+import pytest
+
+import albert_tf
+from albert_tf.data import datasets, download
+from albert_tf.errors import InputError
+from albert_tf.tasks import catalogue, glue
+from albert_tf.tasks.race import reading
+
+
+@pytest.fixture
+def publish(mirror, monkeypatch):
+    """Serves files under the addresses of a data set, whose checksums become theirs."""
+
+    def publish(name, *contents):
+        dataset = datasets.DATASETS[name]
+        remotes = []
+        for remote, data in zip(dataset.remotes, contents, strict=True):
+            mirror.files[remote.url.removeprefix("https:/")] = data
+            remotes.append(remote._replace(sha256=hashlib.sha256(data).hexdigest()))
+        changed = dataset._replace(remotes=tuple(remotes))
+        monkeypatch.setitem(datasets.DATASETS, name, changed)
+        return mirror
+
+    return publish
+
+
+def zipped(folder, *files):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.mkdir(folder.name)
+        for path in folder.iterdir():
+            file.write(path, f"{folder.name}/{path.name}")
+    return archive.getvalue()
+
+
+def test_every_task_of_glue_has_a_data_set():
+    tasks = [task for task in vars(glue).values() if isinstance(task, glue.TextTask)]
+    assert len(tasks) == 11
+    names = {task.name for task in tasks}
+    assert names == datasets.DATASETS.keys() - {"squad_v1", "squad_v2", "race"}
+    for dataset in datasets.DATASETS.values():
+        assert dataset.licence
+        for remote in dataset.remotes:
+            assert remote.url.startswith("https://")
+            assert len(remote.sha256) == 64
+
+
+@pytest.mark.parametrize("name", ["cola", "sst-2", "qqp", "sts-b", "qnli", "wnli"])
+def test_tables_of_glue_are_where_the_task_reads_them(publish, data, name, caplog):
+    task = catalogue.find(name)
+    folder = data / "glue_own" / task.files["train"].partition("/")[0]
+    server = publish(name, zipped(folder))
+    for _ in range(2):
+        root = albert_tf.datasets.fetch(name.upper())
+        assert root == download.home() / "data/glue"
+    assert len(server.requests) == 1
+    [note] = caplog.messages
+    assert note.startswith(f"{name}: licence: ")
+    for split in task.files:
+        ours, theirs = (
+            task.read(split, place, skip_bad_rows=True).rows
+            for place in (root, data / "glue_own")
+        )
+        assert ours == theirs
+
+
+def test_the_diagnostic_table_comes_with_what_its_task_is_trained_on(publish, data):
+    own = data / "glue_own"
+    publish("ax", (own / "diagnostic/diagnostic.tsv").read_bytes())
+    publish("mnli", zipped(own / "MNLI"))
+    root = datasets.fetch("ax")
+    for split in glue.AX.files:
+        assert glue.AX.read(split, root) == glue.AX.read(split, own)
+
+
+def test_mrpc_is_divided_as_in_glue(publish):
+    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+    rows = [f"{n % 2}\t{n}\t{n + 10}\tText {n}.\t\"Ünd {n}'\r\n" for n in range(6)]
+    publish(
+        "mrpc",
+        b"1\t11\n4\t14\n",
+        (header + "".join(rows)).encode(),
+        (header + "".join(rows[:2])).encode(),
+    )
+    root = datasets.fetch("mrpc")
+    read = {split: glue.MRPC.read(split, root).rows for split in glue.MRPC.files}
+    assert [(row.text_a, row.label) for row in read["dev"]] == [
+        ("Text 1.", "1"),
+        ("Text 4.", "0"),
+    ]
+    assert [row.text_b for row in read["train"]] == [
+        f"\"Ünd {n}'" for n in (0, 2, 3, 5)
+    ]
+    assert [(row.guid, row.text_a) for row in read["test"]] == [
+        ("0", "Text 0."),
+        ("1", "Text 1."),
+    ]
+    assert sorted(path.name for path in (root / "MRPC").iterdir()) == [
+        "dev.tsv",
+        "test.tsv",
+        "train.tsv",
+    ]
+
+
+def test_squad_is_a_folder_of_its_files(publish):
+    publish("squad_v2", b"{}", b"[]")
+    folder = datasets.fetch("squad_v2")
+    assert json.loads((folder / "train-v2.0.json").read_text()) == {}
+    assert json.loads((folder / "dev-v2.0.json").read_text()) == []
+
+
+def test_race_is_the_folder_that_its_task_reads(publish, data):
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as file:
+        file.add(data / "race_own/RACE", "RACE")
+    publish("race", archive.getvalue())
+    folder = datasets.fetch("race")
+    ours = reading.read_split(folder, "dev")
+    theirs = reading.read_split(data / "race_own", "dev")
+    assert [question.id for question in ours] == [question.id for question in theirs]
+
+
+def test_another_file_than_the_published_is_refused(publish, monkeypatch):
+    whole = datasets.DATASETS["rte"]
+    publish("rte", b"others")
+    monkeypatch.setitem(datasets.DATASETS, "rte", whole)
+    with pytest.raises(InputError, match=f"expected {whole.remotes[0].sha256}"):
+        datasets.fetch("rte")
+
+
+def test_an_unknown_name_lists_the_names():
+    with pytest.raises(InputError) as mistake:
+        datasets.fetch("imdb")
+    assert str(mistake.value) == (
+        f"data set 'imdb': expected one of {', '.join(datasets.DATASETS)}"
+    )
