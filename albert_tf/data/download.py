@@ -172,7 +172,7 @@ def _continue(url: str, part: Path) -> None:
         else:
             size = 0
         length = response.headers["Content-Length"] or ""
-        total = size + int(length) if length.isdigit() else None
+        total = size + int(length) if length.isdecimal() else None
         with contextlib.ExitStack() as stack:
             with errors.writing(f"{url}: {part}"):
                 file = stack.enter_context(open(part, "ab" if size else "wb"))
@@ -202,13 +202,18 @@ def _continue(url: str, part: Path) -> None:
 def _validator(headers) -> str:
     """Returns what names this version of a file in If-Range; empty if nothing does."""
     etag = headers["ETag"] or ""
-    return etag if etag.startswith('"') else headers["Last-Modified"] or ""
+    validator = etag if etag.startswith('"') else headers["Last-Modified"] or ""
+    return validator if validator.isprintable() else ""
 
 
 def _mirrored(url: str) -> str:
     """Returns the address at $ALBERT_TF_MIRROR, which holds a folder for each host."""
     mirror = os.environ.get(MIRROR)
-    return f"{mirror.rstrip('/')}/{url.partition('://')[2]}" if mirror else url
+    if not mirror:
+        return url
+    if not mirror.startswith(("http://", "https://")):
+        raise InputError(f"{MIRROR}={mirror}: expected an address with http or https")
+    return f"{mirror.rstrip('/')}/{url.partition('://')[2]}"
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

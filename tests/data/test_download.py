@@ -127,6 +127,7 @@ def test_another_version_of_the_file_starts_afresh(served, monkeypatch, has_rang
     [
         {"has_ranges": False},
         {"etag": 'W/"weak"'},  # names no exact version
+        {"etag": '"1"\r\n \0'},  # no header of a request
     ],
 )
 def test_a_server_that_cannot_resume_sends_all_again(served, change):
@@ -215,6 +216,14 @@ def test_without_a_connection_one_line_comes_at_once(served, tmp_path, monkeypat
     (tmp_path / "home/texts.bin").write_bytes(CONTENTS)
     assert fetch() == CONTENTS
     assert (tmp_path / "home/texts.bin").exists()
+
+
+@pytest.mark.parametrize("address", ["mirror.example", "file:///mirror"])
+def test_a_mirror_is_an_address(served, monkeypatch, address):
+    monkeypatch.setenv("ALBERT_TF_MIRROR", address)
+    assert refusal() == (
+        f"ALBERT_TF_MIRROR={address}: expected an address with http or https"
+    )
 
 
 def test_a_full_disk_is_one_line(served, tmp_path, monkeypatch):
