@@ -112,14 +112,18 @@ def _make(target: Path, work: Path, remotes, arrange) -> None:
         with errors.writing(target):
             whole.rename(target)
     except InputError as mistake:
-        urls = ", ".join(remote.url for remote in remotes)
+        _empty(work)  # as what is damaged would be taken again
+        urls = ", ".join(_mirrored(remote.url) for remote in remotes)
         raise InputError(f"{mistake} (from {urls})") from mistake.__cause__
-    finally:
-        for path in work.iterdir():  # damaged, or no longer needed
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != files.LOCK:
-                path.unlink()
+    _empty(work)
+
+
+def _empty(work: Path) -> None:
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != files.LOCK:
+            path.unlink()
 
 
 def _fetch(remote: Remote, work: Path, place: Path) -> Path:
@@ -127,23 +131,25 @@ def _fetch(remote: Remote, work: Path, place: Path) -> Path:
     for path in (place / remote.name, work / remote.name):
         if path.is_file():
             return path
-    part = work / f"{remote.name}.part"
-    _log.info("downloading %s to %s", remote.url, place)
+    url, part = _mirrored(remote.url), work / f"{remote.name}.part"
+    _log.info("downloading %s to %s", url, place)
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE * 2 ** (attempt - 1))
         try:
-            _continue(_mirrored(remote.url), part)
+            _continue(url, part)
             return part.rename(path)
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, urllib.error.HTTPError):
-                error.close()
             failure = error
+        if isinstance(failure, urllib.error.HTTPError):
+            failure.close()
+            if failure.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.unlink(missing_ok=True)
         if not _is_passing(failure):
             break
-        _log.info("%s: %s", remote.url, _reason(failure))
+        _log.info("%s: %s", url, _reason(failure))
     raise InputError(
-        f"{remote.url}: cannot be downloaded: {_reason(failure)}; expected a "
+        f"{url}: cannot be downloaded: {_reason(failure)}; expected a "
         f"connection, or {remote.name} put into {place} by hand"
     ) from failure
 
@@ -164,15 +170,16 @@ def _continue(url: str, part: Path) -> None:
         request.add_header("If-Range", validator)
     opener = urllib.request.build_opener(_Redirects)
     with opener.open(request, timeout=_TIMEOUT) as response:
+        length = response.headers["Content-Length"] or ""
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
             given = response.headers["Content-Range"] or ""
+            length = given.rpartition("/")[2]
             if not given.startswith(f"bytes {size}-"):
-                part.unlink()
+                part.unlink(missing_ok=True)
                 raise http.client.HTTPException(f"sent {given!r}, not from byte {size}")
         else:
             size = 0
-        length = response.headers["Content-Length"] or ""
-        total = size + int(length) if length.isdecimal() else None
+        total = int(length) if length.isdecimal() else None
         with contextlib.ExitStack() as stack:
             with errors.writing(f"{url}: {part}"):
                 file = stack.enter_context(open(part, "ab" if size else "wb"))

@@ -66,6 +66,7 @@ def status(code, **headers):
 @pytest.fixture
 def served(mirror):
     mirror.path = "/example.org/data/texts.bin"
+    mirror.address = mirror.url + mirror.path
     mirror.files[mirror.path] = CONTENTS
     return mirror
 
@@ -77,7 +78,7 @@ def test_a_file_is_downloaded_once(served, tmp_path, caplog):
         assert fetch(sha256=sha256) == CONTENTS
     assert served.requests == [(served.path, None, None)]
     assert os.listdir(tmp_path / "home") == ["texts"]
-    assert f"downloading {URL} to {tmp_path}/home" in caplog.messages
+    assert f"downloading {served.address} to {tmp_path}/home" in caplog.messages
 
 
 def test_the_folder_is_that_of_the_environment_or_in_the_users_cache(monkeypatch):
@@ -103,8 +104,8 @@ def test_a_later_process_resumes(served, tmp_path, monkeypatch):
     with pytest.raises(InputError) as mistake:
         fetch()
     assert str(mistake.value) == (
-        f"{URL}: cannot be downloaded: ended after 100,000 of 256,000 bytes; expected "
-        f"a connection, or texts.bin put into {tmp_path}/home by hand"
+        f"{served.address}: cannot be downloaded: ended after 100,000 of 256,000 "
+        f"bytes; expected a connection, or texts.bin put into {tmp_path}/home by hand"
     )
     assert fetch() == CONTENTS
     assert served.requests[1][1] == "bytes=100000-"
@@ -147,6 +148,11 @@ def test_a_server_that_cannot_resume_sends_all_again(served, change):
 def test_a_wrong_answer_to_a_range_starts_afresh(served, answer):
     served.faults[served.path] = [cut(100_000), answer]
     assert fetch() == CONTENTS
+    assert [request[1] for request in served.requests] == [
+        None,
+        "bytes=100000-",
+        *[None] * (len(served.requests) - 2),
+    ]
 
 
 def test_what_ends_early_every_time_is_refused(served):
@@ -163,7 +169,7 @@ def test_a_server_that_does_not_answer_is_refused(served, monkeypatch):
         done.wait(20)
 
     served.faults[served.path] = [hang, hang]
-    assert f"{URL}: cannot be downloaded: timed out; expected" in refusal()
+    assert f"{served.address}: cannot be downloaded: timed out; expected" in refusal()
     done.set()
     assert len(served.requests) == 2
 
@@ -189,7 +195,7 @@ def test_refusals_of_the_server_name_address_and_place(
 ):
     served.faults[served.path] = [answer] * 5
     text = refusal()
-    assert text.startswith(f"{URL}: cannot be downloaded: {reason}")
+    assert text.startswith(f"{served.address}: cannot be downloaded: {reason}")
     assert text.endswith(f", or texts.bin put into {tmp_path}/home by hand")
 
 
@@ -210,8 +216,8 @@ def test_without_a_connection_one_line_comes_at_once(served, tmp_path, monkeypat
     served.shutdown()
     served.server_close()
     assert refusal() == (
-        f"{URL}: cannot be downloaded: Connection refused; expected a connection, or "
-        f"texts.bin put into {tmp_path}/home by hand"
+        f"{served.address}: cannot be downloaded: Connection refused; expected a "
+        f"connection, or texts.bin put into {tmp_path}/home by hand"
     )
     (tmp_path / "home/texts.bin").write_bytes(CONTENTS)
     assert fetch() == CONTENTS
@@ -232,7 +238,7 @@ def test_a_full_disk_is_one_line(served, tmp_path, monkeypatch):
 
     monkeypatch.setattr(download, "_validator", fail)
     assert refusal() == (
-        f"{served.url}{served.path}: {tmp_path}/home/texts.part/texts.bin.part: cannot "
+        f"{served.address}: {tmp_path}/home/texts.part/texts.bin.part: cannot "
         f"be written: No space left on device"
     )
 
@@ -243,7 +249,7 @@ def test_another_checksum_is_refused_and_downloaded_anew(served, tmp_path):
     actual = hashlib.sha256(served.files[served.path]).hexdigest()
     assert refusal(sha256=sha256) == (
         f"{tmp_path}/home/texts.part/texts.bin: sha256 {actual}; expected {sha256} "
-        f"(from {URL})"
+        f"(from {served.address})"
     )
     served.files[served.path] = CONTENTS
     assert fetch(sha256=sha256) == CONTENTS
@@ -417,7 +423,7 @@ def test_what_follows_the_end_of_an_archive_is_bounded(tmp_path, monkeypatch):
 def test_an_archive_that_is_refused_is_removed(mirror):
     url = "https://example.org/x.tar.gz"
     mirror.files["/example.org/x.tar.gz"] = tar_of(("../out", b"x", {}))
-    assert f"{ELSEWHERE} (from {url})" in refusal(url=url)
+    assert f"{ELSEWHERE} (from {mirror.url}/example.org/x.tar.gz)" in refusal(url=url)
 
 
 def test_arranging_picks_the_folder(mirror, tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import shutil
+import socket
 import sys
 import tarfile
 from pathlib import Path
@@ -132,7 +133,7 @@ def test_a_wrong_byte_anywhere_is_refused(serve, contents):
 
 @pytest.mark.parametrize("suffix", ["data-00000-of-00001", "index"])
 def test_a_wrong_byte_of_a_checkpoint_in_a_whole_archive_is_refused(
-    serve, contents, suffix
+    mirror, serve, contents, suffix
 ):
     name = f"albert_base/model.ckpt-best.{suffix}"
     data = contents[name]
@@ -143,7 +144,7 @@ def test_a_wrong_byte_of_a_checkpoint_in_a_whole_archive_is_refused(
         with pytest.raises(InputError) as mistake:
             released.resolve(NAME)
         assert "\n" not in str(mistake.value)
-        assert str(mistake.value).endswith(f"(from {URL})")
+        assert str(mistake.value).endswith(f"(from {mirror.url}{PATH})")
     assert not (download.home() / "weights" / NAME).exists()
 
 
@@ -159,20 +160,23 @@ def test_other_sizes_than_the_published_are_refused(serve, config, monkeypatch):
     )
 
 
-def test_an_archive_without_a_model_is_refused(serve, contents):
+def test_an_archive_without_a_model_is_refused(mirror, serve, contents):
     contents.clear()
     serve(**{"albert_base/readme.txt": b""})
     with pytest.raises(InputError) as mistake:
         released.resolve(NAME)
     assert str(mistake.value) == (
         f"{NAME}: 0 files albert_config.json; expected one, with its checkpoint (from "
-        f"{URL})"
+        f"{mirror.url}{PATH})"
     )
 
 
 def test_offline_a_script_ends_with_one_line(mirror, tmp_path, monkeypatch):
-    mirror.shutdown()
-    mirror.server_close()
+    def fail(*arguments, **options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.delenv("ALBERT_TF_MIRROR")
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
     (tmp_path / "train.csv").write_text("text,label\nGood.,1\nBad.,0\n")
     arguments = [
         "--task_name=custom",
@@ -188,7 +192,7 @@ def test_offline_a_script_ends_with_one_line(mirror, tmp_path, monkeypatch):
     with pytest.raises(InputError) as mistake:
         script["main"]()
     assert str(mistake.value) == (
-        f"{URL}: cannot be downloaded: Connection refused; expected a "
+        f"{URL}: cannot be downloaded: Name or service not known; expected a "
         f"connection, or {NAME}.tar.gz put into {tmp_path}/home/weights by hand"
     )
     assert not (tmp_path / "run").exists()
