@@ -1,30 +1,6 @@
-"""Answers raw texts with a fine-tuned or a pretrained ALBERT, as JSON lines.
+"""`albert-tf predict` as a script of the checkout: see --help."""
 
-    python predict.py --model=runs/sst-2 "A fine film." "Two hours of nothing."
-    python predict.py --model=albert_base_v2 --task=fill_mask "Say [MASK]."
-    python predict.py --model=runs/squad --input_file=asked.jsonl
-
-docs/predict.md lists the tasks, and what a row and an answer of each look like.
-"""
-
-from albert_tf import flags
-from albert_tf.serve.settings.predict import PredictSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
-
-for settings in (PredictSettings, AnswerSettings):
-    flags.define(settings)
-
-
-def main(texts: list[str]) -> None:
-    """Reads the flags and answers."""
-    config = flags.read(PredictSettings)
-    options = flags.read(AnswerSettings)
-
-    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf.serve import predict
-
-    predict.run(config, options, texts)
-
+from albert_tf import commands
 
 if __name__ == "__main__":
-    flags.run(main, takes_arguments=True)
+    commands.run("predict")

@@ -1,49 +1,6 @@
-r"""Fine-tunes ALBERT on a task of GLUE or on your own table of texts.
+"""`albert-tf classify` as a script of the checkout: see --help."""
 
-    python run_classifier.py --task_name=mrpc --data_dir=glue \
-        --init_checkpoint=albert_base_v2 --output_dir=runs/mrpc \
-        --do_train --do_eval --do_predict \
-        --learning_rate=2e-5 --train_step=800 --warmup_step=200
-
-docs/fine_tuning.md explains the flags, your own tables and what a run writes.
-"""
-
-from albert_tf import flags
-from albert_tf.tasks.settings.classification import (
-    ClassificationSettings,
-    ClassifierRunSettings,
-)
-from albert_tf.tasks.settings.fine_tuning import ModelSettings
-from albert_tf.train.devices import DistributionSettings
-
-for settings in (
-    ClassificationSettings,
-    ClassifierRunSettings,
-    ModelSettings,
-    DistributionSettings,
-):
-    flags.define(settings)
-
-
-def main() -> None:
-    """Reads the flags, trains, evaluates, predicts and exports."""
-    task = flags.read(ClassificationSettings)
-    run = flags.read(ClassifierRunSettings)
-    model = flags.read(ModelSettings)
-    devices = flags.read(DistributionSettings)
-    task.check(run)
-
-    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf.tasks import submission
-    from albert_tf.tasks.classification import Classification
-    from albert_tf.train import finetune
-
-    if run.needs_model:
-        outcome = finetune.run(Classification, task, run, model, devices)
-        if not outcome.writes:
-            return
-    submission.submit(run)
-
+from albert_tf import commands
 
 if __name__ == "__main__":
-    flags.run(main)
+    commands.run("classify")

@@ -1,38 +1,6 @@
-r"""Pretrains ALBERT on records of create_pretraining_data.py.
+"""`albert-tf pretrain` as a script of the checkout: see --help."""
 
-    python run_pretraining.py --albert_config_file=albert_config.json \
-        --input_file='records/train.tfrecord*' --output_dir=run \
-        --train_batch_size=256 --num_train_steps=10000 \
-        --num_warmup_steps=500 --learning_rate=4e-4
-
-docs/pretraining.md explains the flags, the devices and what a run writes.
-"""
-
-from albert_tf import flags
-from albert_tf.tasks.settings.pretraining import PretrainingSettings
-from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train.devices import DistributionSettings
-
-for settings in (PretrainingSettings, TrainingSettings, DistributionSettings):
-    flags.define(settings)
-
-
-def main() -> None:
-    """Reads the flags, trains and evaluates."""
-    pretraining = flags.read(PretrainingSettings)
-    config = flags.read(TrainingSettings)
-    devices = flags.read(DistributionSettings)
-
-    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf.tasks.pretraining import Pretraining
-    from albert_tf.train import loop
-    from albert_tf.weights.folder import ModelFolder
-
-    strategy = loop.prepare(config, devices)
-    opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
-    task = Pretraining(pretraining, config.do_eval, opened.folders)
-    loop.run(task, config, strategy)
-
+from albert_tf import commands
 
 if __name__ == "__main__":
-    flags.run(main)
+    commands.run("pretrain")

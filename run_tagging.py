@@ -1,40 +1,6 @@
-r"""Fine-tunes ALBERT to label words: CoNLL-2003's entities, or labels of your own.
+"""`albert-tf tag` as a script of the checkout: see --help."""
 
-    python run_tagging.py --flagfile=recipes/conll2003.flags \
-        --train_file=conll2003/train.txt --eval_file=conll2003/valid.txt \
-        --predict_file=conll2003/test.txt \
-        --init_checkpoint=albert_base_v2 --output_dir=runs/conll2003
-
-docs/tagging.md explains the data, the flags, and what a run writes.
-"""
-
-from albert_tf import flags
-from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.tasks.settings.tagging import TaggingSettings
-from albert_tf.train.devices import DistributionSettings
-
-for settings in (
-    TaggingSettings,
-    FineTuningSettings,
-    ModelSettings,
-    DistributionSettings,
-):
-    flags.define(settings)
-
-
-def main() -> None:
-    """Reads the flags, trains, evaluates, predicts and exports."""
-    task = flags.read(TaggingSettings)
-    run = flags.read(FineTuningSettings)
-    model = flags.read(ModelSettings)
-    devices = flags.read(DistributionSettings)
-
-    # TensorFlow takes seconds, which --help and mistakes in the flags need not wait.
-    from albert_tf.tasks.tagging.task import Tagging
-    from albert_tf.train import finetune
-
-    finetune.run(Tagging, task, run, model, devices)
-
+from albert_tf import commands
 
 if __name__ == "__main__":
-    flags.run(main)
+    commands.run("tag")

@@ -1,26 +1,6 @@
-r"""Trains a SentencePiece vocabulary on text of any language.
+"""`albert-tf vocabulary` as a script of the checkout: see --help."""
 
-    python train_sentencepiece.py --input_file='corpus/*.txt' \
-        --model_prefix=vocab/30k --vocab_size=30000
-
-docs/pretraining_data.md explains the input.
-"""
-
-import signal
-
-from albert_tf import flags
-from albert_tf.corpus import vocabulary
-
-flags.define(vocabulary.VocabularySettings)
-
-
-def main() -> None:
-    """Trains, and prints what the vocabulary does to its text."""
-    # SentencePiece trains without a look at what Python would do about Ctrl-C.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    settings = flags.read(vocabulary.VocabularySettings)
-    print(f"{settings.model_prefix}.model: {vocabulary.train_files(settings)}")
-
+from albert_tf import commands
 
 if __name__ == "__main__":
-    flags.run(main)
+    commands.run("vocabulary")

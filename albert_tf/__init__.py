@@ -10,6 +10,7 @@ The rooms, in reading order; each one's own docstring lists its files:
     tasks      what a model is trained to do: data, head, loss, scores
     train      the step, the one loop, checkpoints, reports, fine-tuning
     serve      answers to raw text; SavedModel, TF-Hub, LiteRT, ONNX
+    commands   what `albert-tf` runs, and the scripts of a checkout
     errors, flags      the one exception; settings classes as command lines
 
 Where the paper's parts are:
@@ -62,9 +63,12 @@ _MODULES = {
     **dict.fromkeys(("datasets", "records"), "data."),
     "tokenization": "text.",
     "vocabulary": "corpus.",
-    **dict.fromkeys(("corpus", "data", "errors", "flags", "model", "serve"), ""),
-    **dict.fromkeys(("tasks", "text", "train", "weights"), ""),
+    **dict.fromkeys(("commands", "corpus", "data", "errors", "estimators"), ""),
+    **dict.fromkeys(("flags", "model", "serve", "tasks", "text", "train"), ""),
+    "weights": "",
 }
+
+__version__ = "0.1.0"  # pyproject.toml reads it
 
 __all__ = [*_HOME, *_MODULES]
 

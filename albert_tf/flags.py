@@ -2,9 +2,8 @@
 
 A settings class is a frozen dataclass on `Settings`, its fields made with `field`,
 which also declares their ranges. `define` declares one absl flag per field, `read`
-builds the object from the command line, and `run` starts a script: it answers --help,
-and prints a user's mistake as one line. Only this module and the scripts import absl
-flags.
+builds the object from the command line, and `run` runs a command: it answers --help,
+and prints a user's mistake as one line. Only this module imports absl's flags.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ import textwrap
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import app, flags
@@ -27,7 +26,7 @@ from albert_tf.errors import InputError
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
 
-# The settings classes of the script, for --help.
+# The settings classes of the command that runs, for --help.
 _defined: list[type] = []
 # By absl's name of a type: how --help writes a value, and what usage errors expect.
 _TYPES = {
@@ -192,32 +191,49 @@ def read(settings: type[_S]) -> _S:
     )
 
 
-def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
+def run(
+    main: Callable[..., None],
+    settings: Sequence[type] = (),
+    *,
+    takes_arguments: bool = False,
+    text: str | None = None,
+    names: Mapping[str, str] = types.MappingProxyType({}),
+    argv: list[str] | None = None,
+) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
     A user's mistake (`InputError`) is printed as one line and ends with status 2, with
     --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
-    TensorFlow, which `main` imports and not the script, logs nothing unless
+    TensorFlow, which `main` imports and not its module, logs nothing unless
     --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
     Args:
-        main: the script.
-        takes_arguments: whether `main` gets what is no flag, a list.
+        main: what the command does.
+        settings: the classes of the command's flags beside those that are defined
+            already; `main` gets an object of each.
+        takes_arguments: whether `main` gets what is no flag, a list, after them.
+        text: what --help begins with; the docstring of the script without it.
+        names: names in --help, and what stands in their place.
+        argv: the program's name and its arguments; without it those of the process.
     """
+    for each in settings:
+        define(each)
 
     def call(arguments: list[str]) -> None:
-        if takes_arguments:
-            main(arguments[1:])
-            return
-        if len(arguments) > 1:
+        if len(arguments) > 1 and not takes_arguments:
             raise InputError(
                 f"unexpected argument {arguments[1]!r}; every setting is a flag "
                 f"(--name=value), see --help"
             )
-        main()
+        values = [read(each) for each in settings]
+        main(*values, *([arguments[1:]] if takes_arguments else []))
+
+    def parse(arguments: list[str]) -> list[str]:
+        about = text or sys.modules["__main__"].__doc__ or ""
+        return _parse(arguments, about, names)
 
     try:
-        app.run(call, flags_parser=_parse)
+        app.run(call, argv, flags_parser=parse)
     except InputError as mistake:
         try:
             sys.stdout.flush()
@@ -234,9 +250,10 @@ def run(main: Callable[..., None], takes_arguments: bool = False) -> None:
 
 
 class _Help(flags.BooleanFlag):
-    """Prints the script's flags and ends it; stands in the place of absl's own."""
+    """Prints the command's flags and ends it; stands in the place of absl's own."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, text: str, names: Mapping[str, str]):
+        self._text, self._names = text, names
         short = "?" if name == "help" else None
         super().__init__(name, False, "print the flags", short, allow_override=True)
 
@@ -244,7 +261,10 @@ class _Help(flags.BooleanFlag):
         """Prints them if the argument is true."""
         if self._parse(argument):
             try:
-                print(_help(full=self.name == "helpfull"), flush=True)
+                text = _help(self._text, full=self.name == "helpfull")
+                for name, other in self._names.items():
+                    text = text.replace(name, other)
+                print(text, flush=True)
             except BrokenPipeError:  # `--help | head`
                 _drop_output()
             sys.exit(0)
@@ -255,10 +275,10 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(arguments: list[str]) -> list[str]:
+def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[str]:
     """Parses the flags, and sets how much the libraries log."""
     for name in ("help", "helpshort", "helpfull", "h"):
-        flags.DEFINE_flag(_Help(name))
+        flags.DEFINE_flag(_Help(name, text, names))
     try:
         rest = flags.FLAGS(arguments)
     except (flags.Error, ValueError) as error:
@@ -308,13 +328,14 @@ def _usage_error(error: Exception) -> str:
     return f"{refused[1].removesuffix(f': {cause}')}: expected {expected}"
 
 
-def _help(full: bool) -> str:
-    """Returns what the script does and its flags, 80 columns wide.
+def _help(text: str, full: bool) -> str:
+    """Returns what the command does and its flags, 80 columns wide.
 
     Args:
+        text: what the command does.
         full: whether to add the flags of absl.
     """
-    parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+    parts = [text.strip()]
     for settings in _defined:
         for group, items in _groups(settings):
             title = (group.__doc__ or "").split("\n")[0].rstrip(".")
@@ -331,7 +352,7 @@ def _help(full: bool) -> str:
         ),
         ("--help, --helpfull", "Print this; --helpfull: with the flags of absl."),
     ]
-    parts.append("\n".join(["All scripts:", *(_paragraph(*item) for item in common)]))
+    parts.append("\n".join(["All commands:", *(_paragraph(*item) for item in common)]))
     if full:
         modules = flags.FLAGS.flags_by_module_dict()
         for module in sorted(name for name in modules if name.startswith("absl")):

@@ -1,0 +1,60 @@
+"""The commands: `albert-tf NAME`, and a script for each in a checkout.
+
+In reading order:
+
+    pretrain     pretrain on records of `corpus`
+    corpus       make pretraining records from raw text
+    vocabulary   train a SentencePiece vocabulary
+    classify     fine-tune on a task of GLUE or on your own table of texts
+    tag          fine-tune to label words, such as named entities
+    squad        fine-tune on questions whose answers are spans of a text
+    race         fine-tune on questions with choices
+    predict      answer raw texts with a fine-tuned or a pretrained model
+    convert      convert weights between code bases
+    export       export TF-Hub modules
+
+A module describes one command: its docstring is what --help prints, `SETTINGS` are the
+classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
+what is no flag. TensorFlow takes seconds to import, which --help and mistakes in the
+flags need not wait: only the body of a `main` imports what needs it.
+"""
+
+import importlib
+
+from albert_tf import flags
+
+# Every command, and what runs it in a checkout.
+SCRIPTS = {
+    "pretrain": "run_pretraining.py",
+    "corpus": "create_pretraining_data.py",
+    "vocabulary": "train_sentencepiece.py",
+    "classify": "run_classifier.py",
+    "tag": "run_tagging.py",
+    "squad": "run_squad.py",
+    "race": "run_race.py",
+    "predict": "predict.py",
+    "convert": "convert_checkpoint.py",
+    "export": "export_to_tfhub.py",
+}
+
+
+def run(name: str, argv: list[str] | None = None) -> None:
+    """Runs a command and ends the process, see `flags.run`.
+
+    Args:
+        name: the command's module.
+        argv: its name and what follows it; without it, the script's own.
+    """
+    command = importlib.import_module(f"albert_tf.commands.{name}")
+    names = {}
+    if argv is not None:
+        for other, script in SCRIPTS.items():
+            names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
+    flags.run(
+        command.main,
+        command.SETTINGS,
+        takes_arguments=getattr(command, "TAKES_ARGUMENTS", False),
+        text=command.__doc__,
+        names=names,
+        argv=argv,
+    )

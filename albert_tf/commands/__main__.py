@@ -1,0 +1,42 @@
+"""`albert-tf`, also `python -m albert_tf.commands`: picks the command."""
+
+import difflib
+import sys
+
+import albert_tf
+from albert_tf import commands
+
+
+def main() -> None:
+    """Runs the command that the command line names, and ends the process."""
+    name, *_ = *sys.argv[1:], ""
+    if name in commands.SCRIPTS:
+        commands.run(name, sys.argv[1:])
+    elif name in ("--help", "-h", "-?"):
+        print(_help())
+    elif name == "--version":
+        print(f"albert_tf {albert_tf.__version__}")
+    else:
+        near = difflib.get_close_matches(name, commands.SCRIPTS, 1)
+        guess = f"; did you mean {near[0]}?" if near else ""
+        sys.stderr.write(
+            f"error: {name or 'no command'}: expected one of "
+            f"{', '.join(commands.SCRIPTS)}{guess}\n"
+        )
+        sys.exit(2)
+
+
+def _help() -> str:
+    """Returns the table of the room's docstring as a screen."""
+    table = (commands.__doc__ or "").split("\n\n")[2]
+    return f"""\
+ALBERT in TensorFlow 2 and Keras 3: albert-tf COMMAND --name=value ...
+
+{table}
+
+    albert-tf COMMAND --help    what a command does, and its flags
+    albert-tf --version         the version of the package"""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+r"""Converts ALBERT weights between code bases, and checks the result.
+
+    python convert_checkpoint.py --input=albert_base_v2 --output=out \
+        --output_format=hf
+
+README.md lists the formats, docs/export.md what the exported ones are for.
+"""
+
+from albert_tf.serve.settings.conversion import ConversionSettings
+
+SETTINGS = (ConversionSettings,)
+
+
+def main(settings: ConversionSettings) -> None:
+    """Converts."""
+    from albert_tf.serve import convert
+
+    convert.convert(settings)

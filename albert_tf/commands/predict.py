@@ -1,0 +1,21 @@
+"""Answers raw texts with a fine-tuned or a pretrained ALBERT, as JSON lines.
+
+    python predict.py --model=runs/sst-2 "A fine film." "Two hours of nothing."
+    python predict.py --model=albert_base_v2 --task=fill_mask "Say [MASK]."
+    python predict.py --model=runs/squad --input_file=asked.jsonl
+
+docs/predict.md lists the tasks, and what a row and an answer of each look like.
+"""
+
+from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.tasks.settings.answer import AnswerSettings
+
+SETTINGS = (PredictSettings, AnswerSettings)
+TAKES_ARGUMENTS = True
+
+
+def main(config: PredictSettings, options: AnswerSettings, texts: list[str]) -> None:
+    """Answers."""
+    from albert_tf.serve import predict
+
+    predict.run(config, options, texts)

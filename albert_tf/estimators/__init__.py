@@ -1,0 +1,1 @@
+"""Models that fit, predict and save in a few lines of Python."""
