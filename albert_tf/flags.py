@@ -175,6 +175,15 @@ def define(settings: type) -> None:
             )
 
 
+def _undefine() -> None:
+    """Takes back the flags of all settings classes."""
+    for item in (item for settings in _defined for item in _items(settings)):
+        for name in filter(None, (item.name, item.metadata.get("alias"))):
+            if name in flags.FLAGS:
+                delattr(flags.FLAGS, name)
+    _defined.clear()
+
+
 def read(settings: type[_S]) -> _S:
     """Builds a settings object from the parsed flags.
 
@@ -216,6 +225,8 @@ def run(
         names: names in --help, and what stands in their place.
         argv: the program's name and its arguments; without it those of the process.
     """
+    if settings:
+        _undefine()  # those of a command that the process ran before
     for each in settings:
         define(each)
 
@@ -225,7 +236,7 @@ def run(
                 f"unexpected argument {arguments[1]!r}; every setting is a flag "
                 f"(--name=value), see --help"
             )
-        values = [read(each) for each in settings]
+        values: list[Any] = [read(each) for each in settings]
         main(*values, *([arguments[1:]] if takes_arguments else []))
 
     def parse(arguments: list[str]) -> list[str]:

@@ -5,10 +5,10 @@ import contextlib
 import dataclasses
 import fcntl
 import http.server
+import importlib
 import io
 import json
 import multiprocessing
-import runpy
 import subprocess
 import sys
 import threading
@@ -24,7 +24,7 @@ import pytest
 from absl import flags as absl_flags
 from keras import ops
 
-from albert_tf import flags, weights
+from albert_tf import commands, flags, weights
 from albert_tf.model.config import AlbertConfig
 
 ROOT = Path(__file__).parents[1]
@@ -53,16 +53,19 @@ def processes():
 
 @pytest.fixture
 def settings_of(monkeypatch):
-    """Reads a command line as its script does, without running the script.
+    """Reads the command line of a script or a command without running it.
 
     `settings_of("run_race.py", "--data_dir=x")` returns the settings in the order in
-    which the script defines them; a call without flags returns their classes.
+    which the command `race` names them; a call without flags returns their classes.
     """
+    names = {script: name for name, script in commands.SCRIPTS.items()}
 
     def read(script, *arguments):
         monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
         monkeypatch.setattr(flags, "_defined", [])
-        runpy.run_path(str(ROOT / script))
+        name = names.get(script, script)
+        for settings in importlib.import_module(f"albert_tf.commands.{name}").SETTINGS:
+            flags.define(settings)
         if arguments:
             absl_flags.FLAGS([script, *arguments])
             flags._overrule_flagfiles([script, *arguments])

@@ -194,7 +194,7 @@ How to go about it:
 @pytest.mark.parametrize("flag", ["--help", "--helpshort", "-h", "-?"])
 def test_help_lists_settings_as_declared_under_their_classes(flag):
     result = run_script(SCRIPT, flag)
-    listed, common = result.stdout.split("All scripts:\n")
+    listed, common = result.stdout.split("All commands:\n")
     assert (result.returncode, result.stderr) == (0, "")
     assert listed == HELP
     assert "\n  --verbosity=INTEGER\n" in common

@@ -46,7 +46,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
         argv: its name and what follows it; without it, the script's own.
     """
     command = importlib.import_module(f"albert_tf.commands.{name}")
-    names = {}
+    names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")

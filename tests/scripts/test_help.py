@@ -1,6 +1,6 @@
 """What holds for every script: --help comes at once, and a mistake is one line."""
 
-import ast
+import importlib
 import os
 import shlex
 import subprocess
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from albert_tf import commands
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
@@ -45,10 +47,10 @@ def test_help_and_a_mistake_need_no_tensorflow(script):
     assert not imported(mistake) & SLOW
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_the_examples_of_the_help_can_be_pasted(script, settings_of, monkeypatch):
+@pytest.mark.parametrize(("name", "script"), commands.SCRIPTS.items())
+def test_the_examples_of_the_help_can_be_pasted(name, script, settings_of, monkeypatch):
     monkeypatch.chdir(ROOT)  # they name recipes
-    text = ast.get_docstring(ast.parse((ROOT / script).read_text()))
+    text = importlib.import_module(f"albert_tf.commands.{name}").__doc__
     lines = text.replace("\\\n", "").splitlines()
     examples = [shlex.split(line) for line in lines if line.startswith("    python ")]
     assert examples

@@ -1,0 +1,103 @@
+"""`albert-tf`: its help, its version, and a command as its script."""
+
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+from albert_tf import commands
+from albert_tf.commands.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Returns the status, the output and the errors of `albert-tf` with arguments."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["albert-tf", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_help_fits_a_screen_and_names_every_command(call):
+    code, text, errors = call("--help")
+    assert (code, errors) == (0, "")
+    lines = text.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    listed = re.findall(r"^    (\w+)  +\w", text, re.MULTILINE)
+    assert listed == list(commands.SCRIPTS)
+    modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    assert set(listed) == modules - {"__main__"}
+
+
+def test_every_script_of_the_checkout_is_a_command():
+    scripts = {path.name for path in ROOT.glob("*.py")}
+    assert scripts == set(commands.SCRIPTS.values())
+    for name, script in commands.SCRIPTS.items():
+        assert f'commands.run("{name}")' in (ROOT / script).read_text()
+
+
+def test_the_version_is_that_of_the_package(call):
+    assert call("--version") == (0, f"albert_tf {albert_tf.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "beginning", "end"),
+    [
+        (["clasify"], "error: clasify: expected one of", "; did you mean classify?\n"),
+        (["--task_name=x"], "error: --task_name=x: expected one of pretrain, ", "\n"),
+        ([], "error: no command: expected one of pretrain, corpus, ", "\n"),
+    ],
+)
+def test_an_unknown_command_is_one_line(call, arguments, beginning, end):
+    code, text, errors = call(*arguments)
+    assert (code, text, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith(beginning)
+    assert errors.endswith(end)
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_commands_help_is_its_scripts_under_its_own_name():
+    script = run("run_pretraining.py", "--help").stdout
+    command = run("-m", "albert_tf.commands", "pretrain", "--help").stdout
+    assert "    albert-tf pretrain --albert_config_file=" in command
+    assert "records of albert-tf corpus." in command
+    assert not re.search(r"python |\w+\.py\b", command)
+    names = {f"python {x}": f"albert-tf {y}" for y, x in commands.SCRIPTS.items()}
+    names |= {x: f"albert-tf {y}" for y, x in commands.SCRIPTS.items()}
+    for name, other in names.items():
+        script = script.replace(name, other)
+    assert command == script
+
+
+def test_a_command_gets_its_flags_and_arguments():
+    result = run("-m", "albert_tf.commands", "predict", "--model=x", "--top_k=0", "A.")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: --top_k=0: expected at least 1\n"
+    result = run("-m", "albert_tf.commands", "race", "stray")
+    assert result.stderr.startswith("error: unexpected argument 'stray'")
+
+
+def test_a_process_may_run_one_command_after_another(call):
+    assert call("race") == (2, "", "error: --output_dir: required, see --help\n")
+    code, _, errors = call("export", "--high_only")
+    assert (code, errors) == (2, "error: --high_only: no such flag, see --help\n")
+    assert call("race", "--num_runs=x")[0] == 2
