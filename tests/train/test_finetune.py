@@ -101,23 +101,33 @@ def task(data):
     return Numbers(tokenization.SentencePieceTokenizer(str(data / "spm_small.model")))
 
 
+DEFAULTS = {
+    "do_train": True,
+    "do_eval": True,
+    "train_batch_size": 8,
+    "eval_batch_size": 6,
+    "num_train_steps": 6,
+    "learning_rate": 1e-3,
+    "save_checkpoints_steps": 3,
+    "log_steps": 3,
+}
+
+
 @pytest.fixture
 def config(tmp_path):
     def make(**settings):
-        defaults = {
-            "output_dir": str(tmp_path / "run"),
-            "do_train": True,
-            "do_eval": True,
-            "train_batch_size": 8,
-            "eval_batch_size": 6,
-            "num_train_steps": 6,
-            "learning_rate": 1e-3,
-            "save_checkpoints_steps": 3,
-            "log_steps": 3,
-        }
-        return FineTuningSettings(**{**defaults, **settings})
+        folder = {"output_dir": str(tmp_path / "run")}
+        return FineTuningSettings(**{**DEFAULTS, **folder, **settings})
 
     return make
+
+
+@pytest.fixture(scope="module")
+def trained(task, tmp_path_factory):
+    """A run with the defaults, for tests that only read it: its folder and outcome."""
+    folder = tmp_path_factory.mktemp("trained")
+    settings = FineTuningSettings(**DEFAULTS, output_dir=str(folder))
+    return folder, seeds.run(task, settings, one_device(), log=io.StringIO())
 
 
 def one_device():
@@ -132,34 +142,32 @@ def weights_of(outcome):
     "settings", [{"gradient_accumulation_steps": 2}, {"xla": True}]
 )
 def test_batches_of_any_length_in_pieces_make_the_same_steps(
-    task, config, tmp_path, settings
+    task, config, trained, settings
 ):
-    whole = seeds.run(task, config(), one_device(), log=io.StringIO())
-    other = config(output_dir=str(tmp_path / "other"), **settings)
-    parts = seeds.run(task, other, one_device(), log=io.StringIO())
+    _, whole = trained
+    parts = seeds.run(task, config(**settings), one_device(), log=io.StringIO())
     for one, two in zip(weights_of(whole), weights_of(parts), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
     assert whole.metrics["eval_loss"] == pytest.approx(parts.metrics["eval_loss"])
 
 
-def test_a_stopped_run_ends_the_same(task, config, tmp_path):
-    whole = seeds.run(task, config(), one_device(), log=io.StringIO())
-    cut = config(output_dir=str(tmp_path / "cut"), num_train_steps=6)
+def test_a_stopped_run_ends_the_same(task, config, tmp_path, trained):
+    source, whole = trained
     # As a kill after step 3 leaves it: the rate is that of six steps.
-    source, target = tmp_path / "run", tmp_path / "cut"
+    target = tmp_path / "run"
     target.mkdir()
     for path in source.glob("model.ckpt-3*"):
         (target / path.name).write_bytes(path.read_bytes())
     log = io.StringIO()
-    again = seeds.run(task, cut, one_device(), log=log)
+    again = seeds.run(task, config(), one_device(), log=log)
     assert "Resuming from" in log.getvalue()
     assert again.best == {**whole.best}
     for one, two in zip(weights_of(whole), weights_of(again), strict=True):
         np.testing.assert_array_equal(one, two)
 
 
-def test_scores_belong_to_their_examples(task, config):
-    outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
+def test_scores_belong_to_their_examples(task, trained):
+    _, outcome = trained
     outputs = task.predict(
         task.evaluated[0], outcome.trainer.predict(task.evaluation, 5)
     )
@@ -173,6 +181,7 @@ def test_scores_belong_to_their_examples(task, config):
     assert outcome.best["eval_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch):
     outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
     first = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
@@ -188,6 +197,7 @@ def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch)
     np.testing.assert_allclose(found, 1 / 3)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
     # A rate this high makes the last step worse than the first.
     settings = config(learning_rate=0.05, num_train_steps=9)
@@ -223,6 +233,7 @@ def tokenizer_of_task(task):
     return task.tokenizer
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     log = io.StringIO()
     settings = config(num_runs=2, seed=11)
@@ -257,11 +268,9 @@ def test_failed_runs_are_named_and_counted_apart(task):
     assert lines[-1] == "  without failed runs: mean 0.8500, spread 0.0707"
 
 
-def test_a_head_is_new_unless_the_file_has_one_that_fits(
-    task, config, tmp_path, caplog
-):
-    first = seeds.run(task, config(), one_device(), log=io.StringIO())
-    path = str(tmp_path / "run" / "model.ckpt-best")
+def test_a_head_is_new_unless_the_file_has_one_that_fits(task, trained, caplog):
+    folder, first = trained
+    path = str(folder / "model.ckpt-best")
     model = task.build_model()
     assert task.load(model, path).endswith("(tf1) and the head")
     np.testing.assert_array_equal(model.weights[-1], first.trainer.model.weights[-1])
@@ -364,8 +373,9 @@ def test_the_heads_of_pretraining_are_one_word_at_the_start(task, tmp_path, capl
     assert not caplog.records
 
 
-def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path):
-    trained = seeds.run(task, config(), one_device(), log=io.StringIO())
+def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path, trained):
+    folder, trained = trained
+    shutil.copytree(folder, tmp_path / "run")
     log = io.StringIO()
     settings = config(do_train=False)
     evaluated = seeds.run(task, settings, one_device(), log=log)
