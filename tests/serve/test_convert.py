@@ -298,28 +298,22 @@ def test_weights_without_a_configuration_ask_for_one(tmp_path):
     assert weights.open_source(tmp_path / "out").config() == CONFIG
 
 
-def run_script(*arguments):
-    return subprocess.run(
-        [sys.executable, ROOT / "convert_checkpoint.py", *arguments],
+def test_the_script_converts(tmp_path):
+    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
+    with pytest.raises(InputError) as refused:
+        convert.convert(settings(tmp_path / "ckpt", tmp_path / "y", "keras"))
+    assert str(refused.value) == (
+        f"{tmp_path}/y: a file of format 'keras' has to end in .keras"
+    )
+    flags = {"input": "ckpt", "output": "y.keras", "output_format": "keras"}
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "convert_checkpoint.py"),
+            *(f"--{name}={value}" for name, value in flags.items()),
+        ],
         capture_output=True,
         text=True,
-        cwd=ROOT,
-    )
-
-
-def test_the_script_converts_and_names_mistakes_in_one_line(tmp_path):
-    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
-    done = run_script(
-        f"--input={tmp_path}/ckpt", f"--output={tmp_path}/y", "--output_format=keras"
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        f"error: {tmp_path}/y: a file of format 'keras' has to end in .keras"
-    )
-    done = run_script(
-        f"--input={tmp_path}/ckpt",
-        f"--output={tmp_path}/y.keras",
-        "--output_format=keras",
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "checked  read again from what was written" in done.stdout

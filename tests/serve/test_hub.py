@@ -23,7 +23,7 @@ CONFIG = AlbertConfig(
     vocab_size=1500,
     embedding_size=8,
     hidden_size=12,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=2,
     intermediate_size=20,
     max_position_embeddings=17,
@@ -46,6 +46,8 @@ encoder_path, preprocess_path, given, out = sys.argv[1:]
 given = dict(np.load(given, allow_pickle=False))
 texts, second = (tf.constant(given.pop(name)) for name in ("texts", "second"))
 positions = tf.constant(given.pop("positions"))
+# Made faster, a graph gives the same outputs later.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 tokens = {name: tf.constant(value) for name, value in given.items()}
 results = {}
 def keep(prefix, outputs):
@@ -183,7 +185,7 @@ def test_outputs_are_those_of_the_source(way, model, loaded):
         names[f"{way}_logits/0"] = f"{way}_logits"
     for key, name in names.items():
         assert largest(found.pop(key), expected[name]) < 1e-6, key
-    layers = 0 if way in SIGNATURES else 3
+    layers = 0 if way in SIGNATURES else 2
     for i in range(layers):
         layer = found.pop(f"encoder_outputs/{i}")
         assert largest(layer, expected["encoder_outputs"][i]) < 1e-6

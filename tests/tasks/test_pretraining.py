@@ -412,6 +412,7 @@ def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
     )
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     [path] = files["input_file"]
     vocabulary = tokenization.load(str(data / "spm_small.model"), keep_accents=True)

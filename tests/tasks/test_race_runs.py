@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.tasks.race.task import MultipleChoice
@@ -73,9 +72,7 @@ def own(tmp_path):
     return write
 
 
-def test_several_seeds_then_predictions_without_answers_and_a_served_model(
-    run, own, tmp_path
-):
+def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
     file = own("train", 7, answer=1)
     log = run(
         train_file=file,
@@ -92,12 +89,10 @@ def test_several_seeds_then_predictions_without_answers_and_a_served_model(
     described = json.loads((folder / "task.json").read_text())
     assert (described["max_seq_length"], described["max_qa_length"]) == (40, 9)
     # Alone, with another number of choices; lengths are those of training.
-    tf.config.run_functions_eagerly(False)  # a graph is what is served
     log = run(
         new=False,
         predict_file=own("test", 5, choices=2, id=3),
         do_predict=True,
-        export_dir=str(tmp_path / "served"),
         **ALONE,
     )
     assert "test: 5 questions with 2 choices about 5 articles\n" in log
@@ -109,15 +104,6 @@ def test_several_seeds_then_predictions_without_answers_and_a_served_model(
         ["choice", "id", "letter", "probabilities"]
     ] * 5
     assert (folder / "predict_results.txt").read_text() == "questions = 5\n"
-    served = tf.saved_model.load(str(tmp_path / "served"))
-    answers = served.signatures["serving_default"](
-        article=tf.constant([f"file {'object ' * n}" for n in range(5)]),
-        question=tf.constant(["a _ is"] * 5),
-        options=tf.constant([["list", "string"]] * 5),
-    )
-    np.testing.assert_allclose(
-        answers["probabilities"], [line["probabilities"] for line in found], atol=2e-6
-    )
 
 
 def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path):

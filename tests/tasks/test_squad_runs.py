@@ -214,43 +214,7 @@ def test_thresholds_come_from_where_they_should(two, run, files):
     assert read(folder / "task.json")["null_score_diff_threshold"] == 1e9
 
 
-@pytest.mark.parametrize("head", ["conditional", "linear"])
-def test_the_export_answers_as_the_run_does(head, request, run, files, tmp_path):
-    import tensorflow as tf
-
-    folder, _ = request.getfixturevalue({"conditional": "two"}.get(head, head))
-    export = tmp_path / "export"
-    path = files / "other-2.0.json"
-    run(
-        folder.name,
-        do_predict=True,
-        predict_file=str(path),
-        export_dir=str(export),
-        null_score_diff_threshold=0.0,
-    )
-    served = tf.saved_model.load(str(export)).signatures["serving_default"]
-    data = reading.read(path)
-    asked = [
-        (question.text, paragraph.context)
-        for paragraph in data.paragraphs
-        for question in paragraph.questions
-    ]
-    found = served(
-        question=tf.constant([question for question, _ in asked]),
-        context=tf.constant([context for _, context in asked]),
-    )
-    texts = [text.decode() for text in found["answer"].numpy()]
-    threshold = read(folder / "task.json")["null_score_diff_threshold"]
-    odds = read(folder / "null_odds.json")
-    listed = read(folder / "nbest_predictions.json")
-    expected = {
-        id: "" if odds[id] > threshold else listed[id][0]["text"] for id in odds
-    }
-    assert dict(zip(expected, texts, strict=True)) == expected
-    assert "" in texts and len(set(texts)) > 2
-    assert (export / "albert_model.tflite").stat().st_size > 1000
-
-
+@pytest.mark.usefixtures("eagerly")
 def test_questions_without_answers_are_answered(two, run, files):
     folder, _ = two
     test = files / "test-2.0.json"
@@ -267,6 +231,7 @@ def test_questions_without_answers_are_answered(two, run, files):
         run("two", do_eval=True, predict_file=str(test))
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files):
     contents = read(files / "other-1.1.json")
     contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []
@@ -288,6 +253,7 @@ def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files)
         )
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_best_is_compared_on_the_same_questions_alone(run, files):
     def go_on(steps, predict):
         fields = {"num_train_steps": steps, "num_warmup_steps": 0, "do_predict": False}
@@ -327,6 +293,40 @@ def test_the_linear_head_answers_version_2(linear, run, files):
         run("linear", **predict, version_2_with_negative=False)
 
 
+def test_the_export_answers_as_the_run_does(linear, run, files, tmp_path):
+    folder, _ = linear
+    export = tmp_path / "export"
+    path = files / "other-2.0.json"
+    run(
+        "linear",
+        do_predict=True,
+        predict_file=str(path),
+        export_dir=str(export),
+        null_score_diff_threshold=0.0,
+    )
+    served = tf.saved_model.load(str(export)).signatures["serving_default"]
+    data = reading.read(path)
+    asked = [
+        (question.text, paragraph.context)
+        for paragraph in data.paragraphs
+        for question in paragraph.questions
+    ]
+    found = served(
+        question=tf.constant([question for question, _ in asked]),
+        context=tf.constant([context for _, context in asked]),
+    )
+    texts = [text.decode() for text in found["answer"].numpy()]
+    threshold = read(folder / "task.json")["null_score_diff_threshold"]
+    odds = read(folder / "null_odds.json")
+    listed = read(folder / "nbest_predictions.json")
+    expected = {
+        id: "" if odds[id] > threshold else listed[id][0]["text"] for id in odds
+    }
+    assert dict(zip(expected, texts, strict=True)) == expected
+    assert "" in texts and len(set(texts)) > 2
+    assert (export / "albert_model.tflite").stat().st_size > 1000
+
+
 def test_a_place_to_export_to_is_checked_at_the_start(run, files):
     message = f"--export_dir={__file__}: exists and is no SavedModel; expected a new"
     with pytest.raises(InputError, match=f"^{re.escape(message)} folder$"):
@@ -334,6 +334,7 @@ def test_a_place_to_export_to_is_checked_at_the_start(run, files):
         run("new", do_predict=True, predict_file=predict, export_dir=__file__)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_seeds_steps_and_windows(run, files):
     folder, text = run(
         "seeds",
@@ -399,6 +400,7 @@ def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
     assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkeypatch):
     """Killed after its last step, and again after the first one of a longer run."""
 
