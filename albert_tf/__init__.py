@@ -10,6 +10,7 @@ The rooms, in reading order; each one's own docstring lists its files:
     tasks      what a model is trained to do: data, head, loss, scores
     train      the step, the one loop, checkpoints, reports, fine-tuning
     serve      answers to raw text; SavedModel, TF-Hub, LiteRT, ONNX
+    estimators TextClassifier and others: fit, predict, save in a few lines
     commands   what `albert-tf` runs, and the scripts of a checkout
     errors, flags      the one exception; settings classes as command lines
 
@@ -54,7 +55,15 @@ _HOME = {
     "AlbertPretrainer": "model.models",
     "AlbertSpanLabeler": "model.models",
     "AlbertTokenClassifier": "model.models",
+    "Embedder": "estimators.pretrained",
+    "FillMask": "estimators.pretrained",
     "InputError": "errors",
+    "MultipleChoice": "estimators.questions",
+    "QuestionAnswerer": "estimators.questions",
+    "SentenceOrder": "estimators.pretrained",
+    "TextClassifier": "estimators.texts",
+    "TextRegressor": "estimators.texts",
+    "TokenClassifier": "estimators.words",
 }
 # Public modules that stand in a room, and the rooms.
 _MODULES = {

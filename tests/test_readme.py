@@ -22,6 +22,7 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RECIPES = sorted((ROOT / "recipes").glob("*.flags"))
+STARS = [("Fine", 5), ("Dull", 1)]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -87,19 +88,27 @@ def test_a_command_finds_what_the_commands_before_it_made():
     assert flags_of("convert_checkpoint.py")["input"] == fine_tuned
 
 
-def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
-    folder = tmp_path / "albert_base"
+@pytest.mark.parametrize("page", [README, ROOT / "docs/python.md"], ids=str)
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, eagerly):
     config = AlbertConfig.from_json_file(str(DATA / "model_small.config.json"))
     model = AlbertPretrainer(dataclasses.replace(config, vocab_size=1500))
-    weights.save(model, folder, "tf1")
-    shutil.copy(DATA / "spm_small.model", folder / "30k-clean.model")
+    for folder in ("albert_base", "albert_base_v2"):
+        weights.save(model, tmp_path / folder, "tf1")
+        shutil.copy(DATA / "spm_small.model", tmp_path / folder / "30k-clean.model")
+    rows = [f"{word} film {n},{stars}" for n in range(105) for word, stars in STARS]
+    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows]))
     monkeypatch.chdir(tmp_path)
-    names = {}
-    for text in blocks(README, "python"):
+    names = {"texts": [row.split(",")[0] for row in rows[:6]]}
+    names["labels"] = [row.split(",")[1] for row in rows[:6]]
+    for text in blocks(page, "python"):
         exec(text, names)
-    T = len(names["ids"])
-    shape = names["outputs"]["sequence_output"].shape
-    assert tuple(shape) == (1, T, config.hidden_size)
+    assert (tmp_path / "served/saved_model.pb").exists()
+    if page == README:
+        shape = names["outputs"]["sequence_output"].shape
+        assert tuple(shape) == (1, len(names["ids"]), config.hidden_size)
+    else:
+        assert names["model"].classes_.tolist() == [1, 5]
+        assert (tmp_path / "mine.keras").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,19 @@
-"""Models that fit, predict and save in a few lines of Python."""
+"""Models in a few lines of Python, with scikit-learn's conventions.
+
+In reading order:
+
+    rows        tables in any form (DataFrame, dicts, tf.data, arrays) to rows and files
+    base        from_pretrained, fit, predict, evaluate, save, export
+    texts       TextClassifier, TextRegressor
+    questions   QuestionAnswerer, MultipleChoice
+    words       TokenClassifier
+    pretrained  FillMask, SentenceOrder, Embedder: what needs no fine-tuning
+
+All of it calls `train.finetune` and `serve`: `fit` is what the scripts do, and
+`predict` what `predict.py` does. As there, TensorFlow's own log lines are off unless
+TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's import reads it

@@ -34,7 +34,7 @@ orbit.controller.logging = logging.getLogger("orbit")
 orbit.controller.logging.setLevel(logging.ERROR)
 
 # In the best checkpoint's notes: which examples its metrics are of.
-_FINGERPRINT = "evaluation_fingerprint"
+FINGERPRINT = "evaluation_fingerprint"
 _POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -287,7 +287,7 @@ class _Loop:
         if better:
             self.best = {"step": self._step, **metrics}
             if self._fingerprint is not None:
-                self.best = {**self.best, _FINGERPRINT: self._fingerprint}
+                self.best = {**self.best, FINGERPRINT: self._fingerprint}
             if self._is_chief:
                 self._checkpoints.mark_best(self._save(), self.best)
                 self._task.best_marked(self._reporter.folder, metrics)
@@ -328,7 +328,7 @@ class _Loop:
         """Returns the best checkpoint's metrics, if they are of the same examples."""
         if self._fingerprint is None:
             return best
-        if best.get(_FINGERPRINT) in (None, self._fingerprint):
+        if best.get(FINGERPRINT) in (None, self._fingerprint):
             return best
         if self._config.do_train:
             self._reporter.log(

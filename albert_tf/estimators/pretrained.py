@@ -1,0 +1,91 @@
+"""What any pretrained model answers, without fine-tuning."""
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import TransformerMixin
+
+from albert_tf.estimators import rows
+from albert_tf.estimators.base import Model
+from albert_tf.serve.predict import Predictor
+from albert_tf.tasks import pretrained
+from albert_tf.weights.settings import ModelFileSettings
+
+
+class Pretrained(Model):
+    """A model for one of the tasks of `tasks.pretrained`.
+
+    Settings are those of answers (`AnswerSettings`) that the task has, and those of a
+    model's files (`ModelFileSettings`).
+    """
+
+    family: ClassVar[type[pretrained.Pretrained]]
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Lists the settings of the task."""
+        files = [field.name for field in dataclasses.fields(ModelFileSettings)]
+        return [*cls._options(), *files]
+
+    @classmethod
+    def _options(cls) -> tuple[str, ...]:
+        return ("max_seq_length", "batch_size", *cls.family.options)
+
+    def __call__(self, data: Any) -> list[dict[str, Any]]:
+        """Answers rows as `predict.py` does, a dict for each.
+
+        Args:
+            data: texts, or a table with the columns of `predictor().fields`.
+
+        Raises:
+            InputError: the model has no head for it, or see `Predictor`.
+        """
+        predictor = self.predictor()
+        data = [data] if isinstance(data, str) else data
+        return list(predictor(rows.read(data, predictor.fields, "texts")))
+
+    def predictor(self) -> Predictor:
+        """Returns what answers raw texts."""
+        given = {k: v for k, v in self._settings.items() if k in self._options()}
+        return self._predictor(
+            self.model or "", {"task": self.family.kinds[0], **given}
+        )
+
+
+class FillMask(Pretrained):
+    """Names the likeliest tokens for each [MASK]; `top_k` of them."""
+
+    family = pretrained.FillMask
+
+    def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
+        """Returns for each text and each [MASK] the tokens with their probabilities."""
+        return [answer["gaps"] for answer in self(texts)]
+
+
+class SentenceOrder(Pretrained):
+    """Judges whether two texts stand in order."""
+
+    family = pretrained.SentenceOrder
+
+    def predict(self, pairs: Any) -> np.ndarray:
+        """Returns the probability that each pair stands in order, float [n]."""
+        return np.array([answer["in_order"] for answer in self(pairs)])
+
+
+class Embedder(TransformerMixin, Pretrained):
+    """Turns texts into vectors; a transformer of scikit-learn's pipelines."""
+
+    family = pretrained.Embedding
+
+    def fit(self, texts: Any = None, labels: Any = None) -> Self:
+        """Returns itself: there is nothing to learn."""
+        return self
+
+    def transform(self, texts: Any) -> np.ndarray:
+        """Returns the vector of each text, float [n, H]."""
+        return np.array([answer["embedding"] for answer in self(texts)])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Always true."""
+        return True

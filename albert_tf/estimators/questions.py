@@ -1,0 +1,117 @@
+"""Questions: answers in a passage, and one of several answers."""
+
+import json
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+from albert_tf.estimators import rows
+from albert_tf.estimators.base import FineTuned
+from albert_tf.tasks.race.task import MultipleChoice as MultipleChoiceTask
+from albert_tf.tasks.settings.race import RaceRunSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings
+from albert_tf.tasks.squad.task import QuestionAnswering
+
+
+class QuestionAnswerer(FineTuned):
+    """Finds the answers to questions in passages; settings of `run_squad.py`.
+
+    Data is the path of a file as SQuAD has them, or a table with the columns
+    `question`, `context` and `answers`. An answer is a dict of `text` and
+    `answer_start`, and `answers` a list of these, or one dict with a list under each
+    key, as in Hugging Face's data sets; without any, the passage has no answer.
+    """
+
+    family = QuestionAnswering
+    run_settings = SquadRunSettings
+    columns = ("question", "context", "answers")
+    files = types.MappingProxyType({"train": "train_file", "dev": "predict_file"})
+
+    def predict(self, questions: Any, **options: Any) -> list[str]:
+        """Returns the answer to each question; "" where it has none.
+
+        Args:
+            questions: dicts or a table with `question` and `context`, or pairs of them.
+            **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
+
+        Raises:
+            InputError: the model is not fine-tuned, or a row is no question.
+        """
+        return [answer["answer"] for answer in self(questions, **options)]
+
+    def _store(self, table, path):
+        name = path.name.removesuffix("_rows")
+        text = json.dumps(_as_squad(table, name), ensure_ascii=False)
+        return rows.write_text(path.with_suffix(".json"), text)
+
+
+class MultipleChoice(FineTuned):
+    """Chooses among options; settings of `run_race.py`.
+
+    Data is the path of a file of JSON lines, or a table, with `article`, `question`,
+    `options` (a list) and `answer` (a letter, a number from 0 on, or the option's
+    text).
+    """
+
+    family = MultipleChoiceTask
+    run_settings = RaceRunSettings
+    columns = ("article", "question", "options", "answer")
+
+    def predict(self, questions: Any, **options: Any) -> np.ndarray:
+        """Returns the number of the chosen option of each question, int [n], from 0 on.
+
+        Args:
+            questions: dicts or a table with `article`, `question` and `options`.
+            **options: see `AnswerSettings`: `runtime`, `batch_size`.
+
+        Raises:
+            InputError: the model is not fine-tuned, or a row is no question.
+        """
+        return np.array([answer["choice"] for answer in self(questions, **options)])
+
+
+def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
+    """Returns rows as a file of SQuAD has them."""
+    paragraphs = []
+    optional = False
+    for number, row in enumerate(table, 1):
+        answers = _answers(row["answers"], f"{name}, row {number}")
+        optional = optional or not answers
+        asked = {
+            "id": str(number),
+            "question": row["question"],
+            "is_impossible": not answers,
+            "answers": answers,
+        }
+        paragraphs.append({"context": row["context"], "qas": [asked]})
+    return {
+        "version": "2.0" if optional else "1.1",
+        "data": [{"paragraphs": paragraphs}],
+    }
+
+
+def _answers(given: Any, place: str) -> list[dict[str, Any]]:
+    """Returns the answers of a row as SQuAD has them.
+
+    Raises:
+        InputError: they have no such form.
+    """
+    if isinstance(given, Mapping) and isinstance(given.get("text"), list):
+        starts = given.get("answer_start")
+        if isinstance(starts, list) and len(starts) == len(given["text"]):
+            pairs = zip(given["text"], starts, strict=True)
+            return [{"text": text, "answer_start": start} for text, start in pairs]
+    answers = [given] if isinstance(given, Mapping) else given or []
+    keys = {"text", "answer_start"}
+    if isinstance(answers, list) and all(
+        isinstance(answer, Mapping) and keys <= answer.keys() for answer in answers
+    ):
+        return [{key: answer[key] for key in sorted(keys)} for answer in answers]
+    raise InputError(
+        f"{place}: answers is {errors.shown(given)}; expected dicts of text and "
+        f"answer_start, or one with lists of them"
+    )

@@ -1,0 +1,39 @@
+"""Labels of words."""
+
+from typing import Any
+
+from albert_tf.estimators import rows
+from albert_tf.estimators.base import FineTuned
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.tagging.task import Tagging
+
+
+class TokenClassifier(FineTuned):
+    """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
+
+    Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
+    the columns `tokens` and `tags`, a list each. Tags of entities are those of IOB2.
+    """
+
+    family = Tagging
+    run_settings = FineTuningSettings
+    columns = ("tokens", "tags")
+
+    def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
+        """Returns the spans of each text.
+
+        Args:
+            texts: raw texts, of any length.
+            **options: see `AnswerSettings`: `runtime`, `batch_size`.
+
+        Returns:
+            For each text a list of dicts with `type`, `text`, `begin`, `end`
+            (characters of the text) and `probability`.
+
+        Raises:
+            InputError: the model is not fine-tuned, or a row is no text.
+        """
+        return [answer["spans"] for answer in self(texts, **options)]
+
+    def _rows(self, data: Any) -> list[dict[str, Any]]:
+        return rows.read([data] if isinstance(data, str) else data, ("text",), "texts")

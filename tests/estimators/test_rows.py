@@ -1,0 +1,74 @@
+"""Tables in any form have the same rows, and what is no table is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import InputError
+from albert_tf.estimators import rows
+
+COLUMNS = ("text", "label")
+ROWS = [{"text": "a b", "label": 3}, {"text": "ü", "label": 4}]
+TEXTS, LABELS = ["a b", "ü"], [3, 4]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{**row, "more": 1} for row in ROWS],
+        {"label": np.array(LABELS), "text": TEXTS},
+        list(zip(TEXTS, LABELS, strict=True)),
+        (row for row in ROWS),
+        tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)),
+        tf.data.Dataset.from_tensor_slices({"text": TEXTS, "label": LABELS}).batch(2),
+    ],
+    ids=["dicts", "columns", "tuples", "generator", "tf.data", "batches of tf.data"],
+)
+def test_every_form_has_the_same_rows(data):
+    assert rows.read(data, COLUMNS, "train") == ROWS
+
+
+def test_a_data_frame_has_them_too():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS)
+    assert rows.read(frame, COLUMNS, "train") == ROWS
+    gaps = pandas.DataFrame({"text": ["a", None], "label": [1.0, float("nan")]})
+    assert rows.read(gaps, COLUMNS, "train")[1] == {"text": None, "label": None}
+
+
+def test_one_column_takes_plain_values():
+    assert rows.read(["a", "b"], ("text",), "x") == [{"text": "a"}, {"text": "b"}]
+    lists = [["a", "b"], ["c"]]
+    assert rows.read(lists, ("tokens",), "x") == [{"tokens": each} for each in lists]
+    assert rows.read([("a",)], ("text",), "x") == [{"text": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "train: no row; expected one or more"),
+        (7, "train: 7; expected a table: a DataFrame, a list of rows, or a tf.data"),
+        ([{"text": "a"}], "train, row 1: no column 'label'; its columns are text"),
+        ([("a", 1), ("b",)], r'train, row 2: \["b"\]; expected 2 values \(text, label'),
+    ],
+)
+def test_what_is_no_table_is_refused(data, message):
+    with pytest.raises(InputError, match=message):
+        rows.read(data, COLUMNS, "train")
+
+
+def test_labels_stand_beside_their_rows():
+    texts = [{"text": text} for text in TEXTS]
+    assert rows.beside(texts, "label", LABELS, "x") == ROWS
+    with pytest.raises(InputError, match=r"x: 2 rows and 1 of label; expected as many"):
+        rows.beside(texts, "label", [3], "x")
+
+
+def test_rows_are_written_as_json_lines(tmp_path):
+    path = rows.write(tmp_path / "new/train.jsonl", ROWS)
+    with open(path, encoding="utf-8") as file:
+        assert [json.loads(line) for line in file] == ROWS
+    with pytest.raises(InputError, match=r"other.jsonl:1: .* not JSON serializable"):
+        rows.write(tmp_path / "other.jsonl", [{"text": object()}])
