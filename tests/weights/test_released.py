@@ -4,7 +4,6 @@ import dataclasses
 import io
 import json
 import os
-import runpy
 import shutil
 import socket
 import sys
@@ -15,9 +14,9 @@ from unittest import mock
 import huggingface_hub
 import numpy as np
 import pytest
-from absl import flags as absl_flags
 
-from albert_tf import flags, weights
+from albert_tf import weights
+from albert_tf.commands import classify
 from albert_tf.data import download
 from albert_tf.errors import InputError
 from albert_tf.model.config import PUBLISHED, AlbertConfig
@@ -25,7 +24,6 @@ from albert_tf.model.models import AlbertEncoder
 from albert_tf.weights import released
 from albert_tf.weights.folder import ModelFolder
 
-ROOT = Path(__file__).parents[2]
 NAME = "albert_base_v2"
 URL = f"https://storage.googleapis.com/albert_models/{NAME}.tar.gz"
 PATH = "/storage.googleapis.com/albert_models/albert_base_v2.tar.gz"
@@ -171,7 +169,9 @@ def test_an_archive_without_a_model_is_refused(mirror, serve, contents):
     )
 
 
-def test_offline_a_script_ends_with_one_line(mirror, tmp_path, monkeypatch):
+def test_offline_a_script_ends_with_one_line(
+    mirror, tmp_path, monkeypatch, settings_of
+):
     def fail(*arguments, **options):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -185,12 +185,9 @@ def test_offline_a_script_ends_with_one_line(mirror, tmp_path, monkeypatch):
         f"--init_checkpoint={NAME}",
         "--do_train",
     ]
-    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
-    monkeypatch.setattr(flags, "_defined", [])
-    script = runpy.run_path(str(ROOT / "run_classifier.py"))
-    absl_flags.FLAGS(["run_classifier.py", *arguments])
+    settings = settings_of("run_classifier.py", *arguments)
     with pytest.raises(InputError) as mistake:
-        script["main"]()
+        classify.main(*settings)
     assert str(mistake.value) == (
         f"{URL}: cannot be downloaded: Name or service not known; expected a "
         f"connection, or {NAME}.tar.gz put into {tmp_path}/home/weights by hand"
