@@ -40,7 +40,7 @@ HARD = [
     ids=str,
 )
 def pair(request, tmp_path_factory):
-    """A Python tokenizer, the same in a graph, and the recorded rows for both."""
+    """A Python tokenizer, the same in a graph with offsets, and recorded rows."""
     kind, lower, accents = request.param
     if kind == "spm":
         tokenizer = tokenization.load(SMALL_MODEL, None, lower, accents)
@@ -50,7 +50,7 @@ def pair(request, tmp_path_factory):
         path.write_text("\n".join(WORDPIECE["vocab"]), encoding="utf-8")
         tokenizer = tokenization.load(None, str(path), lower, accents)
         rows = WORDPIECE["rows"]
-    graph = in_graph.GraphTokenizer(tokenizer)
+    graph = in_graph.OffsetTokenizer(tokenizer)
     rows = [row for row in rows if row[0] == lower]
     if accents:
         rows = [[*row[:4], tokenizer.encode(row[1])] for row in rows]
@@ -104,15 +104,21 @@ def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair):
     assert ids == [tokenizer.encode("the \ufffd\ufffd test")]
 
 
-def test_a_saved_model_keeps_the_ids(pair, tmp_path):
+@pytest.mark.parametrize(
+    "pair", [("spm", True, True), ("words", True, False)], indirect=True, ids=str
+)
+def test_a_saved_model_keeps_the_ids_and_the_places(pair, tmp_path):
     tokenizer, graph, _ = pair
     tf.saved_model.save(graph, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
-    assert loaded(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
+    texts = tf.constant(HARD)
+    assert loaded(texts).to_list() == tokenizer.encode_batch(HARD)
+    expected = graph.encode_with_offsets(texts)
+    for ours, theirs in zip(expected, loaded.encode_with_offsets(texts), strict=True):
+        assert ours.to_list() == theirs.to_list()
 
 
-def test_a_saved_model_may_hold_several_vocabularies(tmp_path, pair):
-    tokenizer, _, _ = pair
+def test_a_saved_model_may_hold_several_vocabularies(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("some other words\n" * 9)
     sentencepiece.SentencePieceTrainer.train(
@@ -121,19 +127,16 @@ def test_a_saved_model_may_hold_several_vocabularies(tmp_path, pair):
         vocab_size=13,
         minloglevel=2,
     )
-    other = tokenization.SentencePieceTokenizer(str(tmp_path / "other.model"))
+    paths = SMALL_MODEL, str(tmp_path / "other.model")
+    small, other = map(tokenization.SentencePieceTokenizer, paths)
     both = tf.Module()
     both.first = in_graph.GraphTokenizer(other)
-    both.second = in_graph.OffsetTokenizer(tokenizer)
+    both.second = in_graph.GraphTokenizer(small)
     tf.saved_model.save(both, str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))
     texts = tf.constant(HARD)
     assert loaded.first(texts).to_list() == other.encode_batch(HARD)
-    assert loaded.second(texts).to_list() == tokenizer.encode_batch(HARD)
-    found = loaded.second.encode_with_offsets(texts)
-    expected = both.second.encode_with_offsets(texts)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.to_list() == theirs.to_list()
+    assert loaded.second(texts).to_list() == small.encode_batch(HARD)
 
 
 def test_batches_of_any_size_pass_a_dataset(pair):
@@ -183,8 +186,7 @@ def fuzzed(count, strings):
     return ["".join(rng.choices(pool, k=rng.randrange(60))) for _ in range(count)]
 
 
-def assert_same_places(tokenizer, texts):
-    graph = in_graph.OffsetTokenizer(tokenizer)
+def assert_same_places(tokenizer, graph, texts):
     ids, begins, ends = graph.encode_with_offsets(tf.constant(texts))
     assert {x.dtype for x in (ids, begins, ends)} == {tf.int32}
     places = zip(begins.to_list(), ends.to_list(), strict=True)
@@ -195,11 +197,13 @@ def assert_same_places(tokenizer, texts):
 
 
 def test_pieces_stand_where_python_says(pair):
-    tokenizer, _, rows = pair
-    known = [*HARD, *_ODD, *(row[1] for row in rows)]
+    tokenizer, graph, rows = pair
+    texts = [*HARD, *_ODD, *(row[1] for row in rows)]
     contexts = json.loads((DATA / "squad_own.json").read_text())["data"]
-    known += [p["context"] for article in contexts for p in article["paragraphs"]]
-    assert_same_places(tokenizer, known + fuzzed(400, known))
+    texts += [p["context"] for article in contexts for p in article["paragraphs"]]
+    assert_same_places(tokenizer, graph, texts + fuzzed(400, texts))
+    for part in graph.encode_with_offsets(tf.constant([], tf.string)):
+        assert part.to_list() == []
 
 
 def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
@@ -218,27 +222,23 @@ def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
         str(tmp_path / "bytes.model"), False
     )
     texts = ["Straße", "aß ß", "字 (more)—(more), ẞx", *HARD, *_ODD]
-    assert_same_places(tokenizer, texts + fuzzed(300, texts))
-
-
-def test_no_texts_have_no_pieces(pair):
-    tokenizer, _, _ = pair
     graph = in_graph.OffsetTokenizer(tokenizer)
-    for found in graph.encode_with_offsets(tf.constant([], tf.string)):
-        assert found.to_list() == []
+    assert_same_places(tokenizer, graph, texts + fuzzed(300, texts))
 
 
-@pytest.mark.parametrize("text", ["😀👍🏽", "中文字漢", "한국"])
-def test_runs_of_unknown_characters_take_linear_time(text):
+def test_runs_of_unknown_characters_take_linear_time():
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     graph = in_graph.OffsetTokenizer(tokenizer)
-    run = text * 25_000
-    texts = [f"the {run} of {text}", text * 20, run[:65], run[:64], run]
+    runs = [("😀👍🏽", 25_000), ("中文字漢", 2_500), ("한국", 2_500)]
+    texts = []
+    for text, times in runs:
+        run = text * times
+        texts += [f"the {run} of {text}", text * 20, run[:65], run[:64], run]
     graph(tf.constant(["a"]))
     begin = time.process_time()
     assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
     assert time.process_time() - begin < 5
-    assert_same_places(tokenizer, texts)
+    assert_same_places(tokenizer, graph, texts)
 
 
 def test_of_long_texts_the_beginning_is_tokenized(pair):
