@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off -c constraints.txt
+# Modules are compiled below on all cores, or when they are first imported.
+INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
+  --no-compile -c constraints.txt
 
 .PHONY: demo test test-jax test-torch test-hf lint format clean
 
@@ -16,12 +18,14 @@ test: $(VENV)/.dev
 
 # Against Hugging Face's own programs, with PyTorch from its ordinary wheel (gigabytes).
 test-hf: $(VENV)/.hf
-	$(RUN) -m pytest tests/huggingface
+	$(RUN) -m pytest -n 0 tests/huggingface
 
-# The same layer, model and optimizer tests on another backend of Keras.
+# The same layer, model and optimizer tests on another backend of Keras. JAX compiles
+# thousands of functions that run once.
 test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
-	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest --dist=load \
+	KERAS_BACKEND=$(@:test-%=%) XLA_FLAGS=--xla_backend_optimization_level=0 \
+	  $(RUN) -m pytest --dist=load \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev
@@ -48,6 +52,7 @@ $(VENV)/.runtime: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/
 
 $(VENV)/.dev: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev]'
+	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true  # some are templates
 	@touch $@
 
 $(VENV)/.hf: $(VENV)/.dev

@@ -302,10 +302,7 @@ def _jax(function, variables):
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
             return function()
 
-    quick = {"xla_backend_optimization_level": 0}
-    return jax.jit(jax.grad(loss), compiler_options=quick)(
-        [variable.value for variable in variables]
-    )
+    return jax.jit(jax.grad(loss))([variable.value for variable in variables])
 
 
 def _torch(function, variables):
