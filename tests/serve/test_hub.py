@@ -341,20 +341,9 @@ def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
     assert type(weights.model_for(source, CONFIG)) is models.AlbertEncoder
 
 
-def test_the_preprocessing_gives_what_a_short_model_takes(tmp_path, model):
-    weights.save(model, tmp_path, "tf1")
-    hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
-    preprocess = tf.saved_model.load(str(tmp_path / "out_preprocess"))
-    inputs = preprocess(tf.constant(TEXTS))
-    assert inputs["input_word_ids"].shape == (4, 17)
-    encoder = tf.saved_model.load(str(tmp_path / "out"))
-    assert encoder(inputs)["sequence_output"].shape == (4, 17, 12)
-
-
-def test_a_layer_of_keras_trains_with_plain_descent(tmp_path, model, tokenizer):
-    hub.export_encoder(model, tokenizer, tmp_path / "module")
+def test_a_layer_of_keras_trains_with_plain_descent(folder):
     layer = keras.layers.TFSMLayer(
-        str(tmp_path / "module"), call_training_endpoint="serve_training"
+        str(folder / "module"), call_training_endpoint="serve_training"
     )
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in TOKENS}
     scores = keras.layers.Dense(3)(layer(inputs)["pooled_output"])
