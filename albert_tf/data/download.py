@@ -132,7 +132,7 @@ def _fetch(remote: Remote, work: Path, place: Path) -> Path:
         if path.is_file():
             return path
     url, part = _mirrored(remote.url), work / f"{remote.name}.part"
-    _log.info("downloading %s to %s", url, place)
+    _log.warning("downloading %s to %s", url, place)
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE * 2 ** (attempt - 1))

@@ -204,7 +204,7 @@ def _lock_file(folder: Path, wait: bool) -> int:
                     f"{folder}: another run is at work here ({holder}); "
                     f"expected a folder of its own"
                 ) from None
-            logging.getLogger(__name__).info("%s: waiting for %s", folder, holder)
+            logging.getLogger(__name__).warning("%s: waiting for %s", folder, holder)
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in _WITHOUT_LOCKS:

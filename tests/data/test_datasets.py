@@ -62,8 +62,9 @@ def test_tables_of_glue_are_where_the_task_reads_them(publish, data, name, caplo
         root = albert_tf.datasets.fetch(name.upper())
         assert root == download.home() / "data/glue"
     assert len(server.requests) == 1
-    [note] = caplog.messages
-    assert note.startswith(f"{name}: licence: ")
+    licence, download_line = caplog.messages
+    assert licence.startswith(f"{name}: licence: ")
+    assert download_line.startswith(f"downloading {server.url}/dl.fbaipublicfiles.com/")
     for split in task.files:
         ours, theirs = (
             task.read(split, place, skip_bad_rows=True).rows

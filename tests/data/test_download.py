@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import io
 import itertools
-import logging
 import os
 import stat
 import subprocess
@@ -72,7 +71,6 @@ def served(mirror):
 
 
 def test_a_file_is_downloaded_once(served, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
     sha256 = hashlib.sha256(CONTENTS).hexdigest()
     for _ in range(2):
         assert fetch(sha256=sha256) == CONTENTS
@@ -256,9 +254,7 @@ def test_another_checksum_is_refused_and_downloaded_anew(served, tmp_path):
 
 
 WAIT = """
-import logging
 from albert_tf.data import download
-logging.basicConfig(level=logging.INFO)
 download.make_folder(download.home() / "texts", [], lambda new: None)
 """
 
