@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
   --no-compile -c constraints.txt
 
-.PHONY: demo test test-jax test-torch test-hf lint format clean
+.PHONY: demo test test-jax test-torch test-hf lint package format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -33,6 +33,18 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
+
+# What is uploaded, and what comes of installing it: a folder of .venv's packages stands
+# for the download of the requirements.
+package: $(VENV)/.dev
+	rm -rf dist build
+	$(RUN) -m build --no-isolation >/dev/null
+	$(RUN) -m twine check --strict dist/*
+	$(RUN) -m venv --without-pip dist/venv
+	$(RUN) -m pip --python dist/venv/bin/python install -q --no-deps dist/*.whl
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$(echo dist/venv/lib/python*/site-packages)/requirements.pth
+	cd dist && env -u PYTHONPATH venv/bin/python ../tests/commands/installed.py
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix

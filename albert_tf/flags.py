@@ -6,8 +6,10 @@ builds the object from the command line, and `run` runs a command: it answers --
 and prints a user's mistake as one line. Only this module imports absl's flags.
 """
 
+import csv
 import dataclasses
 import difflib
+import io
 import math
 import os
 import re
@@ -17,11 +19,12 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from absl import app, flags
 
-from albert_tf.errors import InputError
+from albert_tf.errors import InputError, reading
 
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
@@ -36,7 +39,10 @@ _TYPES = {
     "string": ("TEXT", "a text"),
     "comma separated list of strings": ("TEXT,...", "texts between commas"),
 }
+# By the end of YAML's tag.
+_NODES = {"seq": "list", "map": "mapping"}
 _COLUMNS = 80
+_RECIPES = Path(__file__).parent / "recipes"
 
 _S = TypeVar("_S")
 
@@ -291,7 +297,7 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
     for name in ("help", "helpshort", "helpfull", "h"):
         flags.DEFINE_flag(_Help(name, text, names))
     try:
-        rest = flags.FLAGS(arguments)
+        rest = flags.FLAGS(_expand(arguments))
     except (flags.Error, ValueError) as error:
         raise InputError(_usage_error(error)) from None
     _overrule_flagfiles(arguments)
@@ -305,8 +311,87 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
     return rest
 
 
+def _expand(arguments: list[str]) -> list[str]:
+    """Puts the flags of --config first, which all others overrule.
+
+    A flagfile of `recipes/` is one of the package where there is no such file.
+    """
+    first, others = arguments[:1], []
+    for argument in arguments[1:]:
+        name, _, value = argument.partition("=")
+        if name in ("--config", "-config"):
+            first += _read_config(value)
+            continue
+        recipe = _RECIPES.parent / value
+        is_recipe = recipe.parent == _RECIPES and recipe.is_file()
+        if name in ("--flagfile", "-flagfile") and is_recipe:
+            argument = argument if os.path.exists(value) else f"{name}={recipe}"
+        others.append(argument)
+    return first + others
+
+
+def _read_config(path: str) -> list[str]:
+    """Returns the flags of a YAML or JSON file, a mapping of their names to values."""
+    import yaml  # which most command lines need not wait for
+
+    if not path:
+        raise InputError("--config: expected a file, as in --config=run.yaml")
+    with reading(path), open(path, encoding="utf-8") as file:
+        try:
+            # As written: 007 and 1e-5 mean what they mean on a command line.
+            root = yaml.compose(file, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise InputError(f"{path}: expected names of flags with their values")
+    allowed = {"verbosity"}
+    for item in (item for settings in _defined for item in _items(settings)):
+        allowed |= {item.name, item.metadata.get("alias", item.name)}
+    result: list[str] = []
+    seen: set[str] = set()
+    for key, node in root.value:
+        name = key.value if isinstance(key.value, str) else "(no text)"
+        where = f"{path}:{key.start_mark.line + 1}: {name}"
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, 1)
+            guess = f"; did you mean {near[0]}?" if near else ""
+            raise InputError(f"{where}: no such flag, see --help{guess}")
+        if name in seen:
+            raise InputError(f"{where}: given twice")
+        seen.add(name)
+        text = _as_text(node, flags.FLAGS[name], where)
+        result += [] if text is None else [f"--{name}={text}"]
+    return result
+
+
+def _as_text(node: Any, flag: flags.Flag, where: str) -> str | None:
+    """Returns a value of a configuration as on the command line; None for null."""
+    kind = node.tag.rpartition(":")[2]
+    if kind == "null":
+        return None
+    several = isinstance(flag.parser, flags.ListParser)
+    expected = _expected(flag)
+    if kind == "seq" and several:
+        if all(isinstance(item.value, str) for item in node.value):
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow([x.value for x in node.value])
+            return line.getvalue()
+    elif isinstance(node.value, str):
+        text = node.value
+        if kind == "bool":
+            text = "true" if text.lower() in ("true", "yes", "on") else "false"
+        try:
+            flag.parser.parse(text)
+            if kind != "bool" or flag.parser.flag_type() == "bool":
+                return text
+        except ValueError:
+            pass
+        raise InputError(f"{where}: {node.value}: expected {expected}")
+    raise InputError(f"{where}: a {_NODES.get(kind, kind)}: expected {expected}")
+
+
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Takes back what a flagfile gives where the command line has its `instead_of`."""
+    """Takes back what a file gives where the command line has its `instead_of`."""
     own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = [item for group in _defined for item in _items(group)]
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
@@ -332,11 +417,15 @@ def _usage_error(error: Exception) -> str:
     refused = re.match(r"flag (--(\w+)=.*)", text)
     if not refused:  # a value where none belongs, or none where one does
         return text
-    parser = flags.FLAGS[refused[2]].parser
-    expected = _TYPES.get(parser.flag_type(), ("", ""))[1]
-    if isinstance(parser, flags.EnumParser):
-        expected = f"one of {', '.join(parser.enum_values)}"
+    expected = _expected(flags.FLAGS[refused[2]])
     return f"{refused[1].removesuffix(f': {cause}')}: expected {expected}"
+
+
+def _expected(flag: flags.Flag) -> str:
+    """Returns for a message what a flag takes."""
+    if isinstance(flag.parser, flags.EnumParser):
+        return f"one of {', '.join(flag.parser.enum_values)}"
+    return _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
 
 
 def _help(text: str, full: bool) -> str:
@@ -354,6 +443,11 @@ def _help(text: str, full: bool) -> str:
             if entries:
                 parts.append("\n".join([f"{title}:", *entries]))
     common = [
+        (
+            "--config=FILE",
+            "Read flags from a YAML or JSON file, names and values; those of the "
+            "command line count first.",
+        ),
         ("--flagfile=FILE", "Read flags from a file, one a line."),
         (
             "--verbosity=INTEGER",

@@ -67,7 +67,7 @@ def settings_of(monkeypatch):
         for settings in importlib.import_module(f"albert_tf.commands.{name}").SETTINGS:
             flags.define(settings)
         if arguments:
-            absl_flags.FLAGS([script, *arguments])
+            absl_flags.FLAGS(flags._expand([script, *arguments]))
             flags._overrule_flagfiles([script, *arguments])
             return [flags.read(settings) for settings in flags._defined]
         return flags._defined

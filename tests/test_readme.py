@@ -21,7 +21,7 @@ DATA = ROOT / "tests/fixtures"
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-RECIPES = sorted((ROOT / "recipes").glob("*.flags"))
+RECIPES = sorted((ROOT / "albert_tf/recipes").glob("*.flags"))
 STARS = [("Fine", 5), ("Dull", 1)]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
@@ -45,8 +45,7 @@ def commands(page):
 @pytest.mark.parametrize(
     "page", [*PAGES, *RECIPES], ids=lambda path: str(path.relative_to(ROOT))
 )
-def test_scripts_take_the_commands_of_a_page(page, settings_of, monkeypatch):
-    monkeypatch.chdir(ROOT)  # they name recipes
+def test_scripts_take_the_commands_of_a_page(page, settings_of):
     calls = commands(page)
     assert calls or page.suffix != ".flags"
     for script, *arguments in calls:

@@ -1,16 +1,15 @@
 import dataclasses
-import importlib.machinery
-import importlib.util
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from albert_tf.recipes import glue_all
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[1] / "albert_tf/recipes"
 
 
 def flags_of(path):
@@ -22,17 +21,7 @@ def flags_of(path):
     )
 
 
-@pytest.fixture(scope="module")
-def glue_all():
-    loader = importlib.machinery.SourceFileLoader("glue_all", str(RECIPES / "glue_all"))
-    module = importlib.util.module_from_spec(
-        importlib.util.spec_from_loader("glue_all", loader)
-    )
-    loader.exec_module(module)
-    return module
-
-
-def test_a_recipe_has_the_papers_settings(glue_all):
+def test_a_recipe_has_the_papers_settings():
     named = {"hidden_dropout_prob": "albert_dropout_prob"}
     for name in glue_all.PAPER:
         found = flags_of(RECIPES / f"{name}.flags")
@@ -72,7 +61,7 @@ def test_the_command_line_overrules_a_recipe(
     assert (settings.num_warmup_steps, settings.warmup_proportion) == warmup
 
 
-def test_the_table_has_the_papers_order(glue_all, tmp_path):
+def test_the_table_has_the_papers_order(tmp_path):
     assert list(glue_all.PAPER) == [
         *("mnli", "qnli", "qqp", "rte", "sst-2", "mrpc", "cola", "sts-b", "wnli")
     ]

@@ -20,7 +20,6 @@ def run(script, *arguments):
     return subprocess.run(
         [sys.executable, "-X", "importtime", str(ROOT / script), *arguments],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=ROOT,  # examples name recipes
         capture_output=True,
         text=True,
     )
@@ -48,8 +47,7 @@ def test_help_and_a_mistake_need_no_tensorflow(script):
 
 
 @pytest.mark.parametrize(("name", "script"), commands.SCRIPTS.items())
-def test_the_examples_of_the_help_can_be_pasted(name, script, settings_of, monkeypatch):
-    monkeypatch.chdir(ROOT)  # they name recipes
+def test_the_examples_of_the_help_can_be_pasted(name, script, settings_of):
     text = importlib.import_module(f"albert_tf.commands.{name}").__doc__
     lines = text.replace("\\\n", "").splitlines()
     examples = [shlex.split(line) for line in lines if line.startswith("    python ")]

@@ -1,9 +1,9 @@
-#!/usr/bin/env python
-"""Fine-tunes on all tasks of GLUE, and prints their scores on dev in one table.
+r"""Fine-tunes on all tasks of GLUE, and prints their scores on dev in one table.
 
-    recipes/glue_all --data_dir=glue --init_checkpoint=albert_base_v2 --output_dir=runs
+    python -m albert_tf.recipes.glue_all --data_dir=glue \
+        --init_checkpoint=albert_base_v2 --output_dir=runs
 
-Every other flag of run_classifier.py is passed on to each task, such as --num_runs=5
+Every other flag of `albert-tf classify` is passed on to each task, such as --num_runs=5
 or --precision=bfloat16. Each task has its folder in --output_dir, and a second call
 goes on where the first one was stopped. Its end is --output_dir/submission.zip for the
 benchmark's site.
@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 RECIPES = Path(__file__).resolve().parent
-SCRIPT = RECIPES.parent / "run_classifier.py"
 # The paper's table on GLUE's dev tables: its order, its metrics and the row of xxlarge
 # v1, a single model for each task.
 PAPER = {
@@ -60,7 +59,8 @@ def _is(flag: str, name: str) -> bool:
 
 
 def _run(*flags: str, output_dir: Path) -> None:
-    command = [sys.executable, str(SCRIPT), *flags, f"--output_dir={output_dir}"]
+    command = [sys.executable, "-m", "albert_tf.commands", "classify", *flags]
+    command.append(f"--output_dir={output_dir}")
     status = subprocess.run(command).returncode
     if status:
         sys.exit(status)
