@@ -8,6 +8,10 @@ r"""Pretrains ALBERT on records of create_pretraining_data.py.
 docs/pretraining.md explains the flags, the devices and what a run writes.
 """
 
+import functools
+import sys
+from pathlib import Path
+
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.devices import DistributionSettings
@@ -23,9 +27,16 @@ def main(
     """Trains and evaluates."""
     from albert_tf.tasks.pretraining import Pretraining
     from albert_tf.train import loop
+    from albert_tf.train.devices import is_chief
+    from albert_tf.train.run_file import RunFile
     from albert_tf.weights.folder import ModelFolder
 
     strategy = loop.prepare(config, devices)
+    run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
+    notes = config.do_train and is_chief(strategy)
     opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
     task = Pretraining(pretraining, config.do_eval, opened.folders)
-    loop.run(task, config, strategy)
+    if config.do_train:
+        run_file.check(functools.partial(print, file=sys.stderr))
+    ready = functools.partial(run_file.write, task) if notes else lambda: None
+    loop.run(task, config, strategy, ready=ready)

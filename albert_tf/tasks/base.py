@@ -47,6 +47,7 @@ class Task(abc.ABC):
         key_metric: the metric whose highest value marks the best checkpoint.
         outputs_per_token: numbers that the heads hold for a token while training.
         shown: metrics to show in a line of progress, beside losses and accuracies.
+        vocabulary: fingerprint of the vocabulary; None where it is not known.
     """
 
     training: Source | None
@@ -55,6 +56,12 @@ class Task(abc.ABC):
     key_metric: str
     outputs_per_token: float = 0.0
     shown: tuple[str, ...] = ()
+    vocabulary: str | None
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """What the task is called, by `task.json` and `run.json`."""
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -299,6 +306,7 @@ class FineTuningTask(Task):
         self.settings = settings
         self.config = config
         self.tokenizer = tokenizer
+        self.vocabulary = tokenizer.fingerprint
         self.multiple = multiple
         self.tokens_per_example = settings.max_seq_length
         self.evaluated: Sequence[Split] = ()
@@ -329,9 +337,14 @@ class FineTuningTask(Task):
         return cls.options
 
     @property
+    def kind(self) -> str:
+        """The first of `kinds`, where a family has one alone."""
+        return self.kinds[0]
+
+    @property
     def description(self) -> dict[str, Any]:
         """What `task.json` stores of the task."""
-        return {"kind": self.kinds[0], **self.settings.stored()}
+        return {"kind": self.kind, **self.settings.stored()}
 
     @classmethod
     @abc.abstractmethod

@@ -58,8 +58,8 @@ class Classification(base.FineTuningTask):
         self.shown = tuple(self.text_task.metrics)
 
     @property
-    def description(self) -> dict[str, Any]:
-        return {"kind": self.settings.kind, **self.settings.stored()}
+    def kind(self) -> str:
+        return self.settings.kind or self.kinds[0]
 
     @classmethod
     def read(cls, settings, folder, run, log):

@@ -52,6 +52,7 @@ class Pretraining(base.Task):
     """
 
     key_metric = "masked_lm_accuracy"
+    kind = "pretraining"
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Pretraining(base.Task):
         self.config = _model_config(settings)
         self._data = _Records(settings, "input_file", self.config, folders)
         self.training = self._data.source
+        self.vocabulary = self._data.fingerprint
         self.evaluation = None
         if settings.eval_input_file:
             held_out = _Records(settings, "eval_input_file", self.config, folders)

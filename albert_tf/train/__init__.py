@@ -5,6 +5,7 @@ step         what the devices compute, an orbit trainer: steps, evaluation, pred
 loop         the one loop over orbit: start or resume, train, log, save, evaluate, stop
 checkpoints  released TF1 checkpoints that also hold the run's position
 report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
+run_file     run.json: what a run was given, and what differs when it resumes
 curves       metrics.jsonl as numbers and as a picture
 memory       whether a training step fits into the machine
 seeds        fine-tuning, once or with several seeds

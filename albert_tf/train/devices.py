@@ -30,22 +30,34 @@ class DistributionSettings(flags.Settings):
             "names them, all GPUs of this machine, or its CPU; mirrored: all GPUs, or "
             "the --cpu_devices.",
             "auto",
+            resume="free",
         )
     )
     cpu_devices: int = flags.field(
         "Devices to divide the CPU into, to try --distribution=mirrored without GPUs.",
         1,
         at_least=1,
+        resume="free",
     )
-    use_tpu: bool = flags.field("Run on a TPU; short for --distribution=tpu.", False)
+    use_tpu: bool = flags.field(
+        "Run on a TPU; short for --distribution=tpu.", False, resume="free"
+    )
     tpu_name: str | None = flags.field(
-        "Name or grpc:// address of the TPU; without it the one of this machine.", None
+        "Name or grpc:// address of the TPU; without it the one of this machine.",
+        None,
+        resume="free",
     )
-    tpu_zone: str | None = flags.field("Zone of the TPU.", None)
-    gcp_project: str | None = flags.field("Google Cloud project of the TPU.", None)
-    master: str | None = flags.field("The same as --tpu_name, as released.", None)
+    tpu_zone: str | None = flags.field("Zone of the TPU.", None, resume="free")
+    gcp_project: str | None = flags.field(
+        "Google Cloud project of the TPU.", None, resume="free"
+    )
+    master: str | None = flags.field(
+        "The same as --tpu_name, as released.", None, resume="free"
+    )
     num_tpu_cores: int | None = flags.field(
-        "Cores that the TPU must have; without it any number.", None
+        "Cores that the TPU must have; without it any number.",
+        None,
+        resume="free",
     )
 
     def __post_init__(self) -> None:

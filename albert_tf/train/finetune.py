@@ -31,6 +31,7 @@ from albert_tf.train import loop, report, seeds
 from albert_tf.train.checkpoints import steps_made
 from albert_tf.train.devices import DistributionSettings, is_chief, together
 from albert_tf.train.loop import Outcome
+from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
@@ -71,16 +72,21 @@ def run(
         if writes:
             print(line, file=log, flush=True)
 
+    run_file = RunFile(Path(config.output_dir), (settings, config, model, devices))
+
+    def check_folders() -> None:
+        _check_export(config.export_dir, config.output_dir, strategy)
+        if config.do_train:
+            run_file.check(log_line)
+
     with loop.locked(config, strategy):
-        together(
-            strategy,
-            config.output_dir,
-            lambda: _check_export(config.export_dir, config.output_dir, strategy),
-        )
+        together(strategy, config.output_dir, check_folders)
         unsaved: list[Callable[[], None]] = []
         task, splits = _prepare(
             family, settings, config, model, strategy, unsaved, log_line
         )
+        if config.do_train and writes:
+            unsaved.append(functools.partial(run_file.write, task))
         outcome = seeds.run(
             task, config, strategy, task.epoch_size(splits), unsaved, log
         )

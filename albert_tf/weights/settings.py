@@ -18,6 +18,7 @@ class CheckpointSettings(flags.Settings):
         "newest where there is no best), or newest; the path of a checkpoint names any "
         "other.",
         "best",
+        resume="free",
     )
 
 

@@ -36,15 +36,21 @@ class FineTuningSettings(TrainingSettings):
         "--init_checkpoint.",
         None,
         instead_of=("init_checkpoint",),
+        resume="free",
     )
     do_train: bool = flags.field("Train.", False)
-    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
+    do_predict: bool = flags.field(
+        "Predict, with the best checkpoint.", False, resume="free"
+    )
     train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
     eval_batch_size: int = flags.field(
         "Examples of a step in evaluation, on all devices.", 8
     )
     predict_batch_size: int = flags.field(
-        "Examples of a step in prediction, on all devices.", 8, at_least=1
+        "Examples of a step in prediction, on all devices.",
+        8,
+        at_least=1,
+        resume="free",
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
         "Optimizer, as released; adamw also for models that lamb has pretrained.",
@@ -84,6 +90,7 @@ class FineTuningSettings(TrainingSettings):
         instead_of=("eval_every_steps",),
         needs=("do_eval",),
         above=0,
+        resume="free",
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
     max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
@@ -106,13 +113,18 @@ class FineTuningSettings(TrainingSettings):
         "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
         None,
         needs=("do_predict",),
+        resume="free",
     )
     cached_dir: str | None = flags.field(
-        "Where converted examples are kept; by default --output_dir.", None
+        "Where converted examples are kept; by default --output_dir.",
+        None,
+        resume="free",
     )
 
     export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
+        "Folder for a SavedModel of the best checkpoint that takes raw text.",
+        None,
+        resume="free",
     )
 
     def __post_init__(self) -> None:
@@ -152,4 +164,5 @@ class ModelSettings(ModelFileSettings):
         "block keeps only each block's input for the backward pass; by default as the "
         "model's file says.",
         None,
+        resume="free",
     )

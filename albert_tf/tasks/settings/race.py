@@ -35,10 +35,14 @@ class RaceSettings(TaskSettings):
         None,
     )
     eval_file: str | None = flags.field(
-        "Questions to evaluate on, as for --train_file.", None
+        "Questions to evaluate on, as for --train_file.",
+        None,
+        resume="free",
     )
     predict_file: str | None = flags.field(
-        "Questions to predict, as for --train_file; answers may be absent.", None
+        "Questions to predict, as for --train_file; answers may be absent.",
+        None,
+        resume="free",
     )
     high_only: bool = flags.field(
         "Only the questions for high school.",
@@ -71,6 +75,7 @@ class RaceSettings(TaskSettings):
         "same gradients; the backward pass encodes them again. By default all.",
         None,
         at_least=1,
+        resume="free",
     )
     # Of each question; as many as the questions have that were read.
     choices: int | None = stored_field(at_least=0)

@@ -24,7 +24,9 @@ class SquadSettings(TaskSettings):
 
     train_file: str | None = flags.field("Questions to train on, SQuAD's JSON.", None)
     predict_file: str | None = flags.field(
-        "Questions to answer; those with answers are scored, while training too.", None
+        "Questions to answer; those with answers are scored, while training too.",
+        None,
+        resume="free",
     )
     version_2_with_negative: bool | None = flags.field(
         "Questions may have no answer (SQuAD 2.0); by default as the training file, "
@@ -94,6 +96,7 @@ class SquadSettings(TaskSettings):
         "else 0.",
         None,
         instead_of=("threshold_file", "fit_threshold"),
+        resume="free",
     )
     # The threshold to begin with, the flag's or another.
     threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
@@ -104,24 +107,38 @@ class SquadSettings(TaskSettings):
         "threshold with the best F1; it is stored with the model.",
         None,
         instead_of=("fit_threshold",),
+        resume="free",
     )
     fit_threshold: bool = flags.field(
-        "Find the threshold on --predict_file itself, as released.", False
+        "Find the threshold on --predict_file itself, as released.",
+        False,
+        resume="free",
     )
     train_feature_file: str | None = flags.field(
-        "Where converted questions are kept (.npz); by default in --cached_dir.", None
+        "Where converted questions are kept (.npz); by default in --cached_dir.",
+        None,
+        resume="free",
     )
     predict_feature_file: str | None = flags.field(
-        "Converted questions of --predict_file, as for --train_feature_file.", None
+        "Converted questions of --predict_file, as for --train_feature_file.",
+        None,
+        resume="free",
     )
     predict_feature_left_file: str | None = flags.field(
-        "A released flag without effect: --predict_feature_file holds everything.", None
+        "A released flag without effect: --predict_feature_file holds everything.",
+        None,
+        resume="free",
     )
     num_workers: int = flags.field(
-        "Processes that convert questions; 0: one for each core.", 0, at_least=0
+        "Processes that convert questions; 0: one for each core.",
+        0,
+        at_least=0,
+        resume="free",
     )
     use_einsum: bool | None = flags.field(
-        "A released flag without effect: the numbers are the same.", None
+        "A released flag without effect: the numbers are the same.",
+        None,
+        resume="free",
     )
 
     def __post_init__(self) -> None:

@@ -25,10 +25,14 @@ class TaggingSettings(TaskSettings):
         None,
     )
     eval_file: str | None = flags.field(
-        "Sentences to evaluate on, as for --train_file.", None
+        "Sentences to evaluate on, as for --train_file.",
+        None,
+        resume="free",
     )
     predict_file: str | None = flags.field(
-        "Sentences to predict, as for --train_file; labels may be absent.", None
+        "Sentences to predict, as for --train_file; labels may be absent.",
+        None,
+        resume="free",
     )
     label_column: str | None = flags.field(
         "Number of the labels' column, from 1 on, or their key in JSON lines; by "
