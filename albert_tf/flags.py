@@ -354,6 +354,9 @@ def _read_config(path: str) -> list[str]:
             raise InputError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(root, yaml.MappingNode):
         raise InputError(f"{path}: expected names of flags with their values")
+    for key, node in root.value:
+        if key.value == "flags" and isinstance(node, yaml.MappingNode):
+            root = node  # of a run.json, beside versions and fingerprints
     allowed = {"verbosity"}
     for item in (item for settings in _defined for item in _items(settings)):
         allowed |= {item.name, item.metadata.get("alias", item.name)}

@@ -49,6 +49,20 @@ def test_it_holds_every_flag_and_what_the_run_depends_on(run, tmp_path):
     assert TrainingSettings(**content["flags"]) == SETTINGS
 
 
+def test_its_flags_make_the_run_again(tmp_path, settings_of):
+    flags = (
+        *("--task_name=custom", "--train_file=a b,c.csv", "--labels=x,y z"),
+        *("--text_columns=q,r", "--learning_rate=1e-5", "--num_train_epochs=2"),
+        *("--do_train", "--output_dir=runs/a", "--noskip_bad_rows", "--do_lower_case"),
+    )
+    given = settings_of("run_classifier.py", *flags)
+    RunFile(tmp_path, tuple(given)).write(TASK)
+    config = f"--config={tmp_path}/run.json"
+    assert settings_of("run_classifier.py", config) == given
+    [_, moved, *_] = settings_of("run_classifier.py", config, "--output_dir=b")
+    assert moved == dataclasses.replace(given[1], output_dir="b")
+
+
 @pytest.mark.parametrize(
     ("changed", "lines"),
     [
