@@ -1,4 +1,4 @@
-"""The commands: `albert-tf NAME`, and a script for each in a checkout.
+"""The commands: `albert-tf NAME`, and a script for most in a checkout.
 
 In reading order:
 
@@ -12,6 +12,7 @@ In reading order:
     predict      answer raw texts with a fine-tuned or a pretrained model
     convert      convert weights between code bases
     export       export TF-Hub modules
+    score        score predictions of SQuAD, RACE and GLUE
 
 A module describes one command: its docstring is what --help prints, `SETTINGS` are the
 classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
@@ -23,7 +24,7 @@ import importlib
 
 from albert_tf import flags
 
-# Every command, and what runs it in a checkout.
+# What runs a command in a checkout.
 SCRIPTS = {
     "pretrain": "run_pretraining.py",
     "corpus": "create_pretraining_data.py",
@@ -36,6 +37,7 @@ SCRIPTS = {
     "convert": "convert_checkpoint.py",
     "export": "export_to_tfhub.py",
 }
+COMMANDS = (*SCRIPTS, "score")
 
 
 def run(name: str, argv: list[str] | None = None) -> None:

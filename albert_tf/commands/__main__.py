@@ -10,18 +10,18 @@ from albert_tf import commands
 def main() -> None:
     """Runs the command that the command line names, and ends the process."""
     name, *_ = *sys.argv[1:], ""
-    if name in commands.SCRIPTS:
+    if name in commands.COMMANDS:
         commands.run(name, sys.argv[1:])
     elif name in ("--help", "-h", "-?"):
         print(_help())
     elif name == "--version":
         print(f"albert_tf {albert_tf.__version__}")
     else:
-        near = difflib.get_close_matches(name, commands.SCRIPTS, 1)
+        near = difflib.get_close_matches(name, commands.COMMANDS, 1)
         guess = f"; did you mean {near[0]}?" if near else ""
         sys.stderr.write(
             f"error: {name or 'no command'}: expected one of "
-            f"{', '.join(commands.SCRIPTS)}{guess}\n"
+            f"{', '.join(commands.COMMANDS)}{guess}\n"
         )
         sys.exit(2)
 

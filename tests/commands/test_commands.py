@@ -38,7 +38,7 @@ def test_help_fits_a_screen_and_names_every_command(call):
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     listed = re.findall(r"^    (\w+)  +\w", text, re.MULTILINE)
-    assert listed == list(commands.SCRIPTS)
+    assert listed == list(commands.COMMANDS)
     modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
     assert set(listed) == modules - {"__main__"}
 
