@@ -60,6 +60,7 @@ _HOME = {
     "InputError": "errors",
     "MultipleChoice": "estimators.questions",
     "QuestionAnswerer": "estimators.questions",
+    "Scorer": "estimators.pretrained",
     "SentenceOrder": "estimators.pretrained",
     "TextClassifier": "estimators.texts",
     "TextRegressor": "estimators.texts",

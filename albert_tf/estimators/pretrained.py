@@ -63,6 +63,20 @@ class FillMask(Pretrained):
         return [answer["gaps"] for answer in self(texts)]
 
 
+class Scorer(Pretrained):
+    """Scores how likely texts are: ranks sentences, compares models.
+
+    The pseudo-log-likelihood (Salazar et al. 2020), in natural logarithms.
+    """
+
+    family = pretrained.Score
+
+    def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
+        """Returns the score of each text, float [n], or its mean over the tokens."""
+        key = "per_token" if per_token else "score"
+        return np.array([answer[key] for answer in self(texts)])
+
+
 class SentenceOrder(Pretrained):
     """Judges whether two texts stand in order."""
 

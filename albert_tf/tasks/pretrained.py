@@ -1,4 +1,4 @@
-"""What any pretrained model answers: gaps, the order of sentences, embeddings.
+"""What any pretrained model answers: gaps, scores, the order of sentences, embeddings.
 
 Beside the functions for graphs there is a class for each kind, with what
 `base.FineTuningTask` has for answers of fine-tuned models.
@@ -31,6 +31,8 @@ from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
 _MAX_SEQ_LENGTH = 512
+# Tokens of copies of texts, one copy for each token, that are scored at once.
+_TOKENS_AT_ONCE = 8192
 
 
 class Pretrained(abc.ABC):
@@ -104,6 +106,21 @@ class FillMask(Pretrained):
         return fill_mask(model, self.tokenizer, max_seq_length=length, **more)
 
 
+class Score(Pretrained):
+    """How likely texts are; other runtimes have no loop over the tokens of a text."""
+
+    kinds = ("score",)
+    options = ()
+    parts = ("encoder", "masked_lm")
+
+    def build_model(self):
+        return models.AlbertPretrainer(self.config, sentence_head=False)
+
+    def answer(self, model, options):
+        length = self._max_seq_length(options)
+        return score(model, self.tokenizer, max_seq_length=length)
+
+
 class SentenceOrder(Pretrained):
     """Whether two texts stand in order."""
 
@@ -140,7 +157,7 @@ class Embedding(Pretrained):
 
 FAMILIES: dict[str, type[Pretrained]] = {
     kind: family
-    for family in (FillMask, SentenceOrder, Embedding)
+    for family in (FillMask, Score, SentenceOrder, Embedding)
     for kind in family.kinds
 }
 
@@ -265,6 +282,95 @@ def _masked_ids(
     )
     splits = tf.gather(joined.row_splits, parts.row_splits)
     return tf.RaggedTensor.from_row_splits(joined.values, splits, validate=False)
+
+
+def score(
+    model: models.AlbertPretrainer, tokenizer: Tokenizer, *, max_seq_length: int
+) -> Answer:
+    """Returns what scores texts: the pseudo-log-likelihood (Salazar et al. 2020).
+
+    Each token in turn is masked, and its natural log probability taken. Input: `text`,
+    string [B]. Outputs: `score`, float32 [B], the sum over the tokens, [CLS] and [SEP]
+    aside; `per_token`, float32 [B], their mean; `tokens`, int32 [B], how many; and
+    `beyond_length`, int32 [B], how many stand beyond `max_seq_length` and do not count.
+    A text without a token has 0 everywhere.
+
+    Args:
+        model: with a masked LM head.
+        tokenizer: the vocabulary.
+        max_seq_length: most tokens of an input.
+
+    Raises:
+        InputError: the model, the length or the vocabulary do not fit.
+    """
+    check_kind(model, models.AlbertPretrainer)
+    graph = TextInputs(model, tokenizer, max_seq_length)
+
+    def respond(text):
+        ids = graph.tokenize(text)
+        tokens = graph.from_ids(ids)
+        lengths = tf.reduce_sum(tokens["input_mask"], axis=1) - 2
+        # [R, 2]: of each token that is masked, its text and its place.
+        places = tf.range(tf.shape(tokens["input_ids"])[1])[None]
+        masked = tf.where((places >= 1) & (places <= lengths[:, None]))
+        logs = _log_probabilities(model, tokens, masked, tokenizer.mask_id)
+        total = tf.math.unsorted_segment_sum(logs, masked[:, 0], tf.size(lengths))
+        counts = tf.cast(lengths, tf.float32)
+        return {
+            "score": total,
+            "per_token": tf.math.divide_no_nan(total, counts),
+            "tokens": lengths,
+            "beyond_length": tf.cast(ids.row_lengths(), tf.int32) - lengths,
+        }
+
+    def describe(outputs):
+        scores = {key: rounded(outputs[key]) for key in ("score", "per_token")}
+        counts = {key: int(outputs[key]) for key in ("tokens", "beyond_length")}
+        return {**scores, **{k: n for k, n in counts.items() if n or k == "tokens"}}
+
+    return Answer(model, graph, respond, text_specs(pairs=False), describe)
+
+
+def _log_probabilities(
+    model: models.AlbertPretrainer,
+    tokens: Mapping[str, tf.Tensor],
+    masked: tf.Tensor,
+    mask: int,
+) -> tf.Tensor:
+    """Returns the log probability of tokens that are masked one at a time.
+
+    Args:
+        model: with a masked LM head.
+        tokens: its inputs, int32 [B, T].
+        masked: int64 [R, 2], the text and the place of each.
+        mask: the id of [MASK].
+
+    Returns:
+        float32 [R].
+    """
+    length = tf.shape(tokens["input_ids"])[1]
+    at_once = tf.maximum(_TOKENS_AT_ONCE // length, 1)
+    count = tf.shape(masked)[0]
+
+    def score_some(begin, logs):
+        rows, places = tf.unstack(masked[begin : begin + at_once], axis=1)
+        copies = {name: tf.gather(value, rows) for name, value in tokens.items()}
+        ids = copies["input_ids"]
+        positions = tf.cast(places, tf.int32)[:, None]
+        is_masked = tf.range(length)[None] == positions
+        copies["input_ids"] = tf.where(is_masked, mask, ids)
+        logits = model({**copies, "masked_lm_positions": positions})["mlm_logits"]
+        each = tf.nn.log_softmax(tf.cast(logits[:, 0], tf.float32))
+        of_token = tf.gather(each, tf.gather(ids, places, batch_dims=1), batch_dims=1)
+        return begin + at_once, tf.concat([logs, of_token], axis=0)
+
+    _, logs = tf.while_loop(
+        lambda begin, logs: begin < count,
+        score_some,
+        (tf.constant(0), tf.zeros([0], tf.float32)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+    )
+    return logs
 
 
 def sentence_order(

@@ -450,8 +450,8 @@ def test_mistakes_are_named(folder, tmp_path, run):
     with pytest.raises(InputError, match=r"none: no such file, folder or checkpoint"):
         load(tmp_path / "none")
     message = (
-        "--task=regression: expected one of fill_mask, sentence_order, embedding, "
-        "classification"
+        "--task=regression: expected one of fill_mask, score, sentence_order, "
+        "embedding, classification"
     )
     with pytest.raises(InputError) as mistake:
         load(folder("classification"), predict.AnswerSettings(task="regression"))

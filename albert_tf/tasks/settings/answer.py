@@ -22,8 +22,8 @@ class AnswerSettings(flags.Settings):
     """
 
     task: str | None = flags.field(
-        "fill_mask, sentence_order or embedding, for any model; by default what the "
-        "folder of --model was fine-tuned for.",
+        "fill_mask, score, sentence_order or embedding, for any model; by default what "
+        "the folder of --model was fine-tuned for.",
         None,
     )
     max_seq_length: int | None = flags.field(
