@@ -164,7 +164,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
     devices.together(strategy, config.output_dir, prepare_folder)
     devices.spread_seeds(strategy, model)
     reporter.started(model, strategy, steps_made(optimizer))
-    with stopping.watched(reporter.log) as watch:
+    with contextlib.closing(reporter), stopping.watched(reporter.log) as watch:
         trainer = Trainer(
             task, config, strategy, model, optimizer, examples_seen, reporter.log, watch
         )

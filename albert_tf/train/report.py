@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import keras
 import tensorflow as tf
+from tqdm import tqdm
 
 from albert_tf import errors
 from albert_tf.train import curves, memory
@@ -43,6 +44,7 @@ class Reporter:
         self._first_time = 0.0
         self._last_step = 0
         self._warned = False
+        self._bar: tqdm | None = None
         self._summaries: dict[str, tf.summary.SummaryWriter] = {}
 
     @property
@@ -50,10 +52,20 @@ class Reporter:
         return self.folder / "metrics.jsonl"
 
     def log(self, text: str) -> None:
-        """Writes a line."""
-        if self._enabled:
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
+        """Writes a line, above the one that shows progress."""
+        if not self._enabled:
+            return
+        if self._bar is not None:
+            self._bar.write(text, self._stream)
+            return
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Ends the line that shows progress."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
 
     def started(self, model: keras.Model, strategy: Any, step: int) -> None:
         """Makes the folder; logs the size of what is to come, and the task's hints.
@@ -130,15 +142,38 @@ class Reporter:
         values = {**metrics, "steps_per_second": steps_per_second}
         self._summarize("summaries", step, values)
         self._last_step = step
+        if self._enabled and self._stream.isatty():
+            self._show_progress(step, self._shown(metrics))
+        else:
+            self._log_progress(step, metrics, left)
+        self._warn_if_flat(step, metrics)
+
+    def _show_progress(self, step: int, text: str) -> None:
+        """Shows a step in one line of a terminal, which the next replaces."""
+        if self._bar is None:
+            total = self._config.num_train_steps
+            self._bar = tqdm(
+                total=total,
+                initial=step,
+                file=self._stream,
+                unit=" steps",
+                dynamic_ncols=True,
+            )
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update(step - self._bar.n)
+        self._bar.refresh()
+
+    def _log_progress(
+        self, step: int, metrics: Mapping[str, float], left: float | None
+    ) -> None:
         self.log(
-            f"step {step:,}/{total:,}  {self._shown(metrics)}  "
+            f"step {step:,}/{self._config.num_train_steps:,}  {self._shown(metrics)}  "
             f"lr {metrics['learning_rate']:.2e}  grad {metrics['gradient_norm']:.2f}  "
             f"{metrics['sequences_per_second']:.1f} seq/s  "
             f"{metrics['tokens_per_second']:,.0f} tok/s  "
             f"wait {metrics['waiting_share']:.1%}  "
             f"{_peak_memory() / memory.GIB:.1f} GiB  left {_duration(left)}"
         )
-        self._warn_if_flat(step, metrics)
 
     def has_evaluation(self, step: int) -> bool:
         """Whether `metrics.jsonl` holds an evaluation of a step."""
@@ -180,6 +215,7 @@ class Reporter:
 
     def finished(self) -> None:
         """Draws the curves."""
+        self.close()
         if self._enabled:
             picture = self.folder / "training_curves.png"
             curves.draw(self._metrics_file, picture)

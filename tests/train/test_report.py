@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import types
 
 import pytest
@@ -35,14 +36,40 @@ def test_nobody_complains_of_a_model_that_still_warms_up(tmp_path):
     assert complains(0, do_train=False)
 
 
-def train(folder, *steps):
+def train(folder, *steps, stream=None):
     task = types.SimpleNamespace(shown=(), chance_losses={})
     config = types.SimpleNamespace(
         num_train_steps=99, start_warmup_step=0, num_warmup_steps=0, train_batch_size=3
     )
-    reporter = Reporter(folder, io.StringIO(), task, config)
+    reporter = Reporter(folder, stream or io.StringIO(), task, config)
     for step in steps:
         reporter.trained(step, METRICS)
+        if step == 31:
+            reporter.log("a line")
+    reporter.close()
+
+
+def test_a_terminal_has_one_line_of_progress_others_have_all(tmp_path):
+    plain, terminal = io.StringIO(), io.StringIO()
+    terminal.isatty = lambda: True
+    for stream in (plain, terminal):
+        train(tmp_path, 1, 20, 31, 40, stream=stream)
+    lines = plain.getvalue().splitlines()
+    assert [line.partition("/")[0] for line in lines] == [
+        *("step 1", "step 20", "step 31", "a line", "step 40")
+    ]
+    text = terminal.getvalue()
+    assert re.findall(r"(\d+)/99 \[", text)[-1] == "40"
+    assert "loss 1.0000" in text
+    # What stands when all is over: the last of what was written over a line.
+    above, below = left(text)
+    assert (above, below.partition("|")[0].strip()) == ("a line", "40%")
+
+
+def left(text):
+    """The lines that a terminal shows in the end."""
+    lines = [line.rstrip("\r").split("\r")[-1].rstrip() for line in text.split("\n")]
+    return [line for line in lines if line]
 
 
 def test_a_line_of_training_has_the_number_of_its_steps(tmp_path):
