@@ -107,15 +107,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Checks the fields in their order; a class with more to check extends it."""
-        items = _items(type(self))
-        for item in items:
+        own = fields(type(self))
+        for item in own:
             value = getattr(self, item.name)
             if value is not None and not _is_allowed(value, **item.metadata):
                 raise InputError(
                     f"--{item.name}={value}: expected {_allowed(**item.metadata)}"
                 )
-        given = {item.name: self._as_flag(item) for item in items}
-        for item in items:
+        given = {item.name: self._as_flag(item) for item in own}
+        for item in own:
             flag, needed = given[item.name], item.metadata.get("needs", ())
             for other in item.metadata.get("instead_of", ()):
                 if flag and given[other]:
@@ -161,15 +161,14 @@ def _allowed(
     return f"at most {high}" if below is None else f"a number below {high}"
 
 
-def _items(settings: Any) -> list[dataclasses.Field]:
-    """Returns the fields that are flags: those made with `field`."""
+def fields(settings: Any) -> list[dataclasses.Field]:
+    """Returns the fields of settings that are flags: those made with `field`."""
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
 def values(settings: Settings) -> dict[str, Any]:
-    """Returns the values of the fields that are flags, by name; None is left out."""
-    given = {item.name: getattr(settings, item.name) for item in _items(settings)}
-    return {name: value for name, value in given.items() if value is not None}
+    """Returns the values of the fields that are flags, by name."""
+    return {item.name: getattr(settings, item.name) for item in fields(settings)}
 
 
 def define(settings: type) -> None:
@@ -182,7 +181,7 @@ def define(settings: type) -> None:
     """
     _defined.append(settings)
     hints = typing.get_type_hints(settings)
-    for item in _items(settings):
+    for item in fields(settings):
         default = None if _is_required(item) else item.default  # `read` refuses None
         _define_one(item.name, hints[item.name], default, item.metadata["help"])
         if "alias" in item.metadata:
@@ -193,7 +192,7 @@ def define(settings: type) -> None:
 
 def _undefine() -> None:
     """Takes back the flags of all settings classes."""
-    for item in (item for settings in _defined for item in _items(settings)):
+    for item in (item for settings in _defined for item in fields(settings)):
         for name in filter(None, (item.name, item.metadata.get("alias"))):
             if name in flags.FLAGS:
                 delattr(flags.FLAGS, name)
@@ -206,7 +205,7 @@ def read(settings: type[_S]) -> _S:
     Raises:
         InputError: a required flag is not given, or the class refuses a value.
     """
-    items = _items(settings)
+    items = fields(settings)
     values = {item.name: flags.FLAGS[item.name].value for item in items}
     absent = [i.name for i in items if _is_required(i) and values[i.name] is None]
     if absent:
@@ -358,7 +357,7 @@ def _read_config(path: str) -> list[str]:
         if key.value == "flags" and isinstance(node, yaml.MappingNode):
             root = node  # of a run.json, beside versions and fingerprints
     allowed = {"verbosity"}
-    for item in (item for settings in _defined for item in _items(settings)):
+    for item in (item for settings in _defined for item in fields(settings)):
         allowed |= {item.name, item.metadata.get("alias", item.name)}
     result: list[str] = []
     seen: set[str] = set()
@@ -406,7 +405,7 @@ def _as_text(node: Any, flag: flags.Flag, where: str) -> str | None:
 def _overrule_flagfiles(arguments: list[str]) -> None:
     """Takes back what a file gives where the command line has its `instead_of`."""
     own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
-    items = [item for group in _defined for item in _items(group)]
+    items = [item for group in _defined for item in fields(group)]
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
         for other in item.metadata.get("instead_of", ()):
@@ -483,12 +482,12 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
     The fields are those of `settings`, which may replace a base's help and default.
     """
-    final = {item.name: item for item in _items(settings)}
+    final = {item.name: item for item in fields(settings)}
     for group in settings.__mro__:
         if dataclasses.is_dataclass(group):
             bases = filter(dataclasses.is_dataclass, group.__bases__)
-            above = {item.name for base in bases for item in _items(base)}
-            names = [item.name for item in _items(group)]
+            above = {item.name for base in bases for item in fields(base)}
+            names = [item.name for item in fields(group)]
             yield group, [final[name] for name in names if name not in above]
 
 

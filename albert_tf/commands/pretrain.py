@@ -27,16 +27,18 @@ def main(
     """Trains and evaluates."""
     from albert_tf.tasks.pretraining import Pretraining
     from albert_tf.train import loop
-    from albert_tf.train.devices import is_chief
+    from albert_tf.train.devices import is_chief, together
     from albert_tf.train.run_file import RunFile
     from albert_tf.weights.folder import ModelFolder
 
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     notes = config.do_train and is_chief(strategy)
+    log = functools.partial(print, file=sys.stderr)
+    together(
+        strategy, config.output_dir, lambda: run_file.check(log) if notes else None
+    )
     opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
     task = Pretraining(pretraining, config.do_eval, opened.folders)
-    if config.do_train:
-        run_file.check(functools.partial(print, file=sys.stderr))
     ready = functools.partial(run_file.write, task) if notes else lambda: None
     loop.run(task, config, strategy, ready=ready)

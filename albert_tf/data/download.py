@@ -112,7 +112,8 @@ def _make(target: Path, work: Path, remotes, arrange) -> None:
         with errors.writing(target):
             whole.rename(target)
     except InputError as mistake:
-        _empty(work)  # as what is damaged would be taken again
+        if not isinstance(mistake.__cause__, OSError):  # such as a full disk
+            _empty(work)  # as what is damaged would be taken again
         urls = ", ".join(_mirrored(remote.url) for remote in remotes)
         raise InputError(f"{mistake} (from {urls})") from mistake.__cause__
     _empty(work)

@@ -1,43 +1,56 @@
 """What all estimators share: settings, `fit`, answers, `save` and `export`."""
 
 import contextlib
-import dataclasses
 import difflib
 import io
+import os
+import pickle
+import random
 import shutil
+import signal
 import sys
 import tempfile
 import types
+import typing
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import keras
+import numpy as np
 from sklearn.base import BaseEstimator
 
-from albert_tf import weights
+from albert_tf import errors, flags, weights
 from albert_tf.data import files
+from albert_tf.data.files import atomic
+from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
 from albert_tf.estimators import rows
 from albert_tf.serve import predict, runtimes
 from albert_tf.serve.predict import Predictor
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.base import expected, fits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import curves, finetune, loop
+from albert_tf.train import curves, finetune, loop, run_file
 from albert_tf.train.devices import DistributionSettings
-from albert_tf.weights import metadata
+from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-# Shorter names of settings.
-_SHORT = {"epochs": "num_train_epochs", "batch_size": "train_batch_size"}
+# Other names of settings: shorter, or for what `fit` calls otherwise.
+_SHORT = {
+    "epochs": "num_train_epochs",
+    "batch_size": "train_batch_size",
+    "classes": "labels",
+}
 # What `fit` sets itself.
 _OWN = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "runtime", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
+    *("text_columns", "label_column", "glue_submission", "submission_dirs", "labels"),
 }
 # Of a training alone.
 _OF_TRAINING = ("num_runs", "export_dir", "early_stopping", "eval_every_epochs")
@@ -72,8 +85,9 @@ class Model(BaseEstimator):
         Raises:
             InputError: there are no weights, or no such setting.
         """
+        opened = cls(model, **settings)
         _ = ModelFolder(model).source
-        return cls(model, **settings)
+        return opened
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -97,38 +111,93 @@ class Model(BaseEstimator):
         return self
 
     def _check(self, settings: Mapping[str, Any]) -> None:
-        names = self.setting_names()
-        for name in settings:
+        self._check_names(settings, self.setting_names(), "setting")
+
+    def _check_names(self, given: Iterable[str], names: Sequence[str], what: str):
+        """Refuses what has no such name."""
+        for name in given:
             if name not in names:
                 near = difflib.get_close_matches(name, names, 1)
-                hint = f"did you mean {near[0]}?" if near else "see the class"
+                hint = f"expected one of {', '.join(names)}"
                 raise InputError(
-                    f"{type(self).__name__}: no setting {name!r}; "
-                    f"{hint if near else 'expected one of ' + ', '.join(names)}"
+                    f"{type(self).__name__}: no {what} {name!r}; "
+                    f"{f'did you mean {near[0]}?' if near else hint}"
                 )
 
     def _predictor(self, path: str | Path, options: Mapping[str, Any]) -> Predictor:
         """Opens a model for raw text, once for the same options."""
-        named = dataclasses.fields(ModelFileSettings)
-        given = {f.name: self._settings.get(f.name) for f in named}
+        known = [field.name for field in flags.fields(AnswerSettings)]
+        self._check_names(options, known, "option")
+        named = [field.name for field in flags.fields(ModelFileSettings)]
+        given = {name: self._settings.get(name) for name in named}
         key = (str(path), *sorted(options.items()))
         if key not in self._predictors:
-            with _in_float32():
+            with _own_state("float32"):
                 self._predictors[key] = predict.load(
-                    path, AnswerSettings(**options), files=ModelFileSettings(**given)
+                    path,
+                    _made(AnswerSettings, options),
+                    files=_made(ModelFileSettings, given),
                 )
         return self._predictors[key]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out opened models, for `pickle`.
+
+        Raises:
+            pickle.PicklingError: the run is in a folder that goes with this object.
+        """
+        if getattr(self, "_temporary", None):
+            raise pickle.PicklingError(
+                f"{type(self).__name__}: fitted in a temporary folder; expected "
+                f"fit(output_dir=...), or save(folder) and load(folder)"
+            )
+        return {**super().__getstate__(), "_predictors": {}}
+
 
 @contextlib.contextmanager
-def _in_float32() -> Iterator[None]:
-    """Builds a model as `predict.py` does, whatever the precision of a training was."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
+def _own_state(policy: str | None = None) -> Iterator[None]:
+    """Gives back the states of random numbers and of Keras that a block changes."""
+    before = keras.config.dtype_policy()
+    numbers, arrays = random.getstate(), np.random.get_state()
+    if policy:
+        keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_dtype_policy(before)
+        random.setstate(numbers)
+        np.random.set_state(arrays)
+
+
+def _made(settings: type, values: Mapping[str, Any]) -> Any:
+    """Returns settings whose values have the types of their fields.
+
+    Raises:
+        InputError: a value has another.
+    """
+    hints, made = typing.get_type_hints(settings), {}
+    for field in flags.fields(settings):
+        if field.name not in values:
+            continue
+        value = rows.plain(values[field.name])
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if value is not None and not fits(value, hints[field.name]):
+            raise InputError(
+                f"{field.name}={errors.shown(value)}: expected "
+                f"{expected(hints[field.name])}"
+            )
+        made[field.name] = tuple(value) if isinstance(value, list) else value
+    return settings(**made)
+
+
+class _Warnings(io.TextIOBase):
+    """Passes on the warnings of a log."""
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines():
+            if line.startswith("Warning"):
+                print(line, file=sys.stderr)
+        return len(text)
 
 
 class FineTuned(Model):
@@ -146,12 +215,18 @@ class FineTuned(Model):
     """
 
     family: ClassVar[type[FineTuningTask]]
+    # Kinds of models that it takes; empty: all of the family.
+    kinds: ClassVar[tuple[str, ...]] = ()
     run_settings: ClassVar[type[FineTuningSettings]]
     # The columns of a table, that of the labels last; and the flags of its splits.
     columns: ClassVar[tuple[str, ...]]
     files: ClassVar[Mapping[str, str]] = types.MappingProxyType(
         {"train": "train_file", "dev": "eval_file"}
     )
+    # Ends the names of files for rows.
+    suffix: ClassVar[str] = ".jsonl"
+    # The columns whose values are lists.
+    lists: ClassVar[tuple[str, ...]] = ()
     # Settings that are no flags, with their defaults.
     own: ClassVar[Mapping[str, Any]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -178,7 +253,7 @@ class FineTuned(Model):
     @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings that `fit` takes."""
-        fields = (field for group in cls._groups() for field in _flags(group))
+        fields = (field for group in cls._groups() for field in flags.fields(group))
         names = {field.name for field in fields}
         return sorted((names - _OWN) | _SHORT.keys() | cls.own.keys())
 
@@ -209,9 +284,9 @@ class FineTuned(Model):
             labels: of `train`, where they do not stand in it.
             validation: what to evaluate on, in the same form, or a tuple of it and its
                 labels; the best weights are kept.
-            output_dir: the folder of the run; by default one that is removed with the
-                estimator.
-            verbose: whether to log progress.
+            output_dir: the folder of the run, which a second call resumes; by default
+                one that is removed with the estimator.
+            verbose: whether to log progress, and not warnings alone.
             **settings: for this call, see the class.
 
         Raises:
@@ -219,25 +294,27 @@ class FineTuned(Model):
         """
         self._check(settings)
         values = {**self._settings, **settings}
+        self._temporary = output_dir is None
         if output_dir is None:
             output_dir = tempfile.mkdtemp(prefix="albert_tf-")
             weakref.finalize(self, shutil.rmtree, output_dir, ignore_errors=True)
         folder = Path(output_dir)
         with files.locked(folder):
-            flags = self._flags(values, {"train": (train, labels)}, folder)
+            given = self._flags(values, {"train": (train, labels)}, folder)
             if validation is not None:
-                dev = validation if _is_pair(validation, labels) else (validation, None)
-                flags |= self._flags(values, {"dev": dev}, folder)
+                is_pair = isinstance(validation, tuple) and len(validation) == 2
+                dev = validation if is_pair else (validation, None)
+                given |= self._flags(values, {"dev": dev}, folder)
             else:
-                flags.pop("eval_every_epochs", None)
-            flags["do_train"], flags["do_eval"] = True, validation is not None
-            flags["output_dir"] = str(folder)
-            flags["init_checkpoint"] = None if self.model is None else str(self.model)
-            outcome = self._run(flags, verbose)
+                given.pop("eval_every_epochs", None)
+            given["do_train"], given["do_eval"] = True, validation is not None
+            given["output_dir"] = str(folder)
+            given["init_checkpoint"] = None if self.model is None else str(self.model)
+            outcome = self._run(given, verbose)
         self.folder_ = folder
         self.metrics_ = {**(outcome.best or outcome.metrics)}
         self.metrics_.pop(loop.FINGERPRINT, None)
-        self._fitted = values
+        self._fitted = settings
         self._predictors.clear()
         return self
 
@@ -258,10 +335,10 @@ class FineTuned(Model):
         values = {**self._values, **settings}
         values = {k: v for k, v in values.items() if k not in _OF_TRAINING}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            flags = self._flags(values, {"dev": (data, labels)}, Path(folder))
-            flags.pop("eval_every_epochs")
+            given = self._flags(values, {"dev": (data, labels)}, Path(folder))
+            given.pop("eval_every_epochs", None)
             more = {"init_checkpoint": str(self.folder), "output_dir": folder}
-            outcome = self._run({**flags, **more, "do_eval": True}, False)
+            outcome = self._run({**given, **more, "do_eval": True}, False)
         return dict(outcome.metrics)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
@@ -285,14 +362,22 @@ class FineTuned(Model):
 
         Args:
             folder: gets a TF1 checkpoint with the released names, the configuration,
-                the vocabulary and `task.json`.
+                the vocabulary and `task.json`; what `save` has written is replaced.
 
         Raises:
-            InputError: the folder cannot be written.
+            InputError: the folder cannot be written, or holds a run or other weights.
         """
+        folder = Path(folder)
+        is_saved = (folder / metadata.TASK).exists() and not (
+            (folder / run_file.NAME).exists()
+        )
+        if any(folder.glob("*.index")) and not is_saved:
+            raise InputError(
+                f"{folder}: holds a run or other weights; expected another folder"
+            )
         opened, model = ModelFolder(self.folder), self._model
+        metadata.write_task(folder, opened.tokenizer, opened.task)
         weights.save(model, folder, "tf1")
-        metadata.write_task(Path(folder), opened.tokenizer, opened.task)
 
     def export(
         self,
@@ -342,11 +427,12 @@ class FineTuned(Model):
         """
         folder = getattr(self, "folder_", self.model)
         kind = None if folder is None else ModelFolder(folder).task.get("kind")
-        if folder is None or kind not in self.family.kinds:
+        kinds = self.kinds or self.family.kinds
+        if folder is None or kind not in kinds:
             what = f"fine-tuned for {kind}" if kind else "not fine-tuned"
             raise InputError(
                 f"{folder}: {what}; {type(self).__name__} expects a model for "
-                f"{' or '.join(self.family.kinds)}, or fit() first"
+                f"{' or '.join(kinds)}, or fit() first"
             )
         return Path(folder)
 
@@ -356,7 +442,9 @@ class FineTuned(Model):
         return list(curves.entries(self.folder / "metrics.jsonl"))
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether it can predict."""
+        """Whether it can predict; nothing is downloaded to answer."""
+        if not hasattr(self, "folder_") and released.is_name(self.model or ""):
+            return False
         try:
             return bool(self.folder)
         except InputError:
@@ -365,7 +453,7 @@ class FineTuned(Model):
     @property
     def _values(self) -> dict[str, Any]:
         """The settings, those of `fit` too."""
-        return {**getattr(self, "_fitted", {}), **self._settings}
+        return {**self._settings, **getattr(self, "_fitted", {})}
 
     @property
     def _model(self) -> keras.Model:
@@ -375,29 +463,38 @@ class FineTuned(Model):
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
     ) -> dict[str, Any]:
         """Returns settings by the names of flags, with the files of splits."""
-        flags = {
-            _SHORT.get(name, name): tuple(value) if isinstance(value, list) else value
-            for name, value in values.items()
-            if name not in self.own
-        }
-        every = {f.name: f for f in _flags(self.run_settings)}
+        given: dict[str, Any] = {}
+        for name, value in values.items():
+            if (flag := _SHORT.get(name, name)) != name and flag in values:
+                raise InputError(f"{name} and {flag}: give one of them")
+            if name not in self.own:
+                given[flag] = value
+        every = {field.name: field for field in flags.fields(self.run_settings)}
         for name, value in self.defaults.items():
             others = every[name].metadata.get("instead_of", ())
-            if not any(flags.get(other) is not None for other in others):
-                flags.setdefault(name, value)
+            if not any(given.get(other) is not None for other in others):
+                given.setdefault(name, value)
         for split, (data, labels) in splits.items():
-            flags |= self._write(split, data, labels, {**self.own, **values}, folder)
-        return flags
+            given |= self._write(split, data, labels, {**self.own, **values}, folder)
+        return given
 
-    def _run(self, flags: Mapping[str, Any], verbose: bool) -> Any:
-        made = []
-        for group in self._groups():
-            names = {field.name for field in _flags(group)}
-            made.append(group(**{k: v for k, v in flags.items() if k in names}))
-        task, run, model, devices = made
+    def _run(self, given: Mapping[str, Any], verbose: bool) -> Any:
+        several = given.get("distribution") == "multi_worker"
+        if several or "TF_CONFIG" in os.environ:
+            raise InputError(
+                f"{type(self).__name__}: runs in one process; expected the script "
+                f"where several workers train (TF_CONFIG, distribution=multi_worker)"
+            )
+        task, run, model, devices = (_made(group, given) for group in self._groups())
         task.check(run)
-        log = sys.stderr if verbose else io.StringIO()
-        return finetune.run(self.family, task, run, model, devices, log)
+        log: Any = sys.stderr if verbose else _Warnings()
+        try:
+            with _own_state():
+                return finetune.run(self.family, task, run, model, devices, log)
+        except Stopped as stop:
+            if stop.signal is signal.SIGINT:  # leaves a notebook or a shell as it is
+                raise KeyboardInterrupt from None
+            raise
 
     def _write(
         self, split: str, data: Any, labels: Any, values: Mapping, folder: Path
@@ -412,27 +509,37 @@ class FineTuned(Model):
             folder: for files.
         """
         if labels is not None:
-            table = rows.read(data, self.columns[:-1], split)
+            table = rows.read(data, self.columns[:-1], split, self.lists)
             data = rows.beside(table, self.columns[-1], labels, split)
         if not rows.is_path(data):
-            table = rows.read(data, self.columns, split)
-            data = self._store(table, folder / f"{split}_rows")
+            table = rows.read(data, self.columns, split, self.lists)
+            data = self._store(table, split, folder)
         return {self.files[split]: str(data)}
 
-    def _store(self, table: list[rows.Row], path: Path) -> str:
-        """Writes rows in the format of the task; returns the file's name."""
-        return rows.write(path.with_suffix(".jsonl"), table)
+    def _store(self, table: list[rows.Row], split: str, folder: Path) -> str:
+        """Writes rows in the format of the task; returns the file's name.
+
+        Raises:
+            InputError: it cannot be written, or the folder's run has other rows.
+        """
+        path = folder / f"{split}_rows{self.suffix}"
+        content = self._as_text(table, split).encode("utf-8", "surrogatepass")
+        begun = split == "train" and path.is_file() and checkpoints.steps(folder)
+        if begun and path.read_bytes() != content:
+            raise InputError(
+                f"{path}: the run has other rows than those given now; expected the "
+                f"same, or another output_dir"
+            )
+        with errors.writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with atomic(str(path)) as file:
+            file.write(content)
+        return str(path)
+
+    def _as_text(self, table: list[rows.Row], split: str) -> str:
+        """Returns rows as a file of the task has them."""
+        return rows.as_json_lines(table, split)
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
         """Returns rows for `Predictor`."""
-        return rows.read(data, self.columns[:-1], "the rows")
-
-
-def _flags(settings: type) -> list[dataclasses.Field]:
-    """Returns the fields of a settings class that are flags."""
-    return [f for f in dataclasses.fields(settings) if "help" in f.metadata]
-
-
-def _is_pair(validation: Any, labels: Any) -> bool:
-    """Whether validation is a tuple of data and labels."""
-    return isinstance(validation, tuple) and len(validation) == 2
+        return rows.read(data, self.columns[:-1], "the rows", self.lists)

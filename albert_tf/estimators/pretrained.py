@@ -1,11 +1,12 @@
 """What any pretrained model answers, without fine-tuning."""
 
-import dataclasses
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import TransformerMixin
 
+from albert_tf import flags
+from albert_tf.errors import InputError
 from albert_tf.estimators import rows
 from albert_tf.estimators.base import Model
 from albert_tf.serve.predict import Predictor
@@ -25,7 +26,7 @@ class Pretrained(Model):
     @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings of the task."""
-        files = [field.name for field in dataclasses.fields(ModelFileSettings)]
+        files = [field.name for field in flags.fields(ModelFileSettings)]
         return [*cls._options(), *files]
 
     @classmethod
@@ -47,10 +48,12 @@ class Pretrained(Model):
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""
+        if self.model is None:
+            raise InputError(
+                f"{type(self).__name__}: no model; expected a folder or a name"
+            )
         given = {k: v for k, v in self._settings.items() if k in self._options()}
-        return self._predictor(
-            self.model or "", {"task": self.family.kinds[0], **given}
-        )
+        return self._predictor(self.model, {"task": self.family.kinds[0], **given})
 
 
 class FillMask(Pretrained):

@@ -29,6 +29,7 @@ class QuestionAnswerer(FineTuned):
     family = QuestionAnswering
     run_settings = SquadRunSettings
     columns = ("question", "context", "answers")
+    suffix = ".json"
     files = types.MappingProxyType({"train": "train_file", "dev": "predict_file"})
 
     def predict(self, questions: Any, **options: Any) -> list[str]:
@@ -43,10 +44,8 @@ class QuestionAnswerer(FineTuned):
         """
         return [answer["answer"] for answer in self(questions, **options)]
 
-    def _store(self, table, path):
-        name = path.name.removesuffix("_rows")
-        text = json.dumps(_as_squad(table, name), ensure_ascii=False)
-        return rows.write_text(path.with_suffix(".json"), text)
+    def _as_text(self, table, split):
+        return json.dumps(_as_squad(table, split), ensure_ascii=False)
 
 
 class MultipleChoice(FineTuned):
@@ -60,6 +59,7 @@ class MultipleChoice(FineTuned):
     family = MultipleChoiceTask
     run_settings = RaceRunSettings
     columns = ("article", "question", "options", "answer")
+    lists = ("options",)
 
     def predict(self, questions: Any, **options: Any) -> np.ndarray:
         """Returns the number of the chosen option of each question, int [n], from 0 on.

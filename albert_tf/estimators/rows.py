@@ -4,13 +4,11 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 
 Row = dict[str, Any]
@@ -21,15 +19,18 @@ def is_path(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike))
 
 
-def read(data: Any, columns: Sequence[str], name: str) -> list[Row]:
+def read(
+    data: Any, columns: Sequence[str], name: str, lists: Sequence[str] = ()
+) -> list[Row]:
     """Returns the rows of a table.
 
     Args:
-        data: a DataFrame; a dict of columns; a `tf.data.Dataset`; or a list of dicts,
-            of tuples with a value for each column, or of values where there is one
-            column.
+        data: a DataFrame; a dict of columns, or of one row; a `tf.data.Dataset`; or a
+            list of dicts, of tuples with a value for each column, or of values where
+            there is one column.
         columns: the columns to read; others are left out.
         name: what messages call the data.
+        lists: the columns whose values are lists.
 
     Raises:
         InputError: the data has no such form, or a row lacks a column.
@@ -41,7 +42,7 @@ def read(data: Any, columns: Sequence[str], name: str) -> list[Row]:
         )
     rows = [
         _row(each, columns, f"{name}, row {number}")
-        for number, each in enumerate(_rows(data), 1)
+        for number, each in enumerate(_rows(data, columns, name, lists), 1)
     ]
     if not rows:
         raise InputError(f"{name}: no row; expected one or more")
@@ -63,52 +64,76 @@ def beside(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row
     return [{**row, column: value} for row, value in zip(rows, values, strict=True)]
 
 
-def write(path: Path, rows: Iterable[Row]) -> str:
-    """Writes rows as JSON lines; returns the path.
+def as_json_lines(rows: Iterable[Row], name: str) -> str:
+    """Returns rows as the text of a file of JSON lines.
+
+    Args:
+        rows: of `read`.
+        name: what messages call the data.
 
     Raises:
-        InputError: the file cannot be written, or a value is no text, number or list.
+        InputError: a value is no text, number or list.
     """
     lines = []
     for number, row in enumerate(rows, 1):
         try:
             lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number}: {error}") from None
-    return write_text(path, "".join(lines))
+            raise InputError(f"{name}, row {number}: {error}") from None
+    return "".join(lines)
 
 
-def write_text(path: Path, text: str) -> str:
-    """Writes a file, and its folder; returns the path.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    with errors.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(str(path)) as file:
-        file.write(text.encode("utf-8", "surrogatepass"))
-    return str(path)
+def has_columns(data: Any) -> bool:
+    """Whether rows have names for their values; of a list its first row says so."""
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        return True
+    if hasattr(data, "element_spec"):
+        return isinstance(data.element_spec, Mapping)
+    return hasattr(data, "column_names") or (
+        isinstance(data, Sequence) and bool(data) and isinstance(data[0], Mapping)
+    )
 
 
-def _rows(data: Any) -> Iterable[Any]:
+def _rows(
+    data: Any, columns: Sequence[str], name: str, lists: Sequence[str]
+) -> Iterable[Any]:
     if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas, if it is there
         return data.to_dict("records")
     if isinstance(data, Mapping):
-        columns = {name: list(values) for name, values in data.items()}
-        cells = zip(*columns.values(), strict=True)
-        return [dict(zip(columns, row, strict=True)) for row in cells]
+        return _of_columns(data, name)
     if hasattr(data, "element_spec"):
-        return _of_dataset(data)
+        return _of_dataset(data, columns, lists)
     return data
 
 
-def _of_dataset(data: Any) -> Iterable[Any]:
-    """Yields the rows of a `tf.data.Dataset`, batched or not."""
-    import tensorflow as tf
+def _of_columns(data: Mapping[str, Any], name: str) -> list[Any]:
+    """Returns the rows of a dict of columns; one of a dict of texts."""
+    if any(isinstance(values, str) for values in data.values()):
+        return [data]
+    columns = {column: list(values) for column, values in data.items()}
+    counts = {column: len(values) for column, values in columns.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count:,} of {column}" for column, count in counts.items())
+        raise InputError(f"{name}: {listed}; expected as many of each")
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
 
-    shapes = [spec.shape for spec in tf.nest.flatten(data.element_spec)]
-    batched = all(shape.rank and shape.rank > 0 for shape in shapes)
+
+def _of_dataset(
+    data: Any, columns: Sequence[str], lists: Sequence[str]
+) -> Iterable[Any]:
+    """Yields the rows of a `tf.data.Dataset`, batched or not."""
+    specs = data.element_spec
+    if not isinstance(specs, Mapping):
+        specs = specs if isinstance(specs, tuple) else (specs,)
+        specs = dict(zip(columns, specs, strict=False))
+    batched = any(
+        spec.shape.rank > (column in lists)
+        for column, spec in specs.items()
+        if column in columns
+    )
     return (data.unbatch() if batched else data).as_numpy_iterator()
 
 

@@ -9,7 +9,7 @@ import json
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -31,7 +31,6 @@ class _Texts(FineTuned):
     run_settings = ClassifierRunSettings
     files = types.MappingProxyType({"train": "train_file", "dev": "dev_file"})
     own = types.MappingProxyType({"text": "text", "label": "label"})
-    kind: ClassVar[str | None] = None
 
     def _write(self, split, data, labels, values: Mapping, folder: Path):
         text, label = _columns(values["text"]), values["label"]
@@ -40,25 +39,35 @@ class _Texts(FineTuned):
             data = rows.beside(table, label, labels, split)
         if not rows.is_path(data):
             table = rows.read(data, (*text, label), split)
-            self._note_labels(table, label)
-            data = self._store(table, folder / f"{split}_rows")
+            data = self._store(table, split, folder)
+            if split == "train":
+                self._note_labels(table, label)
         return {
             "task_name": "custom",
             self.files[split]: str(data),
             "text_columns": text,
             "label_column": label,
-            **({"kind": self.kind} if self.kind else {}),
+            "kind": values.get("kind", self.kinds[0]),
         }
+
+    def _check(self, settings):
+        super()._check(settings)
+        if settings.get("kind", self.kinds[0]) not in self.kinds:
+            raise InputError(
+                f"{type(self).__name__}: kind={settings['kind']!r}; expected "
+                f"{' or '.join(self.kinds)}"
+            )
 
     def _note_labels(self, table: Sequence[rows.Row], label: str) -> None:
         return
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
         fields = self.predictor().fields
-        if isinstance(data, str):
-            data = [data]
+        data = [data] if isinstance(data, str) else data
+        if not rows.has_columns(data) and not hasattr(data, "element_spec"):
+            data = list(data)  # a generator, whose first row says what it has
         text = _columns(self._values.get("text", fields))
-        if len(text) != len(fields) or not _has_columns(data):
+        if len(text) != len(fields) or not rows.has_columns(data):
             text = fields
         table = rows.read(data, text, "texts")
         return [dict(zip(fields, row.values(), strict=True)) for row in table]
@@ -76,22 +85,17 @@ class TextClassifier(ClassifierMixin, _Texts):
         model.predict(["A fine film."])
 
     Attributes:
-        classes_: the labels, in the order of `predict_proba`. They are the values that
-            `fit` was given; of a model that was loaded, texts.
+        classes_: the labels in rising order, which `predict_proba` has, too. They are
+            the values that `fit` was given; of a model that was loaded, texts.
     """
 
-    def fit(self, train, labels=None, **settings):
-        self._originals: dict[str, Any] = {}
-        return super().fit(train, labels, **settings)
-
-    fit.__doc__ = FineTuned.fit.__doc__
+    kinds = ("classification", "multi_label")
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels, in the order of `predict_proba`."""
-        labels = ModelFolder(self.folder).task["labels"]
-        originals = getattr(self, "_originals", {})
-        return np.array([originals.get(label, label) for label in labels])
+        """The labels in rising order, as scikit-learn has them."""
+        values = [self._value(label) for label in self._labels]
+        return np.array(values, None if len(set(map(type, values))) == 1 else object)
 
     def predict(self, texts: Any, **options: Any) -> "Labels":
         """Returns the label of each text.
@@ -108,7 +112,7 @@ class TextClassifier(ClassifierMixin, _Texts):
             InputError: the model is not fine-tuned, or a row is no text.
         """
         answers = self(texts, **options)
-        classes = dict(zip(self._labels, self.classes_.tolist(), strict=True))
+        classes = {label: self._value(label) for label in self._labels}
         probabilities = _probabilities(answers, self._labels)
         if answers and "labels" in answers[0]:
             chosen = [[classes[label] for label in a["labels"]] for a in answers]
@@ -124,9 +128,18 @@ class TextClassifier(ClassifierMixin, _Texts):
 
     @property
     def _labels(self) -> list[str]:
-        return list(ModelFolder(self.folder).task["labels"])
+        """The labels as the model names them, in the order of `classes_`."""
+        labels = list(ModelFolder(self.folder).task["labels"])
+        if len({type(self._value(label)) for label in labels}) == 1:
+            labels.sort(key=self._value)
+        return labels
+
+    def _value(self, label: str) -> Any:
+        """Returns a label as `fit` was given it."""
+        return getattr(self, "_originals", {}).get(label, label)
 
     def _note_labels(self, table, label):
+        self._originals: dict[str, Any] = {}
         for row in table:
             value = row[label]
             for each in value if isinstance(value, list) else [value]:
@@ -137,7 +150,7 @@ class TextClassifier(ClassifierMixin, _Texts):
 class TextRegressor(RegressorMixin, _Texts):
     """Gives texts, or pairs of texts, a number; settings as for `TextClassifier`."""
 
-    kind = "regression"
+    kinds = ("regression",)
 
     def predict(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the number of each text, float [n]; see `TextClassifier.predict`."""
@@ -173,15 +186,6 @@ def _columns(text: Any) -> tuple[str, ...]:
     return columns
 
 
-def _has_columns(data: Any) -> bool:
-    """Whether rows have names for their values."""
-    if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return True
-    if hasattr(data, "element_spec"):
-        return isinstance(data.element_spec, Mapping)
-    return isinstance(data, Sequence) and bool(data) and isinstance(data[0], Mapping)
-
-
 def _apart(
     texts: Any, text: tuple[str, ...], name: str
 ) -> tuple[tuple[str, ...], list[rows.Row]]:
@@ -191,7 +195,7 @@ def _apart(
             f"{name}: a path with labels apart; expected a table that holds them, or a "
             f"list of texts"
         )
-    if not _has_columns(texts):
+    if not rows.has_columns(texts):
         texts = list(texts)
         text = ("text",) if isinstance(next(iter(texts), ""), str) else _PAIR
     return text, rows.read(texts, text, name)

@@ -18,6 +18,7 @@ class TokenClassifier(FineTuned):
     family = Tagging
     run_settings = FineTuningSettings
     columns = ("tokens", "tags")
+    lists = ("tokens", "tags")
 
     def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
         """Returns the spans of each text.

@@ -1,12 +1,13 @@
-"""`run.json`: what a run was given, and what differs when it resumes.
+"""`run.json`: what a run was last given, and what differs when it resumes.
 
     {"task": "classification", "flags": {"learning_rate": 2e-05, ...},
      "data": fingerprint of the examples, "vocabulary": fingerprint,
      "versions": {"albert_tf": ..., "tensorflow": ...}, "revision": of a git checkout}
 
-Its flags make the run again: `albert-tf classify --config=run.json`. A field of
-settings declares what a change means to a run that resumes: `resume="refused"` or
-`"free"`; other changes are logged as warnings.
+Its flags make the run again, in another folder:
+`albert-tf classify --config=runs/a/run.json --output_dir=runs/b`. A field of settings
+declares what a change means to a run that resumes: `resume="refused"` or `"free"`;
+other changes are logged as warnings.
 """
 
 import dataclasses
@@ -44,14 +45,14 @@ class RunFile:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """Every flag that has a value, as JSON has it."""
+        """Every flag, as JSON has it."""
         given: dict[str, Any] = {}
         for group in self.settings:
             given |= flags.values(group)
         return json.loads(json.dumps(given))
 
     def check(self, log: Callable[[str], None]) -> None:
-        """Names each flag that differs from those that the run began with.
+        """Names each flag that differs from those that the run had before.
 
         Args:
             log: gets a warning for each that may differ.
@@ -69,7 +70,8 @@ class RunFile:
         now = self.flags
         warnings = []
         for name, meaning in meanings.items():
-            was, is_now = before.get(name), now.get(name)
+            # A flag that an earlier version did not have is none that differs.
+            was, is_now = before.get(name, now[name]), now[name]
             if was == is_now or meaning == "free":
                 continue
             difference = f"--{name}={_shown(is_now)}: the run had {_shown(was)}"
@@ -109,10 +111,9 @@ def changes(settings: Iterable[type]) -> dict[str, str]:
         By the name of the flag "refused", "warned" or "free".
     """
     return {
-        field.name: field.metadata.get("resume", "warned")
+        item.name: item.metadata.get("resume", "warned")
         for group in settings
-        for field in dataclasses.fields(group)
-        if "help" in field.metadata
+        for item in flags.fields(group)
     }
 
 

@@ -1,6 +1,8 @@
 """A model in a few lines: as the scripts train, as `predict.py` answers."""
 
 import json
+import pickle
+import random
 import shutil
 
 import keras
@@ -15,6 +17,7 @@ from albert_tf.serve import predict
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.weights import released
 
 GOOD, BAD = ["file", "list"], ["object", "name"]
 TEXTS = [f"the {word} {n}" for n in range(6) for word in (*GOOD, *BAD)]
@@ -127,11 +130,34 @@ def test_a_second_call_resumes(model):
     np.testing.assert_array_equal(again.predict_proba(TEXTS), probabilities)
 
 
+def test_other_rows_are_refused_in_the_folder_of_a_run(model, snapshot):
+    before = snapshot(model.folder_)
+    again = albert_tf.TextClassifier(model.model, **LEARNS)
+    with pytest.raises(InputError, match=r"train_rows.jsonl: the run has other rows"):
+        again.fit(TEXTS[:8], STARS[:8], output_dir=model.folder_)
+    assert {p: c for p, c in snapshot(model.folder_).items() if p.name != ".lock"} == {
+        p: c for p, c in before.items() if p.name != ".lock"
+    }
+
+
+def test_weights_of_others_are_not_replaced(model, base, snapshot):
+    for folder in (base, model.folder_):
+        before = snapshot(folder)
+        with pytest.raises(InputError, match=r"holds a run or other weights"):
+            model.save(folder)
+        assert snapshot(folder) == before
+
+
 def test_what_is_saved_answers_alike(model, tmp_path):
-    model.save(tmp_path / "saved")
+    for _ in range(2):  # replaces what it wrote
+        model.save(tmp_path / "saved")
     probabilities = model.predict_proba(TEXTS)
     loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
     assert loaded.classes_.tolist() == ["1", "5"]
+    assert loaded.evaluate(TABLE, text="review", label="stars")["eval_accuracy"] == 1.0
+    assert loaded.classes_.tolist() == ["1", "5"]
+    with pytest.raises(InputError, match=r"TextRegressor expects a model for regres"):
+        albert_tf.TextRegressor.load(tmp_path / "saved")
     np.testing.assert_allclose(loaded.predict_proba(TEXTS), probabilities, atol=1e-6)
     [answer] = predict.load(tmp_path / "saved")(["the file 0"])
     assert answer == model(["the file 0"])[0]
@@ -154,11 +180,35 @@ def test_other_formats_hold_the_same_weights(model, tmp_path, format):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-def test_scikit_learn_clones_and_validates_it(base):
+def test_classes_stand_in_rising_order(model, monkeypatch):
+    monkeypatch.setattr(model, "_originals", {"1": 7, "5": -2})
+    assert model.classes_.tolist() == [-2, 7]
+    swapped = model.predict_proba(TEXTS[:3])
+    assert model.predict(TEXTS[:3]).tolist() == [-2, -2, 7]
+    monkeypatch.undo()
+    np.testing.assert_array_equal(swapped[:, ::-1], model.predict_proba(TEXTS[:3]))
+
+
+def test_scikit_learn_clones_and_validates_it(base, monkeypatch):
     model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 14.0})
     assert clone(model).get_params() == model.get_params()
+    random.seed(5)
+    numbers, policy = random.getstate(), keras.config.dtype_policy()
     scores = cross_val_score(model, TEXTS, STARS, cv=2, params={"verbose": False})
     np.testing.assert_array_equal(scores, [1, 1])
+    assert random.getstate() == numbers
+    assert keras.config.dtype_policy() == policy
+    monkeypatch.setattr(released, "resolve", None)  # nothing is downloaded
+    assert not albert_tf.TextClassifier("albert_base_v2").__sklearn_is_fitted__()
+
+
+def test_a_copy_of_a_temporary_run_is_refused(model, base):
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(TEXTS), model.predict(TEXTS))
+    short = albert_tf.TextClassifier(base)
+    short._temporary = True
+    with pytest.raises(pickle.PicklingError, match=r"save\(folder\) and load"):
+        pickle.dumps(short)
 
 
 def test_numbers_and_several_labels(base, eagerly):
@@ -225,7 +275,7 @@ def test_pretrained_models_answer(base):
         (
             lambda base: albert_tf.TextClassifier(base).predict(["a"]),
             "not fine-tuned; TextClassifier expects a model for classification or "
-            "multi_label or regression, or fit() first",
+            "multi_label, or fit() first",
         ),
         (
             lambda base: albert_tf.TextClassifier.from_pretrained(base / "none"),
@@ -240,6 +290,30 @@ def test_pretrained_models_answer(base):
                 [{"question": "a", "context": "b", "answers": "c"}]
             ),
             'train, row 1: answers is "c"; expected dicts of text and answer_start',
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base, kind="regression"),
+            "TextClassifier: kind='regression'; expected classification or multi_label",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base).fit(TEXTS, STARS, epochs="3"),
+            'num_train_epochs="3": expected a number',
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(
+                base, epochs=1, num_train_epochs=1
+            ).fit(TEXTS, STARS),
+            "epochs and num_train_epochs: give one of them",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base).fit(
+                TEXTS, STARS, distribution="multi_worker"
+            ),
+            "TextClassifier: runs in one process; expected the script where several",
+        ),
+        (
+            lambda base: albert_tf.FillMask().predict("a [MASK]"),
+            "FillMask: no model; expected a folder or a name",
         ),
         (
             lambda base: albert_tf.TextClassifier(base).fit(TEXTS, STARS, epochs=-1),

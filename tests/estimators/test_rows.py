@@ -43,6 +43,7 @@ def test_one_column_takes_plain_values():
     lists = [["a", "b"], ["c"]]
     assert rows.read(lists, ("tokens",), "x") == [{"tokens": each} for each in lists]
     assert rows.read([("a",)], ("text",), "x") == [{"text": "a"}]
+    assert rows.read({"text": "a", "more": 1}, ("text",), "x") == [{"text": "a"}]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def test_one_column_takes_plain_values():
         ([], "train: no row; expected one or more"),
         (7, "train: 7; expected a table: a DataFrame, a list of rows, or a tf.data"),
         ([{"text": "a"}], "train, row 1: no column 'label'; its columns are text"),
+        ({"text": ["a"], "label": [1, 2]}, "train: 1 of text, 2 of label; expected as"),
         ([("a", 1), ("b",)], r'train, row 2: \["b"\]; expected 2 values \(text, label'),
     ],
 )
@@ -66,9 +68,17 @@ def test_labels_stand_beside_their_rows():
         rows.beside(texts, "label", [3], "x")
 
 
-def test_rows_are_written_as_json_lines(tmp_path):
-    path = rows.write(tmp_path / "new/train.jsonl", ROWS)
-    with open(path, encoding="utf-8") as file:
-        assert [json.loads(line) for line in file] == ROWS
-    with pytest.raises(InputError, match=r"other.jsonl:1: .* not JSON serializable"):
-        rows.write(tmp_path / "other.jsonl", [{"text": object()}])
+def test_rows_become_json_lines():
+    lines = rows.as_json_lines(ROWS, "train").splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+    with pytest.raises(InputError, match=r"x, row 1: .* not JSON serializable"):
+        rows.as_json_lines([{"text": object()}], "x")
+
+
+def test_values_that_are_lists_are_no_batches():
+    lists = {"tokens": [["a", "b"], ["c", "d"]], "tags": [["O", "O"], ["O", "X"]]}
+    expected = rows.read(lists, ("tokens", "tags"), "x")
+    data = tf.data.Dataset.from_tensor_slices(lists)
+    for each in (data, data.batch(2)):
+        columns = ("tokens", "tags")
+        assert rows.read(each, columns, "x", lists=columns) == expected

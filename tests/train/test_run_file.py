@@ -44,7 +44,7 @@ def test_it_holds_every_flag_and_what_the_run_depends_on(run, tmp_path):
     assert content["task"] == "pretraining"
     assert (content["data"], content["vocabulary"]) == (7, "abc")
     assert content["flags"]["learning_rate"] == 0.5
-    assert "init_checkpoint" not in content["flags"]  # not given
+    assert content["flags"]["init_checkpoint"] is None  # not given
     assert {"albert_tf", "tensorflow", "keras"} <= content["versions"].keys()
     assert TrainingSettings(**content["flags"]) == SETTINGS
 
@@ -79,6 +79,14 @@ def test_its_flags_make_the_run_again(tmp_path, settings_of):
 )
 def test_differences_are_logged(run, changed, lines):
     assert run(**changed) == lines
+
+
+def test_flags_that_an_earlier_version_did_not_have_do_not_differ(run, tmp_path):
+    content = json.loads((tmp_path / "run.json").read_text())
+    for name in ("optimizer", "seed"):
+        del content["flags"][name]
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert run(optimizer="adamw", seed=4) == []
 
 
 def test_what_would_spoil_the_run_is_refused(run, tmp_path):

@@ -33,8 +33,8 @@ class AnswerSettings(flags.Settings):
     batch_size: int = flags.field("Texts that are answered at once.", 32, at_least=1)
     runtime: Literal["onnx", "litert"] | None = flags.field(
         "Compute the model in ONNX Runtime or LiteRT, on the CPU and in float32, where "
-        "ONNX Runtime is most often faster; by default in TensorFlow. Not for "
-        "embedding.",
+        "ONNX Runtime is most often faster; by default in TensorFlow. Not for score "
+        "and embedding.",
         None,
     )
     top_k: int | None = flags.field(

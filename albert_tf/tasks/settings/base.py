@@ -73,10 +73,10 @@ class TaskSettings(flags.Settings):
                 continue
             value = task[key]
             least = item.metadata.get("at_least")
-            if not _fits(value, hints[item.name], least):
+            if not fits(value, hints[item.name], least):
                 raise InputError(
                     f"{place}: {key}={errors.shown(value)}: expected "
-                    f"{_expected(hints[item.name], least)}"
+                    f"{expected(hints[item.name], least)}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
@@ -125,26 +125,26 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
-def _fits(value: Any, hint: Any, least: float | None) -> bool:
+def fits(value: Any, hint: Any, least: float | None = None) -> bool:
     """Whether a value of JSON is of a type, and not below its lowest value."""
     for kind in _alternatives(hint):
         if typing.get_origin(kind) is typing.Literal:
-            fits = value in typing.get_args(kind) and not isinstance(value, bool)
+            is_right = value in typing.get_args(kind) and not isinstance(value, bool)
         elif typing.get_origin(kind) is tuple:
             items = typing.get_args(kind)
-            fits = isinstance(value, list) and bool(value)
-            fits = fits and (items[-1] is ... or len(value) == len(items))
-            fits = fits and all(_fits(each, items[0], None) for each in value)
+            is_right = isinstance(value, list) and bool(value)
+            is_right = is_right and (items[-1] is ... or len(value) == len(items))
+            is_right = is_right and all(fits(each, items[0], None) for each in value)
         elif kind is float:
-            fits = type(value) in (int, float) and abs(value) < 1e300  # nor NaN
+            is_right = type(value) in (int, float) and abs(value) < 1e300  # nor NaN
         else:
-            fits = type(value) is kind and (least is None or value >= least)
-        if fits:
+            is_right = type(value) is kind and (least is None or value >= least)
+        if is_right:
             return True
     return False
 
 
-def _expected(hint: Any, least: float | None) -> str:
+def expected(hint: Any, least: float | None = None) -> str:
     """Returns the same in words."""
     names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
     words = []
