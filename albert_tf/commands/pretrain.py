@@ -42,3 +42,5 @@ def main(
     task = Pretraining(pretraining, config.do_eval, opened.folders)
     ready = functools.partial(run_file.write, task) if notes else lambda: None
     loop.run(task, config, strategy, ready=ready)
+    if notes:
+        run_file.ended(log, " --task=fill_mask 'The [MASK] is here.'")

@@ -120,7 +120,7 @@ def _labels(settings: ClassificationSettings) -> tuple[str, ...] | None:
         if settings.train_file is None:
             raise InputError(
                 "--labels: expected where neither --train_file nor a task.json in "
-                "--output_dir says them"
+                "--output_dir names them"
             )
         labels = _labels_in(settings.train_file, settings)
     least = 1 if settings.kind == "multi_label" else 2

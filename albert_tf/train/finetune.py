@@ -106,6 +106,8 @@ def run(
         )
         if config.export_dir and writes:
             _export(task, config, outcome.trainer.model, log_line)
+    if config.do_train:
+        run_file.ended(log_line)
     return outcome
 
 

@@ -103,6 +103,16 @@ class RunFile:
             file.write(json.dumps(content, indent=2, ensure_ascii=False).encode())
             file.write(b"\n")
 
+    def ended(self, log: Callable[[str], None], options: str = "") -> None:
+        """Logs where everything lies, and how to ask the model.
+
+        Args:
+            log: gets the lines.
+            options: of the command that asks it.
+        """
+        log(f"In {self.folder}: the model, metrics.jsonl, training_curves.png, {NAME}")
+        log(f"To ask it: albert-tf predict --model={self.folder}{options}")
+
 
 def changes(settings: Iterable[type]) -> dict[str, str]:
     """Returns what a change of each flag means to a run that resumes.

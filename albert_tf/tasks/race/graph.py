@@ -44,35 +44,15 @@ def multiple_choice(
         InputError: the model, the lengths or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertMultipleChoice)
-    Lengths(max_seq_length, max_qa_length)  # refuses what leaves no room
+    lengths = Lengths(max_seq_length, max_qa_length)  # refuses what leaves no room
     inputs = TextInputs(model, tokenizer, max_seq_length, beginnings=False)
-    cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-
-    def rows(article, question, options):
-        """Returns the inputs of B * C rows."""
-        count = tf.shape(options)[1]
-        texts = _with_option(tf.repeat(question, count), tf.reshape(options, [-1]))
-        asked, passage = inputs.tokenize(texts), inputs.tokenize(article)
-        kept = tf.minimum(asked.row_lengths(), max_qa_length)
-        length = tf.repeat(passage.row_lengths(), count)
-        length = tf.minimum(length, max_seq_length - 3 - kept)
-        one = tf.ones_like(kept)
-        ids = in_graph.assemble(
-            [
-                in_graph.single(cls, one),
-                (passage.values, tf.repeat(passage.row_starts(), count), length),
-                in_graph.single(sep, one),
-                (asked.values, asked.row_limits() - kept, kept),
-                in_graph.single(sep, one),
-            ]
-        )
-        return in_graph.pad(ids, length + 2, pad)
 
     def respond(article, question, options):
         shape = tf.shape(options)
+        texts = article, question, options
         tokens = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
-            for name, x in rows(article, question, options).items()
+            for name, x in _rows(inputs, tokenizer, lengths, *texts).items()
         }
         probabilities = tf.nn.softmax(model(tokens)["logits"])
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
@@ -96,6 +76,35 @@ def multiple_choice(
         },
         shorten=beginnings(tokenizer, max_seq_length, "article"),
     )
+
+
+def _rows(
+    inputs: TextInputs,
+    tokenizer: Tokenizer,
+    lengths: Lengths,
+    article: tf.Tensor,
+    question: tf.Tensor,
+    options: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """Returns the inputs of B * C rows, one for each option."""
+    count = tf.shape(options)[1]
+    texts = _with_option(tf.repeat(question, count), tf.reshape(options, [-1]))
+    asked, passage = inputs.tokenize(texts), inputs.tokenize(article)
+    kept = tf.minimum(asked.row_lengths(), lengths.max_qa_length)
+    length = tf.repeat(passage.row_lengths(), count)
+    length = tf.minimum(length, lengths.max_seq_length - 3 - kept)
+    one = tf.ones_like(kept)
+    separator = in_graph.single(tokenizer.sep_id, one)
+    ids = in_graph.assemble(
+        [
+            in_graph.single(tokenizer.cls_id, one),
+            (passage.values, tf.repeat(passage.row_starts(), count), length),
+            separator,
+            (asked.values, asked.row_limits() - kept, kept),
+            separator,
+        ]
+    )
+    return in_graph.pad(ids, length + 2, tokenizer.pad_id)
 
 
 def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
