@@ -84,6 +84,8 @@ def texts(notebook):
         for output in cell.outputs:
             yield output.get("text", "")
             yield output.get("data", {}).get("text/plain", "")
+            # `%run` shows what its script raises, and the cell goes on.
+            yield "\n".join(output.get("traceback", ()))
 
 
 @pytest.fixture
