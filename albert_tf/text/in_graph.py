@@ -129,8 +129,7 @@ class _SentencePiece(tf.Module):
         else:
             self._decompose = _changed(tokenization.DECOMPOSED.function)
         self._lower = _lowered(str) if tokenizer.do_lower_case else None
-        unknown = tokenizer.unknown(map(chr, _CODE_POINTS))
-        self._unknown = _Ranges(lambda character: int(character in unknown))
+        self._unknown = _unknown_to(tokenizer)
         self._model = _sentencepiece(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
 
@@ -491,6 +490,17 @@ def _changed(function: Callable[[str], str]) -> _Replacement:
             if result != chr(code)
         }
     )
+
+
+_UNKNOWN: dict[bytes, _Ranges] = {}
+
+
+def _unknown_to(tokenizer: tokenization.SentencePieceTokenizer) -> _Ranges:
+    """Returns 1 for what `SentencePieceTokenizer.unknown` returns, else 0."""
+    if tokenizer.model not in _UNKNOWN:
+        unknown = tokenizer.unknown(map(chr, _CODE_POINTS))
+        _UNKNOWN[tokenizer.model] = _Ranges(lambda character: int(character in unknown))
+    return _UNKNOWN[tokenizer.model]
 
 
 @functools.cache

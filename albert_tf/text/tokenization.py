@@ -472,6 +472,7 @@ class SentencePieceTokenizer(Tokenizer):
         """
         if self.byte_values:
             return set()
+        characters = list(characters)
         new = [c for c in characters if c not in self._unknown]
         for character, normal in zip(new, self._processor.normalize(new), strict=True):
             bare = normal.removeprefix(WORD_MARK)

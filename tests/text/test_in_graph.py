@@ -238,6 +238,9 @@ def test_runs_of_unknown_characters_take_linear_time():
     begin = time.process_time()
     assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
     assert time.process_time() - begin < 5
+    codes = graph._encoder.codes(tf.constant(texts))
+    shortened, _ = graph._encoder._shorten(codes, codes)
+    assert max(shortened.row_lengths().numpy()) < 300 < max(codes.row_lengths().numpy())
     assert_same_places(tokenizer, graph, texts)
 
 
