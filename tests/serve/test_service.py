@@ -28,7 +28,7 @@ CONFIG = AlbertConfig(
     vocab_size=1503,
     embedding_size=8,
     hidden_size=12,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=2,
     intermediate_size=20,
     max_position_embeddings=96,
@@ -72,6 +72,10 @@ for name, (folder, given) in json.load(open(sys.argv[1])).items():
     few = {key: value[1:2] for key, value in given.items()}
     for key, value in serve(**few).items():
         results[f"{name}/one/{key}"] = plain(value)
+    if "context" in given:
+        none = {key: value[:0] for key, value in given.items()}
+        for key, value in serve(**none).items():
+            results[f"{name}/none/{key}"] = plain(value)
 json.dump(results, open(sys.argv[2], "w"))
 """
 
@@ -82,7 +86,7 @@ def tokenizer():
 
 
 def made(kind, *arguments):
-    keras.utils.set_random_seed(7)
+    keras.utils.set_random_seed(3)
     model = kind(CONFIG, *arguments)
     # Heads start at 0.02, so that all probabilities would be nearly the same.
     for variable in model.trainable_variables:
@@ -179,7 +183,7 @@ def every(built, tokenizer, asked, null_thresholds):
 
 
 # The others are of the same functions, or the contract's test exports them.
-SAVED = ("many", "embeddings", "masks", "choice", "beams", "linear")
+SAVED = ("many", "embeddings", "masks", "beams")
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +293,7 @@ def test_embeddings_of_every_layer(served, built, tokenizer):
         mean = np.stack([row[:length].mean(axis=0) for row, length in pairs])
         assert close(found["mean"][:, i], mean, 1e-5)
         assert close(found["first"][:, i], rows[:, 0], 1e-5)
-    assert found["mean"].shape == (len(TEXTS), 3, 12)
+    assert found["mean"].shape == (len(TEXTS), 2, 12)
 
 
 def test_gaps(served, built, tokenizer):
@@ -434,7 +438,7 @@ def test_one_text_is_answered_as_in_a_batch(served):
 
 def test_served_models_load_as_weights_again(served, built):
     folder = served[1]
-    for name, kind in (("many", "labels"), ("choice", "choice"), ("beams", "beams")):
+    for name, kind in (("many", "labels"), ("masks", "pretrained"), ("beams", "beams")):
         source = weights.open_source(folder / name)
         assert source.config() == CONFIG
         copy = weights.model_for(source, source.config())
@@ -466,13 +470,14 @@ def test_keras_calls_what_is_served(name, given, served):
         )
 
 
-@pytest.mark.parametrize("kind", ["beams", "linear"])
-def test_no_questions_have_no_answers(kind, served):
-    loaded = tf.saved_model.load(str(served[1] / kind)).signatures["serving_default"]
+# Keras knows the sizes here, as it does not where a graph is saved.
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+def test_no_questions_have_no_answers(served, every):
     none = tf.constant([], tf.string)
-    found = loaded(question=none, context=none)
-    assert found["answer"].shape == (0,)
-    assert found["n_best_answers"].shape == (0, SEARCH.n_best_size)
+    linear = every["linear"][0].respond(question=none, context=none)
+    for found in (outputs_of(served, "beams/none"), linear):
+        assert found["answer"].shape == found["begin"].shape == (0,)
+        assert len(found["n_best_answers"]) == 0
 
 
 def test_words_of_a_vocab_txt(tmp_path, built):
