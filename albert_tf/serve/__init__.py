@@ -1,12 +1,14 @@
 """Raw text in, answers out; models for other programs and other runtimes.
 
-predict       a model's folder to a predictor; rows of text to answers
-rows          lines of a file, or rows from Python, checked
-service       the answer of a task as one graph, called here or saved
-saved_models  SavedModels that `weights.load` reads again, whole or not there
-hub           TF-Hub modules: the encoder, its heads, and preprocessing
-runtimes      LiteRT and ONNX: conversion, and models that they compute
-convert       weights from one format to another, checked
-programs      Hugging Face's and KerasHub's own programs, to check against
-settings      the scripts' flags
+In reading order:
+
+    predict       a model's folder to a predictor; rows of text to answers
+    rows          lines of a file, or rows from Python, checked
+    service       the answer of a task as one graph, called here or saved
+    saved_models  SavedModels that `weights.load` reads again, whole or not there
+    hub           TF-Hub modules: the encoder, its heads, and preprocessing
+    runtimes      LiteRT and ONNX: conversion, and models that they compute
+    convert       weights from one format to another, checked
+    programs      Hugging Face's and KerasHub's own programs, to check against
+    settings      the scripts' flags
 """

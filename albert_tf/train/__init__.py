@@ -1,13 +1,15 @@
 """Training: one loop for every task, and what fine-tuning does around it.
 
-devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
-step         what the devices compute, an orbit trainer: steps, evaluation, prediction
-loop         the one loop over orbit: start or resume, train, log, save, evaluate, stop
-checkpoints  released TF1 checkpoints that also hold the run's position
-report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
-run_file     run.json: what a run was given, and what differs when it resumes
-curves       metrics.jsonl as numbers and as a picture
-memory       whether a training step fits into the machine
-seeds        fine-tuning, once or with several seeds
-finetune     the driver of every family: data, training, predictions, export
+In reading order:
+
+    devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
+    step         what the devices compute, an orbit trainer: train, evaluate, predict
+    loop         the one loop over orbit: start, resume, log, save, evaluate, stop
+    checkpoints  released TF1 checkpoints that also hold the run's position
+    report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
+    run_file     run.json: what a run was given, and what differs when it resumes
+    curves       metrics.jsonl as numbers and as a picture
+    memory       whether a training step fits into the machine
+    seeds        fine-tuning, once or with several seeds
+    finetune     the driver of every family: data, training, predictions, export
 """
