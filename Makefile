@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
   --no-compile -c constraints.txt
 
-.PHONY: demo test test-jax test-torch test-hf lint package format clean
+.PHONY: demo test test-jax test-torch test-hf lint package docs format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -46,6 +46,10 @@ package: $(VENV)/.dev
 	  > $$(echo dist/venv/lib/python*/site-packages)/requirements.pth
 	cd dist && env -u PYTHONPATH venv/bin/python ../tests/commands/installed.py
 
+# Into site/. Warnings, of links and anchors too, are errors.
+docs: $(VENV)/.docs
+	$(RUN) -m mkdocs build --strict
+
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
@@ -70,5 +74,9 @@ $(VENV)/.hf: $(VENV)/.dev
 	$(INSTALL) -e '.[hf]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.runtime
+	$(INSTALL) -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info
