@@ -26,6 +26,7 @@ from keras import ops
 
 from albert_tf import commands, flags, weights
 from albert_tf.model.config import AlbertConfig
+from albert_tf.train import curves
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests/fixtures"
@@ -42,7 +43,10 @@ def processes():
     """Starts processes that have imported what scripts import, so in no seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["albert_tf.train.finetune", "albert_tf.tasks.pretraining"]
+        [
+            *("albert_tf.train.finetune", "albert_tf.tasks.pretraining"),
+            *("matplotlib.figure", "matplotlib.backends.backend_agg"),
+        ]
     )
     with pytest.MonkeyPatch.context() as environ:
         # As `flags.run` sets it: TensorFlow reads it once, when it is imported.
@@ -83,6 +87,24 @@ def eagerly():
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def draw():
+    """Spares the picture at the end of a run, which takes longer than a few steps.
+
+    Processes of their own draw it, and so does what uses `draws`. This is the function.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        original = curves.draw
+        patch.setattr(curves, "draw", lambda read, picture: Path(picture).touch())
+        yield original
+
+
+@pytest.fixture
+def draws(draw, monkeypatch):
+    """Lets a run draw its curves."""
+    monkeypatch.setattr(curves, "draw", draw)
 
 
 @pytest.fixture(scope="session")

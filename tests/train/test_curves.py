@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 from albert_tf.errors import InputError
 from albert_tf.train import curves
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 TRAIN = {"kind": "train", "step": 20, "loss": 5.5, "masked_lm_loss": 5.0}
 EVAL = {"kind": "eval", "step": 50, "loss": 4.5, "masked_lm_accuracy": 0.25}
 

@@ -96,6 +96,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     (folder / "config.json").write_text(json.dumps(SIZES))
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
+    dropout["num_hidden_layers"] = 1
     (folder / "dropout.json").write_text(json.dumps({**SIZES, **dropout}))
     random = np.random.default_rng(5)
     spec = {
@@ -299,7 +300,7 @@ def test_damaged_checkpoints_are_skipped(run, tmp_path):
         np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eagerly", "draws")
 def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_path):
     flags = [
         f"--eval_input_file={files / 'train.tfrecord'}",
