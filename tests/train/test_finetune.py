@@ -45,7 +45,7 @@ CONFIG = AlbertConfig(
     vocab_size=1500,
     embedding_size=6,
     hidden_size=12,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=3,
     intermediate_size=20,
     max_position_embeddings=40,
@@ -569,6 +569,7 @@ def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
     assert not list(tmp_path.rglob(".writing*")) and not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
     """The weights are saved, and the evaluation is made when the run is resumed."""
     logged, batches = Trainer._logged, []
