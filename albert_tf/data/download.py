@@ -112,7 +112,8 @@ def _make(target: Path, work: Path, remotes, arrange) -> None:
         with errors.writing(target):
             whole.rename(target)
     except InputError as mistake:
-        if not isinstance(mistake.__cause__, OSError):  # such as a full disk
+        # Of the system's errors, such as a full disk, a damaged archive is none.
+        if getattr(mistake.__cause__, "errno", None) is None:
             _empty(work)  # as what is damaged would be taken again
         urls = ", ".join(_mirrored(remote.url) for remote in remotes)
         raise InputError(f"{mistake} (from {urls})") from mistake.__cause__

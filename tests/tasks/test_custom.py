@@ -127,7 +127,7 @@ def test_a_single_label_is_nothing_to_learn(write):
 
 NO_LABELS = (
     "--labels: expected where neither --train_file nor a task.json in --output_dir "
-    "says them"
+    "names them"
 )
 
 
