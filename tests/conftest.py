@@ -21,15 +21,19 @@ import albert_tf  # noqa: F401 (before TensorFlow, as the scripts do)
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 from keras import ops
 
 from albert_tf import commands, flags, weights
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks import confusion
 from albert_tf.train import curves
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests/fixtures"
+# Of one pixel.
+NO_PICTURE = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
 
 
 @pytest.fixture(scope="session")
@@ -91,20 +95,23 @@ def eagerly():
 
 @pytest.fixture(scope="session", autouse=True)
 def draw():
-    """Spares the picture at the end of a run, which takes longer than a few steps.
+    """Spares the pictures of a run, which take longer than a few steps.
 
-    Processes of their own draw it, and so does what uses `draws`. This is the function.
+    Processes of their own draw them, and so does what uses `draws`. These are the
+    functions.
     """
     with pytest.MonkeyPatch.context() as patch:
-        original = curves.draw
+        originals = curves.draw, confusion.draw
         patch.setattr(curves, "draw", lambda read, picture: Path(picture).touch())
-        yield original
+        patch.setattr(confusion, "draw", lambda matrices: NO_PICTURE)
+        yield originals
 
 
 @pytest.fixture
 def draws(draw, monkeypatch):
-    """Lets a run draw its curves."""
-    monkeypatch.setattr(curves, "draw", draw)
+    """Lets a run draw its pictures."""
+    for module, function in zip((curves, confusion), draw, strict=True):
+        monkeypatch.setattr(module, "draw", function)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from albert_tf.data.batches import Source
 from albert_tf.data.files import atomic
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.answer import Answer
+from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text.tokenization import Tokenizer
@@ -31,6 +32,23 @@ Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]
 Arrays = Mapping[str, np.ndarray]
+
+# Examples of an evaluation that are shown.
+_SAMPLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Details:
+    """What an evaluation shows beside its metrics.
+
+    Attributes:
+        confusions: the confusion matrix of each split, by its name.
+        samples: some examples with what is right and what was predicted, a dict of
+            texts each.
+    """
+
+    confusions: Mapping[str, Confusion] = dataclasses.field(default_factory=dict)
+    samples: Sequence[Mapping[str, str]] = ()
 
 
 class Task(abc.ABC):
@@ -48,6 +66,7 @@ class Task(abc.ABC):
         outputs_per_token: numbers that the heads hold for a token while training.
         shown: metrics to show in a line of progress, beside losses and accuracies.
         vocabulary: fingerprint of the vocabulary; None where it is not known.
+        details: of the last evaluation.
     """
 
     training: Source | None
@@ -57,6 +76,7 @@ class Task(abc.ABC):
     outputs_per_token: float = 0.0
     shown: tuple[str, ...] = ()
     vocabulary: str | None
+    details: Details = Details()
 
     @property
     @abc.abstractmethod
@@ -439,11 +459,32 @@ class FineTuningTask(Task):
         """
         return {}
 
+    def confusion(self, split: Split, answers: Any) -> Confusion | None:
+        """Returns which classes were taken for which; None without classes or labels.
+
+        Args:
+            split: see `measure`.
+            answers: see `measure`.
+        """
+        return None
+
+    def sample(self, split: Split, answers: Any, number: int) -> dict[str, str]:
+        """Returns an example with what is right and what was predicted, to be shown.
+
+        Args:
+            split: see `measure`.
+            answers: see `measure`.
+            number: of the example.
+        """
+        return {}
+
     def score(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Measures every evaluated split; metrics of the later ones have its name."""
-        scores = {}
+        scores: dict[str, float] = {}
+        confusions: dict[str, Confusion] = {}
+        samples: list[dict[str, str]] = []
         for number, split in enumerate(self.evaluated):
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
@@ -452,13 +493,23 @@ class FineTuningTask(Task):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.measure(split, answers).items():
                 scores[f"{prefix}{name}"] = value
+            if matrix := self.confusion(split, answers):
+                confusions[split.name] = matrix
+            samples = samples or self._samples(split, answers)
+        self.details = Details(confusions, samples)
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
 
+    def _samples(self, split: Split, answers: Any) -> list[dict[str, str]]:
+        """Returns some examples, from beginning to end: a file may be sorted."""
+        step = max(1, len(answers) // _SAMPLES)
+        numbers = range(0, min(len(answers), _SAMPLES * step), step)
+        return [row for n in numbers if (row := self.sample(split, answers, n))]
+
     @abc.abstractmethod
-    def write(self, split: Split, answers: Any) -> dict[str, str]:
+    def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
         """Returns the files with the answers to a split: contents by name."""
 
     def finish(self, run: FinishedRun, splits: Splits) -> None:
@@ -524,7 +575,7 @@ def shown(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def write_files(run: FinishedRun, files: Mapping[str, str]) -> None:
+def write_files(run: FinishedRun, files: Mapping[str, str | bytes]) -> None:
     """Writes files into the folder of a run, and logs their names.
 
     Raises:
@@ -532,12 +583,12 @@ def write_files(run: FinishedRun, files: Mapping[str, str]) -> None:
     """
     if not run.writes:
         return
-    for name, text in files.items():
+    for name, content in files.items():
         path = run.folder / name
         with errors.writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(str(path)) as file:
-            file.write(text.encode())
+            file.write(content.encode() if isinstance(content, str) else content)
         run.log(f"Written: {path}")
 
 

@@ -15,6 +15,7 @@ from albert_tf.model.models import AlbertClassifier
 from albert_tf.tasks import (
     base,
     catalogue,
+    confusion,
     custom,
     score_table,
     submission,
@@ -174,6 +175,25 @@ class Classification(base.FineTuningTask):
         scores = self.text_task.score(targets, decided)
         return {**scores, _COLLAPSED: _largest_share(decided)}
 
+    def confusion(self, split, answers):
+        """Returns it where each example has one label."""
+        task = self.text_task
+        is_test = split.name.startswith("test")
+        if is_test or task.labels is None or task.label_separator is not None:
+            return None
+        targets = task.targets(split.examples[: len(answers)])
+        decided = task.predict(answers)
+        return confusion.Confusion.of(task.labels, targets, decided)
+
+    def sample(self, split, answers, number):
+        task, example = self.text_task, split.examples[number]
+        return {
+            "text": example.text_a,
+            **({} if example.text_b is None else {"second text": example.text_b}),
+            "true": task.words(task.targets([example]))[0],
+            "predicted": task.words(task.predict(answers[number : number + 1]))[0],
+        }
+
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that gives every example the same answer."""
         if metrics.get(_COLLAPSED, 0.0) < 1.0:
@@ -186,20 +206,26 @@ class Classification(base.FineTuningTask):
         )
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
-        """Writes the scores of each label too."""
+        """Writes the scores of each label too, and the confusion matrix."""
         if self.text_task.labels is not None and self.evaluated:
-            tables = []
+            tables, confusions = [], {}
             for split in self.evaluated:
                 source = self.source([split], labelled=False)
                 predictions = run.predict(source, run.settings.eval_batch_size)
+                answers = self.predict(split, predictions)
                 table = score_table.describe(
                     self.text_task,
                     self.text_task.targets(split.examples),
-                    self.text_task.predict(self.predict(split, predictions)),
+                    self.text_task.predict(answers),
                 )
                 tables.append(f"{split.name}\n{table}")
+                if matrix := self.confusion(split, answers):
+                    confusions[split.name] = matrix
             run.log("\n".join(tables))
-            base.write_files(run, {"label_scores.txt": "\n".join(tables)})
+            files: dict[str, str | bytes] = {"label_scores.txt": "\n".join(tables)}
+            if confusions and run.writes:
+                files["confusion_matrix.png"] = confusion.draw(confusions)
+            base.write_files(run, files)
         super().finish(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:

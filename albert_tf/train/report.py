@@ -1,11 +1,12 @@
 """What a run reports: lines of progress, warnings, `metrics.jsonl`, TensorBoard."""
 
+import contextlib
 import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,10 +15,13 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import errors
-from albert_tf.train import curves, memory
+from albert_tf.tasks import base, confusion
+from albert_tf.train import curves, memory, run_file
 
 # Steps after the warm-up until a flat loss is warned of.
 _PATIENCE = 100
+# Characters of a text in TensorBoard.
+_LONGEST_CELL = 400
 _SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 
 
@@ -86,6 +90,7 @@ class Reporter:
         }
         if config.do_train:
             lines |= self._plan(model, replicas, step)
+            self._write_settings()
         for name, value in lines.items():
             self.log(f"  {name:11}{value}")
         if config.do_train and config.num_warmup_steps >= config.num_train_steps:
@@ -96,6 +101,20 @@ class Reporter:
             )
         for hint in self._task.hints(config.learning_rate, config.train_batch_size):
             self.log(f"Hint: {hint}")
+
+    def _write_settings(self) -> None:
+        """Writes the settings for TensorBoard's table of runs."""
+        # Imported late: it imports Keras of its own.
+        from tensorboard.plugins.hparams import api
+
+        if not self._enabled:
+            return
+        given = run_file.settings(self.folder, self._config)
+        plain = {name: _plain(value) for name, value in given.items()}
+        with self._writer("summaries") as writer:
+            summary = api.hparams_pb(plain, trial_id=str(self.folder))
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=0)
+            writer.flush()
 
     def _plan(self, model: keras.Model, replicas: int, step: int) -> dict[str, str]:
         """Returns the size of a step, of the training that is left, and of both."""
@@ -196,7 +215,7 @@ class Reporter:
             better: whether it marks a new best checkpoint.
             best: the best key metric so far, of this evaluation or an earlier one.
         """
-        self._summarize("summaries/eval", step, metrics)
+        self._summarize("summaries/eval", step, metrics, self._task.details)
         mark = f"  best {self._task.key_metric} so far" if better else ""
         self.log(f"eval at step {step:,}  {self._shown(metrics)}{mark}")
         config = self._config
@@ -241,18 +260,35 @@ class Reporter:
         with errors.writing(self._metrics_file), self._metrics_file.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def _summarize(self, folder: str, step: int, values: Mapping[str, float]) -> None:
-        """Writes numbers for TensorBoard."""
+    def _summarize(
+        self,
+        folder: str,
+        step: int,
+        values: Mapping[str, float],
+        details: base.Details | None = None,
+    ) -> None:
+        """Writes numbers for TensorBoard, and what an evaluation shows beside them."""
         if not self._enabled:
             return
+        with self._writer(folder, step) as writer:
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+            if details and details.confusions:
+                picture = tf.io.decode_png(confusion.draw(details.confusions))
+                tf.summary.image("confusion_matrix", picture[None])
+            if details and details.samples:
+                tf.summary.text("samples", _as_markdown(details.samples))
+            writer.flush()
+
+    @contextlib.contextmanager
+    def _writer(self, folder: str, step: int = 0) -> Iterator[tf.summary.SummaryWriter]:
+        """Makes a writer for TensorBoard the one that is written to."""
         path = self.folder / folder
         with errors.writing(path):
             if folder not in self._summaries:
                 self._summaries[folder] = tf.summary.create_file_writer(str(path))
             with self._summaries[folder].as_default(step):
-                for name, value in values.items():
-                    tf.summary.scalar(name, value)
-            self._summaries[folder].flush()
+                yield self._summaries[folder]
 
     def _warn_if_flat(self, step: int, metrics: Mapping[str, float]) -> None:
         config = self._config
@@ -281,6 +317,24 @@ def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
     with errors.writing(path), path.open("a") as file:
         file.writelines(f"{key} = {metrics[key]}\n" for key in order)
         file.write("=" * 50 + "\n")
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    """Returns a setting as TensorBoard takes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else value
+
+
+def _as_markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """Returns a table of the beginnings of texts; TensorBoard escapes what is HTML."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    text = " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
 
 
 def _peak_memory() -> float:

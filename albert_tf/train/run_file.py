@@ -114,6 +114,20 @@ class RunFile:
         log(f"To ask it: albert-tf predict --model={self.folder}{options}")
 
 
+def settings(folder: Path, config: flags.Settings) -> dict[str, Any]:
+    """Returns the settings of a run: all that its `run.json` has, and those given.
+
+    Args:
+        folder: of the run; of one of several, the folder above it has the file.
+        config: what the run was called with.
+    """
+    above = folder.parent if folder.name.startswith("run-") else folder
+    path = next((f / NAME for f in (folder, above) if (f / NAME).is_file()), None)
+    stored = read_json_object(path).get("flags") if path else None
+    noted = stored if isinstance(stored, dict) else {}
+    return {**noted, **json.loads(json.dumps(flags.values(config)))}
+
+
 def changes(settings: Iterable[type]) -> dict[str, str]:
     """Returns what a change of each flag means to a run that resumes.
 

@@ -143,7 +143,8 @@ def test_every_kind_of_glue_task_trains_evaluates_and_predicts(
     best = json.loads((folder / "model.ckpt-best.json").read_text())
     assert float(last["best"]) == best[declared.key_metric]
     check_predictions(task, "test", folder)
-    assert (folder / "label_scores.txt").exists() == (task != "sts-b")
+    for name in ("label_scores.txt", "confusion_matrix.png"):
+        assert (folder / name).exists() == (task != "sts-b")
     if task == "mnli":
         check_predictions(task, "test_mismatched", folder, "_mismatched")
         scores = (folder / "label_scores.txt").read_text()

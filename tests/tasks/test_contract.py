@@ -271,7 +271,7 @@ def test_predictions_become_answers_metrics_and_files(read):
 
     answers = task.predict(split, predictions(split))
     files = task.write(split, answers)
-    assert files and all(isinstance(text, str) and text for text in files.values())
+    assert files and all(isinstance(f, str | bytes) and f for f in files.values())
     [judged] = splits["dev"]
     answers = task.predict(judged, predictions(judged))
     metrics = task.measure(judged, answers)
@@ -279,6 +279,10 @@ def test_predictions_become_answers_metrics_and_files(read):
     assert all(isinstance(value, int | float) for value in metrics.values())
     scores = task.score(iter(list(predictions(judged))), {"loss": 0.25})
     assert scores == {**metrics, "eval_loss": 0.25}
+    assert task.details.samples
+    for sample in task.details.samples:
+        assert sample.keys() >= {"true", "predicted"}
+        assert all(isinstance(text, str) for text in sample.values())
 
 
 def test_what_is_stored_makes_the_same_task(read, tokenizer):

@@ -123,13 +123,23 @@ def test_scores_and_files_are_those_worked_by_hand(tokenizer):
             "eval_f1": 2 / 3,
         }
     )
-    assert task.write(split, answers) == {
+    files = task.write(split, answers)
+    assert files.pop("dev_confusion_matrix.png").startswith(b"\x89PNG")
+    assert files == {
         "dev_predictions.txt": ("New York\tB-LOC\tB-LOC\nis O O\n\nOslo B-LOC O\n\n"),
         "dev_label_scores.txt": (
             "type       precision  recall    f1  entities\n"
             "LOC            100.0    50.0  66.7         2\n"
             "micro avg      100.0    50.0  66.7         2\n"
         ),
+    }
+    matrix = task.confusion(split, answers)
+    assert matrix.counts.tolist() == [[1, 0], [1, 1]]
+    assert matrix.labels == ("O", "LOC")
+    assert task.sample(split, answers, 1) == {
+        "text": "Oslo",
+        "true": "Oslo/B-LOC",
+        "predicted": "",
     }
     unlabelled = [sentence._replace(labels=None) for sentence in sentences]
     task, split = encoded(tokenizer, unlabelled, 9)

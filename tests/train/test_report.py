@@ -3,10 +3,15 @@ import json
 import re
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorflow.core.util import event_pb2
 
+from albert_tf.tasks import base
+from albert_tf.tasks.confusion import Confusion
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.report import Reporter
 
 METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
@@ -15,6 +20,7 @@ METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_shar
 
 class Complaining:
     shown = ()
+    details = base.Details()
     key_metric = "accuracy"
 
     def complaint(self, metrics):
@@ -80,15 +86,18 @@ def test_a_line_of_training_has_the_number_of_its_steps(tmp_path):
     assert counts == [(1, 1), (20, 19), (40, 20), (31, 1), (40, 9)]
 
 
-def test_tensorboard_gets_every_number(tmp_path):
-    train(tmp_path, 1, 20)
-    [file] = (tmp_path / "summaries").glob("events.*")
+def summaries(folder):
+    [file] = folder.glob("events.*")
     records = tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
     events = [event_pb2.Event.FromString(record) for record in records]
+    return [(event, value) for event in events for value in event.summary.value]
+
+
+def test_tensorboard_gets_every_number(tmp_path):
+    train(tmp_path, 1, 20)
     written = {
         (event.step, value.tag): float(tf.make_ndarray(value.tensor))
-        for event in events
-        for value in event.summary.value
+        for event, value in summaries(tmp_path / "summaries")
     }
     expected = {**METRICS, "steps_per_second": 2.0}
     assert written == {
@@ -96,3 +105,28 @@ def test_tensorboard_gets_every_number(tmp_path):
         for step in (1, 20)
         for name, value in expected.items()
     }
+
+
+def test_tensorboard_gets_settings_a_confusion_matrix_and_samples(tmp_path, draws):
+    task = Complaining()
+    matrix = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
+    samples = [{"text": "a | b\nc" + "d" * 400, "true": "no", "predicted": "yes"}]
+    task.details = base.Details({"dev": matrix}, samples)
+    config = TrainingSettings(output_dir=str(tmp_path), learning_rate=0.25)
+    reporter = Reporter(tmp_path, io.StringIO(), task, config)
+    reporter._write_settings()
+    reporter.evaluated(7, {"accuracy": 0.5}, False, 0.5)
+    [(_, settings)] = summaries(tmp_path / "summaries")
+    content = settings.metadata.plugin_data.content
+    hparams = plugin_data_pb2.HParamsPluginData.FromString(content)
+    noted = hparams.session_start_info.hparams
+    assert noted["learning_rate"].number_value == 0.25
+    assert noted["init_checkpoint"].string_value == ""
+    written = {
+        value.tag: value.tensor for _, value in summaries(tmp_path / "summaries/eval")
+    }
+    _, _, picture = tf.make_ndarray(written["confusion_matrix"])
+    assert picture.startswith(b"\x89PNG")
+    header, _, row = tf.make_ndarray(written["samples"]).item().decode().splitlines()
+    assert header == "| text | true | predicted |"
+    assert row.startswith(r"| a \| b cddd") and row.endswith("d… | no | yes |")

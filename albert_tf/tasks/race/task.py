@@ -164,6 +164,15 @@ class MultipleChoice(base.FineTuningTask):
             return {}
         return accuracies(answers[known], list(itertools.compress(questions, known)))
 
+    def sample(self, split, answers, number):
+        question, choice = split.examples[number], int(answers[number].argmax())
+        right = question.answer
+        return {
+            "question": question.text,
+            "true": "" if right is None else question.options[right],
+            "predicted": question.options[choice],
+        }
+
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names an accuracy that guessing might have."""
         if not self.evaluated or self.key_metric not in metrics:

@@ -239,6 +239,10 @@ class Answers:
     texts: dict[str, str]
     null_odds: dict[str, float]
 
+    def __len__(self) -> int:
+        """Returns the number of questions."""
+        return len(self.texts)
+
     def decided(self, threshold: float | None = None) -> dict[str, str]:
         """Returns the answers: "" where the null odds are above a threshold.
 

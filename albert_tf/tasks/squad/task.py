@@ -237,6 +237,15 @@ class QuestionAnswering(base.FineTuningTask):
             return {}
         return evaluate(dataset, answers, self._threshold_for(dataset, answers))
 
+    def sample(self, split, answers, number):
+        id, predicted = list(answers.texts.items())[number]
+        question = next(q for q in split.examples.questions if q.id == id)
+        return {
+            "question": question.text,
+            "true": question.answers[0].text if question.answers else "",
+            "predicted": predicted,
+        }
+
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._threshold_for(split.examples, answers))
 

@@ -15,7 +15,7 @@ from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
-from albert_tf.tasks import base, metrics, score_table
+from albert_tf.tasks import base, confusion, metrics, score_table
 from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.settings.answer import AnswerSettings
@@ -225,6 +225,39 @@ class Tagging(base.FineTuningTask):
             scores |= dict(zip(names, whole, strict=False))
         return scores
 
+    def confusion(self, split, answers):
+        """Returns it for words: by type of entity, or by label."""
+        gold = [sentence.labels for sentence in split.examples[: len(answers)]]
+        if not answers or None in gold:
+            return None
+        numbers = {label: i for i, label in enumerate(self._types)}
+        targets, predicted = (
+            np.array([numbers[self._type(label)] for label in itertools.chain(*labels)])
+            for labels in (gold, answers)
+        )
+        return confusion.Confusion.of(self._types, targets, predicted)
+
+    @property
+    def _types(self) -> list[str]:
+        return list(dict.fromkeys(map(self._type, self._labels)))
+
+    def _type(self, label: str) -> str:
+        """Returns the type of an entity whose part a label marks; else the label."""
+        return label[2:] if self._has_entities and label[1:2] == "-" else label
+
+    def sample(self, split, answers, number):
+        sentence = split.examples[number]
+        labels = {"true": sentence.labels or (), "predicted": answers[number]}
+        marked = {
+            name: " ".join(
+                f"{word}/{label}"
+                for word, label in zip(sentence.words, each, strict=False)
+                if label != "O"
+            )
+            for name, each in labels.items()
+        }
+        return {"text": " ".join(sentence.words), **marked}
+
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that finds no entity."""
         if metrics.get("eval_f1", 1.0) > 0:
@@ -240,12 +273,16 @@ class Tagging(base.FineTuningTask):
         every = [*splits.get("dev", ()), *splits.get("test", ())]
         super().finish(run, {"test": every})
 
-    def write(self, split: Split, answers: list[list[str]]) -> dict[str, str]:
+    def write(self, split: Split, answers: list[list[str]]) -> dict[str, str | bytes]:
         """Returns the predictions in columns, and the scores of types or labels."""
-        files = {f"{split.name}_predictions.txt": _columns(split.examples, answers)}
-        gold = [sentence.labels for sentence in split.examples]
-        if None not in gold:
+        files: dict[str, str | bytes] = {
+            f"{split.name}_predictions.txt": _columns(split.examples, answers)
+        }
+        if matrix := self.confusion(split, answers):
+            gold = [sentence.labels for sentence in split.examples]
             files[f"{split.name}_label_scores.txt"] = self._table(gold, answers)
+            picture = confusion.draw({split.name: matrix})
+            files[f"{split.name}_confusion_matrix.png"] = picture
         return files
 
     def _table(self, gold, answers) -> str:
