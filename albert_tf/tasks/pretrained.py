@@ -194,10 +194,7 @@ def fill_mask(
             f"vocabulary"
         )
     graph = TextInputs(model, tokenizer, max_seq_length)
-    pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
-    # A model may have more ids than its vocabulary.
-    pieces += [""] * (model.config.vocab_size - len(pieces))
-    names, mask = tf.constant(pieces), tokenizer.mask_id
+    names, mask = _names(tokenizer, model.config.vocab_size), tokenizer.mask_id
     space = tokenizer.piece_to_id(WORD_MARK)
     space = -1 if space == tokenizer.unk_id else space
 
@@ -206,7 +203,10 @@ def fill_mask(
         shape = tf.shape(tokens["input_ids"])
         places = tf.broadcast_to(tf.range(shape[1]), shape)
         gaps = tf.ragged.boolean_mask(places, tokens["input_ids"] == mask)
-        positions = gaps.to_tensor()
+        # Of no texts, Keras cannot take no gaps.
+        least = tf.cast(shape[0] == 0, tf.int64)
+        most = tf.maximum(gaps.bounding_shape(axis=1), least)
+        positions = gaps.to_tensor(shape=tf.stack([-1, most]))
         outputs = model({**tokens, "masked_lm_positions": positions})
         best, ids = tf.math.top_k(tf.nn.softmax(outputs["mlm_logits"]), top_k)
         beyond = _count_masks(text) - tf.cast(gaps.row_lengths(), tf.int32)
@@ -233,6 +233,12 @@ def fill_mask(
         shorten=shorten,
         outputs=("mlm_logits",),
     )
+
+
+def _names(tokenizer: Tokenizer, count: int) -> tf.Tensor:
+    """Returns tokens by id; a model may have more ids than its vocabulary."""
+    names = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    return tf.constant(names + [""] * (count - len(names)))
 
 
 def _describe_gaps(outputs: Mapping[str, Any]) -> dict[str, Any]:

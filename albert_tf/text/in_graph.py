@@ -809,15 +809,15 @@ def pad(
         ids: int32 [B, None].
         first_lengths: int64 [B], tokens of segment 0.
         pad_id: the id after the end of an input.
-        length: T; None takes that of the longest input.
+        length: T; None takes that of the longest input, and 1 where there is none.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
     """
-    padded = ids.to_tensor(
-        pad_id, shape=None if length is None else tf.stack([-1, length])
-    )
-    length = tf.shape(padded)[1]
+    if length is None:
+        # The model takes the first token, of no inputs too.
+        length = tf.maximum(tf.cast(ids.bounding_shape(axis=1), tf.int32), 1)
+    padded = ids.to_tensor(pad_id, shape=tf.stack([-1, length]))
     mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
     first = tf.sequence_mask(first_lengths, length, tf.int32)
     return {"input_ids": padded, "input_mask": mask, "segment_ids": mask - first}

@@ -72,10 +72,9 @@ for name, (folder, given) in json.load(open(sys.argv[1])).items():
     few = {key: value[1:2] for key, value in given.items()}
     for key, value in serve(**few).items():
         results[f"{name}/one/{key}"] = plain(value)
-    if "context" in given:
-        none = {key: value[:0] for key, value in given.items()}
-        for key, value in serve(**none).items():
-            results[f"{name}/none/{key}"] = plain(value)
+    none = {key: value[:0] for key, value in given.items()}
+    for key, value in serve(**none).items():
+        results[f"{name}/none/{key}"] = plain(value)
 json.dump(results, open(sys.argv[2], "w"))
 """
 
@@ -183,7 +182,7 @@ def every(built, tokenizer, asked, null_thresholds):
 
 
 # The others are of the same functions, or the contract's test exports them.
-SAVED = ("many", "embeddings", "masks", "beams")
+SAVED = ("many", "order", "embeddings", "masks", "choice", "beams")
 
 
 @pytest.fixture(scope="module")
@@ -438,7 +437,9 @@ def test_one_text_is_answered_as_in_a_batch(served):
 
 def test_served_models_load_as_weights_again(served, built):
     folder = served[1]
-    for name, kind in (("many", "labels"), ("masks", "pretrained"), ("beams", "beams")):
+    kinds = {"many": "labels", "choice": "choice"}
+    kinds |= {"masks": "pretrained", "beams": "beams"}
+    for name, kind in kinds.items():
         source = weights.open_source(folder / name)
         assert source.config() == CONFIG
         copy = weights.model_for(source, source.config())
@@ -470,14 +471,21 @@ def test_keras_calls_what_is_served(name, given, served):
         )
 
 
+@pytest.mark.parametrize("name", SAVED)
+def test_no_rows_have_no_answers(name, served):
+    every = outputs_of(served, name)
+    nothing = {key for key in every if key.startswith("none/")}
+    assert {f"none/{key}" for key in every if "/" not in key} == nothing
+    assert all(len(every[key]) == 0 for key in nothing)
+
+
 # Keras knows the sizes here, as it does not where a graph is saved.
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
-def test_no_questions_have_no_answers(served, every):
+def test_no_questions_have_no_answers_of_a_linear_head(every):
     none = tf.constant([], tf.string)
-    linear = every["linear"][0].respond(question=none, context=none)
-    for found in (outputs_of(served, "beams/none"), linear):
-        assert found["answer"].shape == found["begin"].shape == (0,)
-        assert len(found["n_best_answers"]) == 0
+    outputs = every["linear"][0].respond(question=none, context=none)
+    assert outputs["answer"].shape == outputs["begin"].shape == (0,)
+    assert len(outputs["n_best_answers"]) == 0
 
 
 def test_words_of_a_vocab_txt(tmp_path, built):

@@ -30,8 +30,8 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-# QNLI, RTE and WNLI are pairs of two labels and accuracy, as MRPC without its F1.
-TASKS = ("cola", "sst-2", "mrpc", "qqp", "sts-b", "mnli", "mismnli", "ax")
+TASKS = ("cola", "sst-2", "mrpc", "qqp", "sts-b", "mnli", "mismnli", "ax", "qnli")
+TASKS += ("rte", "wnli")
 TRAIN = {
     "do_train": True,
     "num_train_steps": 3,
@@ -119,9 +119,7 @@ def check_predictions(task, test, folder, ending=""):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_kind_of_glue_task_trains_evaluates_and_predicts(
-    run, glue, tmp_path, task
-):
+def test_every_task_of_glue_trains_evaluates_and_predicts(run, glue, tmp_path, task):
     log = run(
         task_name=task,
         data_dir=glue,
