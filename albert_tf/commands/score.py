@@ -29,5 +29,5 @@ def main(settings: ScoreSettings, paths: list[str]) -> None:
     for name, value in scores.items():
         print(f"{name} = {value:.6g}")
     if settings.output_file:
-        with errors.writing(settings.output_file), atomic(settings.output_file) as file:
+        with atomic(settings.output_file) as file:
             file.write(json.dumps(scores, indent=2).encode() + b"\n")

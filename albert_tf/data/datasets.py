@@ -2,8 +2,8 @@
 
     fetch("mrpc")  # returns what run_classifier.py --task_name=mrpc takes as --data_dir
 
-Checksums are those that TensorFlow Datasets and Hugging Face's `datasets` have for the
-same addresses.
+Checksums are those that TensorFlow Datasets has for the same addresses. Neither these
+nor the addresses were checked against the live servers.
 """
 
 import logging
@@ -27,7 +27,7 @@ class Dataset(NamedTuple):
 
     Attributes:
         folder: below `data` in `download.home()`.
-        licence: as its authors name it, and where they do.
+        licence: as its authors name it, or where they would.
         remotes: the files to download.
         arrange: makes the folder of what was unpacked, see `download.make_folder`.
         data_dir: what `fetch` returns, below `data`; by default `folder`.
@@ -112,12 +112,12 @@ DATASETS = {
     "cola": _glue(
         "CoLA", "CoLA.zip",
         "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
-        "none named, see https://nyu-mll.github.io/CoLA/",
+        "see https://nyu-mll.github.io/CoLA/",
     ),
     "sst-2": _glue(
         "SST-2", "SST-2.zip",
         "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
-        "none named, see https://nlp.stanford.edu/sentiment/",
+        "see https://nlp.stanford.edu/sentiment/",
     ),
     "mrpc": Dataset(
         "glue/MRPC",
@@ -155,7 +155,7 @@ DATASETS = {
     "mismnli": _MNLI,
     "ax": Dataset(
         "glue/diagnostic",
-        "none named, see https://gluebenchmark.com/diagnostics",
+        "see https://gluebenchmark.com/diagnostics",
         (
             Remote(
                 f"{_GLUE}/AX.tsv",
@@ -174,7 +174,7 @@ DATASETS = {
     "rte": _glue(
         "RTE", "RTE.zip",
         "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
-        "none named, see https://aclweb.org/aclwiki/Recognizing_Textual_Entailment",
+        "see https://aclweb.org/aclwiki/Recognizing_Textual_Entailment",
     ),
     "wnli": _glue(
         "WNLI", "WNLI.zip",

@@ -1,5 +1,6 @@
 """What all estimators share: settings, `fit`, answers, `save` and `export`."""
 
+import abc
 import contextlib
 import difflib
 import io
@@ -56,7 +57,7 @@ _OWN = {
 _OF_TRAINING = ("num_runs", "export_dir", "early_stopping", "eval_every_epochs")
 
 
-class Model(BaseEstimator):
+class Model(BaseEstimator, abc.ABC):
     """A model and its settings; opened when it is first used.
 
     Args:
@@ -90,9 +91,9 @@ class Model(BaseEstimator):
         return opened
 
     @classmethod
+    @abc.abstractmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings that the class takes."""
-        raise NotImplementedError
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns the settings, as scikit-learn asks for them."""

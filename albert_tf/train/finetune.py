@@ -90,20 +90,14 @@ def run(
         outcome = seeds.run(
             task, config, strategy, task.epoch_size(splits), unsaved, log
         )
-        if best := outcome.best:
+        best = outcome.best
+        if best:
             key = task.key_metric
             log_line(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
-        task.finish(
-            FinishedRun(
-                config,
-                outcome.best,
-                writes,
-                log_line,
-                outcome.trainer.predict,
-                functools.partial(_add_results, outcome, config),
-            ),
-            splits,
-        )
+        add_results = functools.partial(_add_results, outcome, config)
+        predict = outcome.trainer.predict
+        finished = FinishedRun(config, best, writes, log_line, predict, add_results)
+        task.finish(finished, splits)
         if config.export_dir and writes:
             _export(task, config, outcome.trainer.model, log_line)
     if config.do_train:
