@@ -54,7 +54,10 @@ _OWN = {
     *("text_columns", "label_column", "glue_submission", "submission_dirs", "labels"),
 }
 # Of a training alone.
-_OF_TRAINING = ("num_runs", "export_dir", "early_stopping", "eval_every_epochs")
+_OF_TRAINING = (
+    *("num_runs", "export_dir", "early_stopping", "eval_every_epochs"),
+    *("wandb", "mlflow"),
+)
 
 
 class Model(BaseEstimator, abc.ABC):

@@ -7,6 +7,7 @@ In reading order:
     loop         the one loop over orbit: start, resume, log, save, evaluate, stop
     checkpoints  released TF1 checkpoints that also hold the run's position
     report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
+    trackers     the same for Weights & Biases and MLflow
     run_file     run.json: what a run was given, and what differs when it resumes
     curves       metrics.jsonl as numbers and as a picture
     memory       whether a training step fits into the machine

@@ -20,7 +20,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.tasks.base import Task
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train import devices, memory
+from albert_tf.train import devices, memory, trackers
 from albert_tf.train.checkpoints import Checkpoints, steps_made
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
@@ -77,8 +77,9 @@ def prepare(
     """Creates the strategy, sets precision and determinism: once, before all else.
 
     Raises:
-        InputError: see `devices.create`.
+        InputError: see `trackers.check` and `devices.create`.
     """
+    trackers.check(config)
     quiet.tensorflow()
     strategy = devices.create(distribution)
     keras.config.set_dtype_policy(_POLICIES[config.precision])
@@ -235,7 +236,8 @@ class _Loop:
                     evaluated = self._evaluate()
                     ended = ended or self._is_stale()
             if self._trained:
-                self._reporter.finished()
+                best = {k: v for k, v in self.best.items() if k != FINGERPRINT}
+                self._reporter.finished(best)
         if self._evaluates and not evaluated:
             evaluated = self._evaluate()
         return evaluated or self._trained

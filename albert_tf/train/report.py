@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from albert_tf import errors
 from albert_tf.tasks import base, confusion
-from albert_tf.train import curves, memory, run_file
+from albert_tf.train import curves, memory, run_file, trackers
 
 # Steps after the warm-up until a flat loss is warned of.
 _PATIENCE = 100
@@ -50,6 +50,7 @@ class Reporter:
         self._warned = False
         self._bar: tqdm | None = None
         self._summaries: dict[str, tf.summary.SummaryWriter] = {}
+        self._trackers: trackers.Trackers | None = None
 
     @property
     def _metrics_file(self) -> Path:
@@ -66,7 +67,9 @@ class Reporter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Ends the line that shows progress."""
+        """Ends the line that shows progress; what is open now was not finished."""
+        if self._trackers is not None:
+            self._trackers.end({}, is_complete=False)
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -90,7 +93,8 @@ class Reporter:
         }
         if config.do_train:
             lines |= self._plan(model, replicas, step)
-            self._write_settings()
+            if self._enabled:
+                self._write_settings()
         for name, value in lines.items():
             self.log(f"  {name:11}{value}")
         if config.do_train and config.num_warmup_steps >= config.num_train_steps:
@@ -103,13 +107,13 @@ class Reporter:
             self.log(f"Hint: {hint}")
 
     def _write_settings(self) -> None:
-        """Writes the settings for TensorBoard's table of runs."""
+        """Writes the settings for TensorBoard's table of runs, and for trackers."""
         # Imported late: it imports Keras of its own.
         from tensorboard.plugins.hparams import api
 
-        if not self._enabled:
-            return
         given = run_file.settings(self.folder, self._config)
+        self._trackers = trackers.Trackers(self._config, self.folder, self.log)
+        self._trackers.start(given)
         plain = {name: _plain(value) for name, value in given.items()}
         with self._writer("summaries") as writer:
             summary = api.hparams_pb(plain, trial_id=str(self.folder))
@@ -232,8 +236,14 @@ class Reporter:
             # Last: a run that is killed before it evaluates again.
             self._record("eval", step, metrics)
 
-    def finished(self) -> None:
-        """Draws the curves."""
+    def finished(self, best: Mapping[str, float]) -> None:
+        """Draws the curves.
+
+        Args:
+            best: step and metrics of the best checkpoint; empty if there is none.
+        """
+        if self._trackers is not None:
+            self._trackers.end(best, is_complete=True)
         self.close()
         if self._enabled:
             picture = self.folder / "training_curves.png"
@@ -253,9 +263,11 @@ class Reporter:
         return "  ".join(parts)
 
     def _record(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Adds a line to `metrics.jsonl`."""
+        """Adds a line to `metrics.jsonl`, and tells the trackers."""
         if not self._enabled:
             return
+        if self._trackers is not None:
+            self._trackers.log(kind, step, metrics)
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
         with errors.writing(self._metrics_file), self._metrics_file.open("a") as file:
             file.write(json.dumps(entry) + "\n")

@@ -132,6 +132,21 @@ class TrainingSettings(CheckpointSettings):
         resume="free",
     )
 
+    wandb: str | None = flags.field(
+        "Project of Weights & Biases that gets settings and metrics, too; with "
+        "WANDB_MODE=offline in the environment it needs no network.",
+        None,
+        needs=("do_train",),
+        resume="free",
+    )
+    mlflow: str | None = flags.field(
+        "Experiment of MLflow that gets settings and metrics, too; MLFLOW_TRACKING_URI "
+        "in the environment names its server or folder.",
+        None,
+        needs=("do_train",),
+        resume="free",
+    )
+
     # Whether a block of eval_results.txt ends with the best metric so far, as released.
     notes_best = False
     # The flags that give a run something to do.
