@@ -18,10 +18,8 @@ Curves = dict[str, dict[str, dict[int, float]]]
 # The lines of a panel: {(kind, names that share the line): {step: value}}.
 _Lines = dict[tuple[str, tuple[str, ...]], dict[int, float]]
 
-_PROGRESS = {
-    *("step", "time", "waiting_share"),
-    *("sequences_per_second", "tokens_per_second"),
-}
+_PROGRESS = {"step", "time", "waiting_share", "sequences_per_second"}
+_SPEED = "tokens_per_second"
 _SETTINGS = ("learning_rate", "gradient_norm")
 # Counts and thresholds, what a drawn loss shows already, and the share of the most
 # frequent prediction, which only warns.
@@ -44,7 +42,8 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 
     Args:
         metrics_file: lines of JSON objects, each with a "kind" ("train", "eval" or any
-            other name), a "step" and numbers by name.
+            other name), a "step" and numbers by name; those of "resume", where a run
+            went on, have none.
 
     Raises:
         InputError: the file cannot be read.
@@ -98,9 +97,10 @@ def draw(metrics_file: str | Path, picture: str | Path) -> None:
     """Draws the curves of a run; needs no display.
 
     Losses share an axis, scores another, as fractions; learning rate and gradient norm
-    have a panel of their own; a panel without a curve is left out. Curves that coincide
-    are one line. Left out are counts and thresholds, numbers that a loss shows already,
-    and the points of training that average a single step where others average several.
+    have a panel of their own, and so has the speed; a panel without a curve is left
+    out. Curves that coincide are one line. Left out are counts and thresholds, numbers
+    that a loss shows already, and the points of training that average a single step
+    where others average several. A dotted line stands where the run resumed.
 
     Args:
         metrics_file: see `entries`.
@@ -114,6 +114,9 @@ def draw(metrics_file: str | Path, picture: str | Path) -> None:
     from matplotlib.figure import Figure
 
     panels = _panels(read(metrics_file))
+    resumed = sorted(
+        {entry["step"] for entry in entries(metrics_file) if entry["kind"] == "resume"}
+    )
     names = (n for t in ("Loss", "Score") for _, ns in panels[t] for n in ns)
     subjects = list(dict.fromkeys(map(_subject, names)))
     titles = [title for title, lines in panels.items() if lines]
@@ -122,8 +125,13 @@ def draw(metrics_file: str | Path, picture: str | Path) -> None:
     for ax, title in zip(axes, titles, strict=False):
         ax.set(title=title, xlabel="step")
         ax.grid(alpha=0.25)
+        for step in resumed:
+            label = "Resumed" if step == resumed[0] else None
+            ax.axvline(step, color="0.5", linewidth=1, linestyle=":", label=label)
         if title == "Optimizer":
             _draw_optimizer(ax, panels[title])
+        elif title == "Speed":
+            _draw_speed(ax, panels[title])
         else:
             _draw_subjects(ax, panels[title], subjects)
     with errors.writing(picture):
@@ -132,7 +140,7 @@ def draw(metrics_file: str | Path, picture: str | Path) -> None:
 
 def _panels(curves: Curves) -> dict[str, _Lines]:
     """Divides curves by their kind of quantity, and joins those that coincide."""
-    panels: dict[str, _Lines] = {"Loss": {}, "Score": {}, "Optimizer": {}}
+    panels: dict[str, _Lines] = {"Loss": {}, "Score": {}, "Optimizer": {}, "Speed": {}}
     for kind, of_kind in curves.items():
         unit = 100 if _IN_PERCENT & of_kind.keys() else 1
         skipped = _single_steps(of_kind) if kind == "train" else set()
@@ -145,6 +153,10 @@ def _panels(curves: Curves) -> dict[str, _Lines]:
             ]
             bare = name.rpartition("/")[2]
             panel = "Optimizer" if name in _SETTINGS else "Score"
+            if name == _SPEED:
+                panel = "Speed"
+                if len(points) > 1:  # the first has the building of graphs in it
+                    points = points[1:]
             if bare.endswith("loss"):
                 panel = "Loss"
             elif panel == "Score":
@@ -197,6 +209,14 @@ def _draw_optimizer(ax: "Axes", lines: _Lines) -> None:
             if name in names:
                 _plot(side, curve, kind, color=f"C{number}")
         side.set_ylim(bottom=0)
+
+
+def _draw_speed(ax: "Axes", lines: _Lines) -> None:
+    """Draws the tokens of a second."""
+    ax.set_ylabel(_title(_SPEED))
+    for (kind, _), curve in lines.items():
+        _plot(ax, curve, kind, color="C0")
+    ax.set_ylim(bottom=0)
 
 
 def _plot(ax: "Axes", curve: dict[int, float], kind: str, **style) -> None:

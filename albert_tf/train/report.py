@@ -93,6 +93,8 @@ class Reporter:
         }
         if config.do_train:
             lines |= self._plan(model, replicas, step)
+            if 0 < step < config.num_train_steps:
+                self._record("resume", step, {})
             if self._enabled:
                 self._write_settings()
         for name, value in lines.items():
@@ -266,7 +268,7 @@ class Reporter:
         """Adds a line to `metrics.jsonl`, and tells the trackers."""
         if not self._enabled:
             return
-        if self._trackers is not None:
+        if self._trackers is not None and metrics:
             self._trackers.log(kind, step, metrics)
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
         with errors.writing(self._metrics_file), self._metrics_file.open("a") as file:

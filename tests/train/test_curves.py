@@ -53,7 +53,11 @@ def test_numbers_are_sorted_by_kind_name_and_step(write):
         EVAL,
     )
     assert curves.read(path) == {
-        "train": {"loss": {20: 5.5, 40: 5}, "masked_lm_loss": {20: 5.0, 40: 5.0}},
+        "train": {
+            "loss": {20: 5.5, 40: 5},
+            "masked_lm_loss": {20: 5.0, 40: 5.0},
+            "tokens_per_second": {20: 900.0},
+        },
         "eval": {"loss": {50: 4.5}, "masked_lm_accuracy": {50: 0.25}},
     }
 
@@ -222,3 +226,16 @@ def test_mistakes_are_named(write, tmp_path):
     with pytest.raises(InputError) as error:
         curves.draw(write(TRAIN), tmp_path / "x.doc")
     assert str(error.value).startswith(f"{tmp_path}/x.doc: cannot be written: Format")
+
+
+def test_speed_has_a_panel_and_a_line_stands_where_the_run_resumed(write, drawn):
+    train = {**TRAIN, "learning_rate": 0.1}
+    speeds = ({**train, "step": s, "tokens_per_second": float(s)} for s in (1, 20, 40))
+    resumed = {"kind": "resume", "step": 20, "time": 3.5}
+    panels = drawn(write(*speeds, resumed))
+    assert list(panels) == ["Loss", "Optimizer", "Speed"]
+    for ax in panels.values():
+        assert lines(ax)["Resumed"] == [(20, 0), (20, 1)]
+    assert list(lines(panels["Speed"]).values())[1] == [(20, 20.0), (40, 40.0)]
+    assert panels["Speed"].get_ylabel() == "Tokens per second"
+    assert panels["Loss"].get_xlim()[0] < 2

@@ -574,6 +574,7 @@ def test_an_evaluation_that_a_kill_prevented_comes_first(run, files, tmp_path):
     actual = [json.loads(line) for line in metrics.read_text().splitlines()[4:]]
     steps = [entry["step"] for entry in actual if entry["kind"] == "eval"]
     assert steps == [4, 6]
+    assert [e["step"] for e in actual if e["kind"] == "resume"] == [4]
 
 
 @pytest.mark.usefixtures("eagerly")
