@@ -25,10 +25,11 @@ test-hf: $(VENV)/.hf
 	$(RUN) -m pytest -n 0 tests/huggingface
 
 # The same layer, model and optimizer tests on another backend of Keras. JAX compiles
-# thousands of functions that run once.
+# thousands of functions that run once, and needs twice as long with these emitters.
 test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
-	KERAS_BACKEND=$(@:test-%=%) XLA_FLAGS=--xla_backend_optimization_level=0 \
+	KERAS_BACKEND=$(@:test-%=%) \
+	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
 	  $(RUN) -m pytest --dist=load \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
