@@ -12,7 +12,7 @@ PIP := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
 UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { $(UV) "$$@" || $(PIP) "$$@"; }; install
 
-.PHONY: demo test test-jax test-torch test-hf lint package docs format clean
+.PHONY: demo test test-jax test-torch test-hf test-page lint package docs format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -23,6 +23,10 @@ test: $(VENV)/.dev
 # Against Hugging Face's own programs, with PyTorch from its ordinary wheel (gigabytes).
 test-hf: $(VENV)/.hf
 	$(RUN) -m pytest -n 0 tests/huggingface
+
+# The page in a real browser: Debian's packages chromium and chromium-driver.
+test-page: $(VENV)/.page
+	$(RUN) -m pytest -n 0 -rs tests/serve/test_page.py
 
 # The same layer, model and optimizer tests on another backend of Keras. JAX compiles
 # thousands of functions that run once, and needs twice as long with these emitters.
@@ -78,6 +82,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 $(VENV)/.hf: $(VENV)/.dev
 	$(INSTALL) -e '.[hf]'
+	@touch $@
+
+$(VENV)/.page: $(VENV)/.dev
+	$(INSTALL) -e '.[page]' selenium
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import fcntl
 import http.server
-import importlib
 import io
 import json
 import multiprocessing
@@ -72,7 +71,7 @@ def settings_of(monkeypatch):
         monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
         monkeypatch.setattr(flags, "_defined", [])
         name = names.get(script, script)
-        for settings in importlib.import_module(f"albert_tf.commands.{name}").SETTINGS:
+        for settings in commands.module(name).SETTINGS:
             flags.define(settings)
         if arguments:
             absl_flags.FLAGS(flags._expand([script, *arguments]))

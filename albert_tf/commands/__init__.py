@@ -13,6 +13,7 @@ In reading order:
     convert      convert weights between code bases
     export       export TF-Hub modules
     score        score predictions of SQuAD, RACE and GLUE
+    demo-page    try a model on a local page
 
 A module describes one command: its docstring is what --help prints, `SETTINGS` are the
 classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
@@ -21,6 +22,7 @@ flags need not wait: only the body of a `main` imports what needs it.
 """
 
 import importlib
+import types
 
 from albert_tf import flags
 
@@ -37,17 +39,22 @@ SCRIPTS = {
     "convert": "convert_checkpoint.py",
     "export": "export_to_tfhub.py",
 }
-COMMANDS = (*SCRIPTS, "score")
+COMMANDS = (*SCRIPTS, "score", "demo-page")
+
+
+def module(name: str) -> types.ModuleType:
+    """Returns the module of a command."""
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def run(name: str, argv: list[str] | None = None) -> None:
     """Runs a command and ends the process, see `flags.run`.
 
     Args:
-        name: the command's module.
+        name: the command.
         argv: its name and what follows it; without it, the script's own.
     """
-    command = importlib.import_module(f"albert_tf.commands.{name}")
+    command = module(name)
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():

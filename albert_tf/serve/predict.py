@@ -55,11 +55,13 @@ class Predictor:
         fields: the keys that a row must have, in the order of columns.
         service: as given; `save` exports it.
         source: where its weights were read from, None if they are not of a file.
+        task: its `kind`, and what else `task.json` holds of a fine-tuned one.
     """
 
     def __init__(self, service: Service, tokenizer: Tokenizer, batch_size: int = 32):
         self.service = service
         self.source: str | None = None
+        self.task: Mapping[str, Any] = {}
         self.fields = tuple(service.answer.specs)
         self._answer = service.answer
         self._tokenizer = tokenizer
@@ -235,6 +237,7 @@ def load(
     weights.load(model, source, only=task.parts, warn=False)
     predictor = _predictor(task, model, options)
     predictor.source = source.path
+    predictor.task = opened.task if kind == fine_tuned else {"kind": kind}
     return predictor
 
 

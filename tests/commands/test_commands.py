@@ -37,10 +37,10 @@ def test_help_fits_a_screen_and_names_every_command(call):
     lines = text.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    listed = re.findall(r"^    (\w+)  +\w", text, re.MULTILINE)
+    listed = re.findall(r"^    ([\w-]+)  +\w", text, re.MULTILINE)
     assert listed == list(commands.COMMANDS)
     modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
-    assert set(listed) == modules - {"__main__"}
+    assert {n.replace("-", "_") for n in listed} == modules - {"__main__"}
 
 
 def test_every_script_of_the_checkout_is_a_command():

@@ -8,14 +8,20 @@ from albert_tf.weights.settings import CheckpointSettings, ModelFileSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(CheckpointSettings, ModelFileSettings):
-    """Which model, and where texts come from."""
+class ServedModelSettings(CheckpointSettings, ModelFileSettings):
+    """Which model answers."""
 
     model: str = flags.field(
         "Folder of a fine-tuning run; or weights of any format that "
         "convert_checkpoint.py reads, or a name to download, such as albert_base_v2 or "
         "hf://owner/name."
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(ServedModelSettings):
+    """Which model, and where texts come from."""
+
     input_file: str | None = flags.field(
         "Texts, one row a line; columns between tabs, or JSON lines (.jsonl, .json). "
         "By default the arguments, or else standard input.",

@@ -1,0 +1,19 @@
+"""Opens a local page where a model answers what is typed.
+
+    albert-tf demo-page --model=runs/mine
+    albert-tf demo-page --model=albert_base_v2 --task=fill_mask --noopen_browser
+
+Needs Gradio: pip install 'albert_tf[page]'. Ctrl-C ends it.
+"""
+
+from albert_tf.serve.settings.page import PageSettings
+from albert_tf.tasks.settings.answer import AnswerSettings
+
+SETTINGS = (PageSettings, AnswerSettings)
+
+
+def main(config: PageSettings, options: AnswerSettings) -> None:
+    """Serves the page until it is interrupted."""
+    from albert_tf.serve import page
+
+    page.run(config, options)
