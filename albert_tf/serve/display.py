@@ -12,7 +12,8 @@ from albert_tf.text.tokenization import WORD_MARK
 
 # Of the types of spans in turn: a little of each over any ground.
 _COLOURS = ("37,99,235", "220,38,38", "5,150,105", "217,119,6", "147,51,234")
-# A notebook and Gradio draw lines around cells.
+# Notebooks and Gradio draw lines around tables and cells.
+_TABLE = "border:0;border-collapse:collapse"
 _CELL = "border:0;padding:.15em .8em .15em 0;text-align:left;overflow-wrap:anywhere"
 # Rows of a table; of more labels the likeliest.
 _MOST_ROWS = 10
@@ -69,9 +70,9 @@ def bars(title: str, probabilities: Iterable[tuple[str, float]]) -> str:
     more = len(ordered) - _MOST_ROWS
     note = f", the likeliest {_MOST_ROWS} of {len(ordered)}" if more > 0 else ""
     return (
-        f'<table style="width:100%;border-collapse:collapse"><caption '
+        f'<table style="{_TABLE};width:100%"><caption '
         f'style="text-align:left;opacity:.8">{html.escape(title)}{note}</caption>'
-        f"{rows}</table>"
+        f'<tbody style="border:0">{rows}</tbody></table>'
     )
 
 
@@ -145,7 +146,7 @@ def _numbers(row, answer) -> Iterator[str]:
             f'<tr style="border:0"><th scope="row" style="{_CELL}">'
             f'{html.escape(name)}</th><td style="{_CELL}">{text}</td></tr>'
         )
-    yield f"<table>{''.join(lines)}</table>"
+    yield f'<table style="{_TABLE}">{"".join(lines)}</table>'
 
 
 _SHOWN: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[str]]] = {
