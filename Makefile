@@ -85,7 +85,7 @@ $(VENV)/.hf: $(VENV)/.dev
 	@touch $@
 
 $(VENV)/.page: $(VENV)/.dev
-	$(INSTALL) -e '.[page]' selenium
+	$(INSTALL) -e '.[browser]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime

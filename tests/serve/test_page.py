@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -107,7 +108,10 @@ def served(folder):
     command = [sys.executable, "-m", "albert_tf.commands", "demo-page"]
     flags = [f"--model={folder}", "--task=fill_mask", "--noopen_browser"]
     with subprocess.Popen(
-        [*command, *flags, "--max_characters=200"], stderr=subprocess.PIPE, text=True
+        [*command, *flags, "--max_characters=200"],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             lines = [process.stderr.readline() for _ in range(2)]
