@@ -27,7 +27,7 @@ from albert_tf.data import files
 from albert_tf.data.files import atomic
 from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
-from albert_tf.estimators import rows
+from albert_tf.estimators import notebooks, rows
 from albert_tf.serve import predict, runtimes
 from albert_tf.serve.predict import Predictor
 from albert_tf.tasks.base import FineTuningTask
@@ -143,6 +143,13 @@ class Model(BaseEstimator, abc.ABC):
                     files=_made(ModelFileSettings, given),
                 )
         return self._predictors[key]
+
+    def _html_repr(self) -> str:
+        """Returns what scikit-learn shows of it in a notebook."""
+        return notebooks.card(type(self).__name__, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        return {"model": self.model, **self._settings}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out opened models, for `pickle`.
@@ -290,7 +297,8 @@ class FineTuned(Model):
                 labels; the best weights are kept.
             output_dir: the folder of the run, which a second call resumes; by default
                 one that is removed with the estimator.
-            verbose: whether to log progress, and not warnings alone.
+            verbose: whether to log progress, and not warnings alone; a notebook shows
+                a table and curves.
             **settings: for this call, see the class.
 
         Raises:
@@ -454,6 +462,15 @@ class FineTuned(Model):
         except InputError:
             return False
 
+    def _facts(self) -> dict[str, Any]:
+        facts = super()._facts()
+        if self.__sklearn_is_fitted__():
+            task = ModelFolder(self.folder).task
+            facts |= {"run": self.folder, "kind": task.get("kind")}
+            facts |= {"labels": task["labels"]} if task.get("labels") else {}
+            facts |= getattr(self, "metrics_", {})
+        return facts
+
     @property
     def _values(self) -> dict[str, Any]:
         """The settings, those of `fit` too."""
@@ -492,9 +509,14 @@ class FineTuned(Model):
         task, run, model, devices = (_made(group, given) for group in self._groups())
         task.check(run)
         log: Any = sys.stderr if verbose else _Warnings()
+        if verbose and notebooks.is_running():
+            log = notebooks.Progress(Path(run.output_dir))
         try:
             with _own_state():
-                return finetune.run(self.family, task, run, model, devices, log)
+                outcome = finetune.run(self.family, task, run, model, devices, log)
+            if isinstance(log, notebooks.Progress):
+                log.finish()
+            return outcome
         except Stopped as stop:
             if stop.signal is signal.SIGINT:  # leaves a notebook or a shell as it is
                 raise KeyboardInterrupt from None

@@ -7,7 +7,7 @@ from sklearn.base import TransformerMixin
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.estimators import rows
+from albert_tf.estimators import notebooks, rows
 from albert_tf.estimators.base import Model
 from albert_tf.serve.predict import Predictor
 from albert_tf.tasks import pretrained
@@ -42,9 +42,11 @@ class Pretrained(Model):
         Raises:
             InputError: the model has no head for it, or see `Predictor`.
         """
-        predictor = self.predictor()
+        return list(self.predictor()(self._rows(data)))
+
+    def _rows(self, data: Any) -> list[rows.Row]:
         data = [data] if isinstance(data, str) else data
-        return list(predictor(rows.read(data, predictor.fields, "texts")))
+        return rows.read(data, self.predictor().fields, "texts")
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""
@@ -62,8 +64,17 @@ class FillMask(Pretrained):
     family = pretrained.FillMask
 
     def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
-        """Returns for each text and each [MASK] the tokens with their probabilities."""
-        return [answer["gaps"] for answer in self(texts)]
+        """Returns for each text and each [MASK] the tokens with their probabilities.
+
+        A notebook shows the filled texts.
+        """
+        asked, tokenizer = self._rows(texts), self.predictor().tokenizer
+        gaps = [answer["gaps"] for answer in self(asked)]
+        shown = [
+            (pretrained.filled(row["text"], each, tokenizer), each)
+            for row, each in zip(asked, gaps, strict=True)
+        ]
+        return notebooks.Answers(gaps, notebooks.gaps, shown)
 
 
 class Scorer(Pretrained):

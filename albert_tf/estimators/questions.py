@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf import errors
 from albert_tf.errors import InputError
-from albert_tf.estimators import rows
+from albert_tf.estimators import notebooks, rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.race.task import MultipleChoice as MultipleChoiceTask
 from albert_tf.tasks.settings.race import RaceRunSettings
@@ -35,6 +35,8 @@ class QuestionAnswerer(FineTuned):
     def predict(self, questions: Any, **options: Any) -> list[str]:
         """Returns the answer to each question; "" where it has none.
 
+        A notebook shows it marked in its passage.
+
         Args:
             questions: dicts or a table with `question` and `context`, or pairs of them.
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
@@ -42,7 +44,12 @@ class QuestionAnswerer(FineTuned):
         Raises:
             InputError: the model is not fine-tuned, or a row is no question.
         """
-        return [answer["answer"] for answer in self(questions, **options)]
+        asked = self._rows(questions)
+        answers = self(asked, **options)
+        shown = list(zip(asked, answers, strict=True))
+        return notebooks.Answers(
+            (a["answer"] for a in answers), notebooks.question, shown
+        )
 
     def _as_text(self, table, split):
         return json.dumps(_as_squad(table, split), ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from albert_tf.estimators import rows
+from albert_tf.estimators import notebooks, rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.tagging.task import Tagging
@@ -21,7 +21,7 @@ class TokenClassifier(FineTuned):
     lists = ("tokens", "tags")
 
     def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
-        """Returns the spans of each text.
+        """Returns the spans of each text, which a notebook shows in colours.
 
         Args:
             texts: raw texts, of any length.
@@ -34,7 +34,10 @@ class TokenClassifier(FineTuned):
         Raises:
             InputError: the model is not fine-tuned, or a row is no text.
         """
-        return [answer["spans"] for answer in self(texts, **options)]
+        asked = self._rows(texts)
+        spans = [answer["spans"] for answer in self(asked, **options)]
+        shown = [(row["text"], each) for row, each in zip(asked, spans, strict=True)]
+        return notebooks.Answers(spans, notebooks.spans, shown)
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
         return rows.read([data] if isinstance(data, str) else data, ("text",), "texts")

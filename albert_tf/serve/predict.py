@@ -56,6 +56,7 @@ class Predictor:
         service: as given; `save` exports it.
         source: where its weights were read from, None if they are not of a file.
         task: its `kind`, and what else `task.json` holds of a fine-tuned one.
+        tokenizer: as given.
     """
 
     def __init__(self, service: Service, tokenizer: Tokenizer, batch_size: int = 32):
@@ -64,7 +65,7 @@ class Predictor:
         self.task: Mapping[str, Any] = {}
         self.fields = tuple(service.answer.specs)
         self._answer = service.answer
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._batch_size = batch_size
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
@@ -90,15 +91,18 @@ class Predictor:
         rows = iter(rows)
         while several := list(itertools.islice(rows, _ROWS_TO_SORT)):
             checked = [self._checked(place, row) for place, row in several]
-            yield from self._answer_all(checked)
+            answers = self._answer_all([shortened for _, shortened in checked])
+            for (row, _), answer in zip(checked, answers, strict=True):
+                yield self._answer.complete(row, answer)
 
-    def _checked(self, place: str, row: Any) -> dict[str, Any]:
+    def _checked(self, place: str, row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns a row, and what the model can read of it."""
         checked = text_rows.check(place, row, self._answer.specs)
         if problem := self._answer.problem(checked):
             raise InputError(f"{place}: {problem}")
-        checked = self._answer.shorten(checked)
-        text_rows.check_lengths(place, checked)
-        return checked
+        shortened = self._answer.shorten(checked)
+        text_rows.check_lengths(place, shortened)
+        return checked, shortened
 
     def _answer_all(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -129,7 +133,7 @@ class Predictor:
         """
         texts = [_texts(row) for row in rows]
         flat = list(itertools.chain.from_iterable(texts))
-        lengths = map(len, self._tokenizer.encode_batch(flat))
+        lengths = map(len, self.tokenizer.encode_batch(flat))
         return [(len(row), sum(itertools.islice(lengths, len(row)))) for row in texts]
 
     def _answer_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

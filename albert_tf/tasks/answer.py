@@ -36,6 +36,7 @@ class Answer:
             a TensorFlow graph.
         specs: the inputs by name, strings [B] or [B, C], in the order of columns.
         describe: makes plain text, numbers, lists and dicts of the outputs of one row.
+        complete: adds to an answer what its row is needed for.
         problem: returns why a row cannot be answered; None where it can.
         shorten: takes from a row what the model cannot read, so that very long texts
             are not tokenized.
@@ -48,6 +49,9 @@ class Answer:
     respond: Callable[..., Mapping[str, tf.Tensor]]
     specs: Mapping[str, tf.TensorSpec]
     describe: Callable[[Mapping[str, Any]], dict[str, Any]]
+    complete: Callable[[Row, dict[str, Any]], dict[str, Any]] = lambda row, answer: (
+        answer
+    )
     problem: Callable[[Row], str | None] = lambda row: None
     shorten: Callable[[Row], Row] = lambda row: row
     outputs: tuple[str, ...] = ()

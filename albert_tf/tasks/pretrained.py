@@ -5,7 +5,7 @@ Beside the functions for graphs there is a class for each kind, with what
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -229,6 +229,12 @@ def fill_mask(
         respond,
         text_specs(pairs=False),
         _describe_gaps,
+        complete=lambda row, answer: {
+            **answer,
+            "filled": "".join(
+                text for text, _ in filled(row["text"], answer["gaps"], tokenizer)
+            ),
+        },
         problem=_lack_of_gaps,
         shorten=shorten,
         outputs=("mlm_logits",),
@@ -254,6 +260,38 @@ def _describe_gaps(outputs: Mapping[str, Any]) -> dict[str, Any]:
     if beyond := int(outputs["beyond_length"]):
         return {"gaps": gaps + [[]] * beyond, "beyond_length": beyond}
     return {"gaps": gaps}
+
+
+def filled(
+    text: str, gaps: Sequence[Sequence[Mapping[str, Any]]], tokenizer: Tokenizer
+) -> list[tuple[str, int | None]]:
+    """Fills the gaps of a text with the likeliest pieces.
+
+    Args:
+        text: with [MASK] for each gap.
+        gaps: as answered; one without pieces stays [MASK].
+        tokenizer: the vocabulary.
+
+    Returns:
+        The parts of the filled text, with the number of the gap that each fills, None
+        for what stood in the text. A piece that begins no word has no space before it.
+    """
+    marks_words = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
+    before, *others = text.split(MASK)
+    parts: list[tuple[str, int | None]] = []
+    for number, after in enumerate(others):
+        gap = gaps[number] if number < len(gaps) else []
+        piece = gap[0]["piece"] if gap else MASK
+        inside = gap and (marks_words or piece.startswith("##"))
+        word = piece.removeprefix("##") if inside else piece
+        if piece.startswith(WORD_MARK):
+            word, inside = piece[len(WORD_MARK) :], False
+            last = before or (parts[-1][0] if parts else "")
+            if last and not last[-1].isspace():
+                before += " "
+        parts += [(before.rstrip() if inside else before, None), (word, number)]
+        before = after
+    return [*parts, (before, None)]
 
 
 def _lack_of_gaps(row: Row) -> str | None:

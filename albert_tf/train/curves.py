@@ -5,7 +5,7 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from albert_tf import errors
 from albert_tf.errors import InputError
@@ -93,7 +93,7 @@ def read(metrics_file: str | Path) -> Curves:
     return curves
 
 
-def draw(metrics_file: str | Path, picture: str | Path) -> None:
+def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
     """Draws the curves of a run; needs no display.
 
     Losses share an axis, scores another, as fractions; learning rate and gradient norm
@@ -104,7 +104,8 @@ def draw(metrics_file: str | Path, picture: str | Path) -> None:
 
     Args:
         metrics_file: see `entries`.
-        picture: the file to write, in the format of its ending (.png, .svg, .pdf).
+        picture: the file to write, in the format of its ending (.png, .svg, .pdf); of
+            an open file PNG.
 
     Raises:
         InputError: what `read` refuses, or the picture cannot be written.

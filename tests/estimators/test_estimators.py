@@ -76,6 +76,8 @@ def test_it_learns_and_answers_with_the_labels_it_was_given(model):
     assert model.predict("the file").tolist() == [5]
     assert model.predict([{"review": "the name"}]).tolist() == [1]
     assert model(["the name"])[0]["label"] == "1"
+    for shown in ("eval_accuracy", "1, 5", "classification", str(model.folder_)):
+        assert shown in model._repr_html_()
 
 
 def test_an_evaluation_gives_the_metrics_of_the_run(model, snapshot):
@@ -237,20 +239,24 @@ def test_questions_choices_and_words(base, eagerly):
         rows, validation=rows, **short
     )
     assert "best_f1" in answerer.metrics_ or "f1" in answerer.metrics_
-    [answer] = answerer.predict([("what", context)])
-    assert answer in context
+    answers = answerer.predict([("what", context)])
+    assert answers[0] in context
+    assert "<blockquote>" in answers._repr_html_()
     choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "d"}
     chooser = albert_tf.MultipleChoice(base, max_seq_length=17, max_qa_length=7)
     assert chooser.fit([choice] * 4, **short).predict([choice]) in (0, 1)
     tags = {"tokens": ["the", "file"], "tags": ["O", "B-X"]}
     tagger = albert_tf.TokenClassifier(base, max_seq_length=7).fit([tags] * 4, **short)
-    for span in tagger.predict(["the file"])[0]:
+    spans = tagger.predict(["the file"])
+    assert spans._repr_html_().startswith("<p>")
+    for span in spans[0]:
         assert span["text"] == "the file"[span["begin"] : span["end"]]
 
 
 def test_pretrained_models_answer(base):
     gaps = albert_tf.FillMask.from_pretrained(base, top_k=2).predict("the [MASK] is")
     assert [len(tokens) for tokens in gaps[0]] == [2]
+    assert "<p>the <mark" in gaps._repr_html_()
     order = albert_tf.SentenceOrder(base).predict([("a file", "a list")] * 3)
     assert order.shape == (3,)
     assert ((order > 0) & (order < 1)).all()

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import types
 from pathlib import Path
 
 import keras
@@ -16,6 +17,7 @@ from albert_tf import AlbertConfig, InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import predict, runtimes
 from albert_tf.serve.service import Service
+from albert_tf.tasks import pretrained
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
@@ -188,6 +190,25 @@ def test_gaps_are_filled(folder):
     for gap in found[0]["gaps"]:
         chances = [piece["probability"] for piece in gap]
         assert len(chances) == 5 and chances == sorted(chances, reverse=True)
+    assert found[0]["filled"].startswith("The")
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "expected"),
+    [
+        ("The [MASK] is.", ["▁cat"], "The |cat| is."),
+        ("The [MASK], un [MASK]", ["▁cat", "s"], "The |cat|, un|s|"),
+        ("[MASK][MASK]", ["▁a", "▁b"], "|a| |b|"),
+        ("un [MASK] [MASK]", ["##do", None], "un|do| |[MASK]|"),
+    ],
+)
+def test_a_piece_stands_where_its_word_does(text, pieces, expected):
+    marks = int(any(piece and piece.startswith("▁") for piece in pieces))
+    words = types.SimpleNamespace(piece_to_id=lambda piece: marks, unk_id=0)
+    gaps = [[{"piece": piece}] if piece else [] for piece in pieces]
+    parts = pretrained.filled(text, gaps, words)
+    assert "|".join(part for part, _ in parts) == expected
+    assert [n for _, n in parts if n is not None] == [*range(len(pieces))]
 
 
 def test_a_gap_beyond_the_length_is_marked(folder):
@@ -196,7 +217,9 @@ def test_a_gap_beyond_the_length_is_marked(folder):
     found, whole = answers(folder("pretrained"), rows, **options)
     assert [len(gap) for gap in found["gaps"]] == [2, 0, 0]
     assert found["beyond_length"] == 2
-    assert [len(gap) for gap in whole["gaps"]] == [2] and len(whole) == 1
+    assert found["filled"].endswith(f"{LONG * 2} [MASK] [MASK]")
+    assert [len(gap) for gap in whole["gaps"]] == [2]
+    assert whole.keys() == {"gaps", "filled"}
 
 
 def test_a_text_without_a_gap_is_refused(folder, tmp_path):
@@ -269,6 +292,7 @@ def test_a_very_long_text_is_cut_before_it_is_tokenized(folder, monkeypatch):
     found, [size] = run_on(long, task="fill_mask")
     expected, _ = run_on(f"the [MASK] {LONG * 9}", task="fill_mask")
     assert size < 5000 < len(long)
+    assert found.pop("filled").endswith(f"{LONG * 5000} [MASK] and [MASK]")
     assert found == {"gaps": [*expected["gaps"], [], []], "beyond_length": 2}
 
 
