@@ -144,6 +144,12 @@ class Model(BaseEstimator, abc.ABC):
                 )
         return self._predictors[key]
 
+    def _answered(
+        self, asked: list[rows.Row], predictor: Predictor
+    ) -> notebooks.Answers:
+        """Returns answers, which a notebook shows as pictures."""
+        return notebooks.Answers(predictor(asked), predictor.task["kind"], asked)
+
     def _html_repr(self) -> str:
         """Returns what scikit-learn shows of it in a notebook."""
         return notebooks.card(type(self).__name__, self._facts())
@@ -353,7 +359,7 @@ class FineTuned(Model):
             outcome = self._run({**given, **more, "do_eval": True}, False)
         return dict(outcome.metrics)
 
-    def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
+    def __call__(self, data: Any, **options: Any) -> notebooks.Answers:
         """Answers raw texts as `predict.py` does, a dict for each row.
 
         Args:
@@ -363,7 +369,7 @@ class FineTuned(Model):
         Raises:
             InputError: the model is not fine-tuned, or see `Predictor`.
         """
-        return list(self.predictor(**options)(self._rows(data)))
+        return self._answered(self._rows(data), self.predictor(**options))
 
     def predictor(self, **options: Any) -> Predictor:
         """Returns what answers raw texts, see `AnswerSettings` for the options."""

@@ -7,12 +7,13 @@ import base64
 import io
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from albert_tf.errors import InputError
+from albert_tf.serve import display
 from albert_tf.train import curves
 
 # Rows of answers, lines of a table, and characters around an answer, that are shown.
@@ -21,83 +22,64 @@ _MOST_ROWS, _MOST_LINES, _MOST_CHARACTERS = 20, 20, 1000
 _DRAWING = 0.1
 # Numbers of an evaluation that say what another one does.
 _LEFT_OUT = ("eval_loss", "largest_predicted_share")
-_MARK = "border-radius:3px;padding:0 3px;color:black;background:hsl({},80%,82%)"
+# By kind, the text in which the answer is marked.
+_MARKED_IN = {
+    "question_answering": "context",
+    "token_classification": "text",
+    "fill_mask": "text",
+}
 
 
 class Answers(list):
-    """Answers in a list, which a notebook shows as pictures.
+    """Answers in a list, which a notebook shows as HTML.
 
     Args:
         values: what the list holds.
-        show: returns the HTML of one of `shown`; a function of a module, for `pickle`.
-        shown: the arguments of `show` for each row.
+        kind: of the task.
+        rows: what was asked.
+        answers: to each row, as `Predictor` gives them; None: `values`.
     """
 
     def __init__(
-        self, values: Iterable[Any], show: Callable[..., str], shown: Sequence[tuple]
+        self,
+        values: Iterable[Any],
+        kind: str,
+        rows: Sequence[Mapping[str, Any]],
+        answers: Sequence[Mapping[str, Any]] | None = None,
     ):
         super().__init__(values)
-        self._show, self._shown = show, shown
+        self._kind, self._rows = kind, rows
+        self._answers = list(self) if answers is None else answers
+
+    def holding(self, values: Iterable[Any]) -> "Answers":
+        """Returns other values that are shown in the same way."""
+        return Answers(values, self._kind, self._rows, self._answers)
 
     def _repr_html_(self) -> str:
-        blocks = [self._show(*each) for each in self._shown[:_MOST_ROWS]]
-        if (more := len(self._shown) - _MOST_ROWS) > 0:
+        pairs = zip(self._rows[:_MOST_ROWS], self._answers, strict=False)
+        blocks = [_answered(self._kind, row, answer) for row, answer in pairs]
+        if (more := len(self._rows) - _MOST_ROWS) > 0:
             blocks.append(f"<p>and {more:,} more</p>")
         return "".join(blocks)
 
 
-def gaps(
-    parts: Sequence[tuple[str, int | None]], answered: Sequence[Sequence[Mapping]]
-) -> str:
-    """Returns a filled text, and the likeliest tokens of each gap.
-
-    Args:
-        parts: see `tasks.pretrained.filled`.
-        answered: of each gap its tokens with their probabilities.
-    """
-    text = "".join(
-        escape(part) if number is None else _marked(part, 200 + 67 * number)
-        for part, number in parts
+def _answered(kind: str, row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """Returns what was asked, and the answer; of a long passage what is around it."""
+    inside = _MARKED_IN.get(kind)
+    asked = (
+        f"<p>{escape(text[:_MOST_CHARACTERS])}</p>"
+        for name, text in row.items()
+        if name != inside and isinstance(text, str)
     )
-    rows = [
-        [f"gap {number}", *(_with_share(t["piece"], t["probability"]) for t in tokens)]
-        for number, tokens in enumerate(answered, 1)
-    ]
-    return f"<p>{text}</p>{_table(rows)}"
-
-
-def question(row: Mapping[str, str], answer: Mapping[str, Any]) -> str:
-    """Returns a question, and its passage with the answer marked."""
-    context, begin, end = row["context"], answer["begin"], answer["end"]
-    if begin < 0:
-        begin = end = 0
-    first = max(0, begin - _MOST_CHARACTERS // 2)
-    last = max(end, first + _MOST_CHARACTERS)
-    before, after = context[first:begin], context[end:last]
-    marked = _marked(context[begin:end], 50) if end > begin else ""
-    facts = {"probability": f"{answer['probability']:.1%}"}
-    if "null_odds" in answer:
-        facts["null odds"] = f"{answer['null_odds']:.2f}"
-    answered = answer["answer"] or "(no answer)"
-    noted = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return (
-        f"<p><b>{escape(row['question'])}</b> {escape(answered)} <small>({noted})"
-        f"</small></p><blockquote>{'…' if first else ''}{escape(before)}{marked}"
-        f"{escape(after)}{'…' if last < len(context) else ''}</blockquote>"
-    )
-
-
-def spans(text: str, labelled: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a text with its spans in the colours of their types."""
-    parts, place = [], 0
-    for span in labelled:
-        begin, end = span["begin"], span["end"]
-        # Of every type one colour, in each text the same.
-        hue = sum(map(ord, span["type"])) * 47 % 360
-        label = f"{span['type']} {span['probability']:.0%}"
-        parts += [escape(text[place:begin]), _marked(text[begin:end], hue, label)]
-        place = end
-    return f"<p>{''.join(parts)}{escape(text[place:])}</p>"
+    if inside == "context" and len(row[inside]) > _MOST_CHARACTERS:
+        begin, end = (max(answer[name], 0) for name in ("begin", "end"))
+        first = max(0, begin - _MOST_CHARACTERS // 2)
+        last = max(end, first + _MOST_CHARACTERS)
+        before, after = ("…" if first else ""), ("…" if last < len(row[inside]) else "")
+        row = {**row, inside: f"{before}{row[inside][first:last]}{after}"}
+        moved = len(before) - first
+        answer = {**answer, "begin": begin + moved, "end": end + moved}
+    return "".join(asked) + display.answer_html(kind, row, answer)
 
 
 def card(title: str, facts: Mapping[str, Any]) -> str:
@@ -123,11 +105,12 @@ class Progress(io.TextIOBase):
     """
 
     def __init__(self, folder: Path):
-        from IPython import display
+        from IPython.display import HTML
+        from IPython.display import display as show
 
         self._folder = folder
-        self._html = display.HTML
-        self._handle = display.display(display.HTML(""), display_id=True)
+        self._html = HTML
+        self._handle = show(HTML(""), display_id=True)
         self._begun = ""
         self._picture = ""
         # Seconds of drawing, and when it may come again.
@@ -206,20 +189,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows
     )
     return f"<table>{lines}</table>"
-
-
-def _marked(text: str, hue: int, label: str = "") -> str:
-    small = f" <small>{escape(label)}</small>" if label else ""
-    style = _MARK.format(hue % 360)
-    return f'<mark style="{style}">{escape(text)}{small}</mark>'
-
-
-def _with_share(text: str, probability: float) -> str:
-    """Returns a text above a bar as wide as its probability."""
-    return (
-        f'{escape(text)} <small>{probability:.1%}</small><div style="height:3px;'
-        f'background:hsl(210,60%,50%);width:{probability:.0%}"></div>'
-    )
 
 
 def _shown(value: Any) -> str:

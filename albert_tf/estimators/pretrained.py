@@ -33,7 +33,7 @@ class Pretrained(Model):
     def _options(cls) -> tuple[str, ...]:
         return ("max_seq_length", "batch_size", *cls.family.options)
 
-    def __call__(self, data: Any) -> list[dict[str, Any]]:
+    def __call__(self, data: Any) -> notebooks.Answers:
         """Answers rows as `predict.py` does, a dict for each.
 
         Args:
@@ -42,11 +42,9 @@ class Pretrained(Model):
         Raises:
             InputError: the model has no head for it, or see `Predictor`.
         """
-        return list(self.predictor()(self._rows(data)))
-
-    def _rows(self, data: Any) -> list[rows.Row]:
+        predictor = self.predictor()
         data = [data] if isinstance(data, str) else data
-        return rows.read(data, self.predictor().fields, "texts")
+        return self._answered(rows.read(data, predictor.fields, "texts"), predictor)
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""
@@ -68,13 +66,8 @@ class FillMask(Pretrained):
 
         A notebook shows the filled texts.
         """
-        asked, tokenizer = self._rows(texts), self.predictor().tokenizer
-        gaps = [answer["gaps"] for answer in self(asked)]
-        shown = [
-            (pretrained.filled(row["text"], each, tokenizer), each)
-            for row, each in zip(asked, gaps, strict=True)
-        ]
-        return notebooks.Answers(gaps, notebooks.gaps, shown)
+        answers = self(texts)
+        return answers.holding(answer["gaps"] for answer in answers)
 
 
 class Scorer(Pretrained):

@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf import errors
 from albert_tf.errors import InputError
-from albert_tf.estimators import notebooks, rows
+from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.race.task import MultipleChoice as MultipleChoiceTask
 from albert_tf.tasks.settings.race import RaceRunSettings
@@ -44,12 +44,8 @@ class QuestionAnswerer(FineTuned):
         Raises:
             InputError: the model is not fine-tuned, or a row is no question.
         """
-        asked = self._rows(questions)
-        answers = self(asked, **options)
-        shown = list(zip(asked, answers, strict=True))
-        return notebooks.Answers(
-            (a["answer"] for a in answers), notebooks.question, shown
-        )
+        answers = self(questions, **options)
+        return answers.holding(answer["answer"] for answer in answers)
 
     def _as_text(self, table, split):
         return json.dumps(_as_squad(table, split), ensure_ascii=False)

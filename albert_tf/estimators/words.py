@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from albert_tf.estimators import notebooks, rows
+from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.tagging.task import Tagging
@@ -34,10 +34,8 @@ class TokenClassifier(FineTuned):
         Raises:
             InputError: the model is not fine-tuned, or a row is no text.
         """
-        asked = self._rows(texts)
-        spans = [answer["spans"] for answer in self(asked, **options)]
-        shown = [(row["text"], each) for row, each in zip(asked, spans, strict=True)]
-        return notebooks.Answers(spans, notebooks.spans, shown)
+        answers = self(texts, **options)
+        return answers.holding(answer["spans"] for answer in answers)
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
         return rows.read([data] if isinstance(data, str) else data, ("text",), "texts")

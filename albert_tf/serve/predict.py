@@ -56,7 +56,6 @@ class Predictor:
         service: as given; `save` exports it.
         source: where its weights were read from, None if they are not of a file.
         task: its `kind`, and what else `task.json` holds of a fine-tuned one.
-        tokenizer: as given.
     """
 
     def __init__(self, service: Service, tokenizer: Tokenizer, batch_size: int = 32):
@@ -65,7 +64,7 @@ class Predictor:
         self.task: Mapping[str, Any] = {}
         self.fields = tuple(service.answer.specs)
         self._answer = service.answer
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
         self._batch_size = batch_size
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
@@ -133,7 +132,7 @@ class Predictor:
         """
         texts = [_texts(row) for row in rows]
         flat = list(itertools.chain.from_iterable(texts))
-        lengths = map(len, self.tokenizer.encode_batch(flat))
+        lengths = map(len, self._tokenizer.encode_batch(flat))
         return [(len(row), sum(itertools.islice(lengths, len(row)))) for row in texts]
 
     def _answer_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -231,9 +231,7 @@ def fill_mask(
         _describe_gaps,
         complete=lambda row, answer: {
             **answer,
-            "filled": "".join(
-                text for text, _ in filled(row["text"], answer["gaps"], tokenizer)
-            ),
+            "filled": filled(row["text"], answer["gaps"], tokenizer),
         },
         problem=_lack_of_gaps,
         shorten=shorten,
@@ -264,34 +262,27 @@ def _describe_gaps(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def filled(
     text: str, gaps: Sequence[Sequence[Mapping[str, Any]]], tokenizer: Tokenizer
-) -> list[tuple[str, int | None]]:
+) -> str:
     """Fills the gaps of a text with the likeliest pieces.
+
+    A piece that begins no word has no space before it.
 
     Args:
         text: with [MASK] for each gap.
         gaps: as answered; one without pieces stays [MASK].
         tokenizer: the vocabulary.
-
-    Returns:
-        The parts of the filled text, with the number of the gap that each fills, None
-        for what stood in the text. A piece that begins no word has no space before it.
     """
     marks_words = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
-    before, *others = text.split(MASK)
-    parts: list[tuple[str, int | None]] = []
+    result, *others = text.split(MASK)
     for number, after in enumerate(others):
-        gap = gaps[number] if number < len(gaps) else []
-        piece = gap[0]["piece"] if gap else MASK
-        inside = gap and (marks_words or piece.startswith("##"))
-        word = piece.removeprefix("##") if inside else piece
+        piece = gaps[number][0]["piece"] if number < len(gaps) and gaps[number] else ""
         if piece.startswith(WORD_MARK):
-            word, inside = piece[len(WORD_MARK) :], False
-            last = before or (parts[-1][0] if parts else "")
-            if last and not last[-1].isspace():
-                before += " "
-        parts += [(before.rstrip() if inside else before, None), (word, number)]
-        before = after
-    return [*parts, (before, None)]
+            piece = piece[len(WORD_MARK) :]
+            result += " " if result and not result[-1].isspace() else ""
+        elif piece.startswith("##") or (piece and marks_words):
+            piece, result = piece.removeprefix("##"), result.rstrip()
+        result += (piece or MASK) + after
+    return result
 
 
 def _lack_of_gaps(row: Row) -> str | None:

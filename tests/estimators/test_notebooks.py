@@ -13,6 +13,11 @@ from albert_tf.estimators import notebooks
 
 BAD = "<script>alert('1')</script>"
 SPAN = {"type": BAD, "text": BAD, "begin": 2, "end": 2 + len(BAD), "probability": 0.5}
+GAP = [{"piece": BAD, "probability": 0.25}]
+
+
+def shown(kind, row, answer):
+    return notebooks.Answers([answer], kind, [row])._repr_html_()
 
 
 def answer(text, begin, end):
@@ -22,16 +27,24 @@ def answer(text, begin, end):
 
 SHOWN = {
     "gaps": (
-        notebooks.gaps,
-        ([(f"{BAD} ", None), (BAD, 0)], [[{"piece": BAD, "probability": 0.25}]]),
-        ["25.0%", "width:25%"],
+        shown,
+        ("fill_mask", {"text": f"{BAD} [MASK]"}, {"gaps": [GAP]}),
+        ["25.0%", "<mark"],
     ),
     "question": (
-        notebooks.question,
-        ({"question": BAD, "context": f"a {BAD} b"}, answer(BAD, 2, 2 + len(BAD))),
-        ["75.0%", "null odds -1.50"],
+        shown,
+        (
+            "question_answering",
+            {"question": f"so {BAD}", "context": f"a {BAD} b"},
+            answer(BAD, 2, 2 + len(BAD)),
+        ),
+        ["75.0%", "<p>so &lt;", "a <mark"],
     ),
-    "spans": (notebooks.spans, (f"a {BAD} b", [SPAN]), ["50%", "a <mark"]),
+    "spans": (
+        shown,
+        ("token_classification", {"text": f"a {BAD} b"}, {"spans": [SPAN]}),
+        ["50%", "a <mark"],
+    ),
     "card": (notebooks.card, (BAD, {BAD: [BAD], "accuracy": 0.12345}), ["0.1235"]),
     "table": (
         notebooks.progress_table,
@@ -49,27 +62,29 @@ def test_texts_are_escaped(name):
     for part in parts:
         assert part in html
     opened = re.findall(r"<(\w+)", html)
-    assert sorted(o for o in opened) == sorted(re.findall(r"</(\w+)>", html))
+    assert sorted(opened) == sorted(re.findall(r"</(\w+)>", html))
 
 
-def test_answers_are_a_list_with_a_picture_of_some():
-    values = [[SPAN]] * 23
-    answers = notebooks.Answers(values, notebooks.spans, [("a " + BAD, [SPAN])] * 23)
-    assert answers == values and json.loads(json.dumps(answers)) == values
-    again = pickle.loads(pickle.dumps(answers))
-    assert again == values and again._repr_html_() == answers._repr_html_()
+def test_answers_are_a_list_that_shows_some():
+    spans, row = [[SPAN]] * 23, {"text": "a " + BAD}
+    whole = [{"spans": each} for each in spans]
+    answers = notebooks.Answers(whole, "token_classification", [row] * 23)
+    assert answers == whole and json.loads(json.dumps(answers)) == whole
     html = answers._repr_html_()
     assert html.count("<mark") == 20 and "and 3 more" in html
+    values = answers.holding(spans)
+    again = pickle.loads(pickle.dumps(values))
+    assert again == spans and again._repr_html_() == html
 
 
 def test_an_answer_stands_in_the_middle_of_a_long_passage():
     context = "x " * 5000 + "here" + " y" * 5000
     row = {"question": "where", "context": context}
-    html = notebooks.question(row, answer("here", 10_000, 10_004))
-    assert re.search(r"…x x .* <mark[^>]*>here</mark> y y .*y…", html)
-    assert len(html) < 2000
-    none = notebooks.question(row, answer("", -1, -1))
-    assert "(no answer)" in none and "<mark" not in none
+    html = shown("question_answering", row, answer("here", 10_000, 10_004))
+    assert re.search(r"…x x .* <mark[^>]*>here<.*</mark> y y .*y…", html)
+    assert len(html) < 2500
+    none = shown("question_answering", row, answer("", -1, -1))
+    assert "no answer" in none and "<mark" not in none
 
 
 def test_a_table_of_training_has_a_line_for_each_evaluation():
