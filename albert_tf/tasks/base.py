@@ -189,6 +189,13 @@ class Task(abc.ABC):
         """
         return {}
 
+    def illustrate(self, model: keras.Model) -> None:
+        """Adds to `details` what one more look at the model gives.
+
+        Called after each evaluation, on the first worker alone.
+        """
+        return
+
     def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Writes what goes with a new best checkpoint, which has just been marked.
 

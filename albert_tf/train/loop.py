@@ -190,7 +190,7 @@ class _Loop:
         self.best: Mapping[str, float] = self._comparable(checkpoints.best)
         # Means of the steps since the last line, of all updates that orbit asked for.
         self._trained: dict[str, float] = {}
-        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         # No summary_dir: the reporter writes a point for each of its lines. orbit would
         # write one at every checkpoint, too, of as many steps as came since the line.
         self._controller = orbit.Controller(
@@ -198,7 +198,7 @@ class _Loop:
             trainer=trainer,
             evaluator=trainer,
             strategy=strategy,
-            steps_per_loop=config.iterations_per_loop if on_tpu else sys.maxsize,
+            steps_per_loop=config.iterations_per_loop if self._on_tpu else sys.maxsize,
             train_actions=[self._trained.update],
         )
 
@@ -294,6 +294,9 @@ class _Loop:
                 self._checkpoints.mark_best(self._save(), self.best)
                 self._task.best_marked(self._reporter.folder, metrics)
         best = max(best, metrics[key])
+        # On a TPU each operation would go there and back alone.
+        if self._is_chief and not self._on_tpu:
+            self._task.illustrate(self._trainer.model)
         self._reporter.evaluated(self._step, metrics, better, best)
         return metrics
 

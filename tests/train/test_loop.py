@@ -598,11 +598,15 @@ def test_generated_records_are_masked_while_training(run, files, data, tmp_path)
     (files / "generated.json").write_text(json.dumps(sizes))
     # The pattern takes in the description, too.
     flags = [f"--input_file={tmp_path}/made.tfrecord*", "--dynamic_masking"]
-    flags += ["--num_train_steps=3", "--output_bias_from_data"]
+    flags += ["--num_train_steps=3", "--output_bias_from_data", "--do_eval"]
     for folder in ("one", "two"):
         text = run(folder, *flags, config="generated.json")
     assert "the output bias from " in text
     assert_equal(tmp_path / "one", tmp_path / "two", 3)
+    [events] = (tmp_path / "one/summaries/eval").glob("events.*")
+    # TensorBoard gets records with gaps, and what the model puts there.
+    assert b"| text | true | predicted |" in events.read_bytes()
+    assert b" [MASK] " in events.read_bytes()
 
 
 STOPPED = (
