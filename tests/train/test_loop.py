@@ -696,6 +696,7 @@ class Recorder:
             evaluation=types.SimpleNamespace(fingerprint=None),
             key_metric="accuracy",
             best_marked=lambda folder, metrics: None,
+            illustrate=lambda model: None,
         )
         self._accuracies = iter(accuracies)
         self._overflows = list(overflows)
@@ -731,7 +732,7 @@ def trainer(recorder):
 
     made = Trainer()
     made.task, made.optimizer = recorder.task, recorder.optimizer
-    made.examples_seen = 0
+    made.examples_seen, made.model = 0, None
     made.start_window = made.stop_if_asked = lambda: None
     return made
 
