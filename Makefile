@@ -28,13 +28,10 @@ test-hf: $(VENV)/.hf
 test-page: $(VENV)/.page
 	$(RUN) -m pytest -n 0 -rs tests/serve/test_page.py
 
-# The same layer, model and optimizer tests on another backend of Keras. JAX compiles
-# thousands of functions that run once, and needs twice as long with these emitters.
+# The same layer, model and optimizer tests on another backend of Keras.
 test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
-	KERAS_BACKEND=$(@:test-%=%) \
-	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
-	  $(RUN) -m pytest --dist=load \
+	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest --dist=load \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev
