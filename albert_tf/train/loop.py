@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -184,7 +185,12 @@ class _Loop:
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._is_chief = is_chief(strategy)
+        self._strategy = strategy
         self._saved = self._step
+        self._saved_at = time.monotonic()
+        # The step after which --save_checkpoints_minutes are over.
+        self._last_in_time = sys.maxsize
+        self._seconds_per_step = 0.0
         self._fingerprint = self._evaluation_fingerprint()
         # Every worker has it, though only the chief writes it.
         self.best: Mapping[str, float] = self._comparable(checkpoints.best)
@@ -246,11 +252,14 @@ class _Loop:
         """Trains to the next event; logs and saves where that is due."""
         config = self._config
         first = not self._trained  # logged after one step
-        self._controller.train(self._step + 1 if first else self._next_event())
+        step, begin = self._step, time.monotonic()
+        self._controller.train(step + 1 if first else self._next_event())
+        self._seconds_per_step = (time.monotonic() - begin) / (self._step - step)
         if first or self._is_due(config.log_steps):
             self._reporter.trained(self._step, self._trained)
             self._trainer.start_window()
-        if self._is_due(config.save_checkpoints_steps):
+        late = self._step >= self._last_in_time
+        if late or self._is_due(config.save_checkpoints_steps):
             self._save()
 
     @property
@@ -268,7 +277,21 @@ class _Loop:
         if self._evaluates:
             intervals.append(config.steps_between_evaluations)
         steps = [step + interval - step % interval for interval in intervals]
-        return min(*steps, config.num_train_steps)
+        self._last_in_time = step + self._steps_in_time()
+        return min(*steps, self._last_in_time, config.num_train_steps)
+
+    def _steps_in_time(self) -> int:
+        """Returns how many steps fit in before the clock asks for a checkpoint."""
+        seconds = 60 * self._config.save_checkpoints_minutes
+        if not seconds:
+            return sys.maxsize
+        left = seconds - (time.monotonic() - self._saved_at)
+        steps = left / max(self._seconds_per_step, 1e-9)
+        if devices.is_multi_worker(self._strategy):
+            # On each of them the same.
+            steps, count = devices.add_up(self._strategy, [steps, 1.0])
+            steps /= count
+        return max(int(steps), 1)
 
     def _is_due(self, interval: int) -> bool:
         """Whether an event is due after this step: at intervals, and at the end."""
@@ -302,6 +325,7 @@ class _Loop:
 
     def _save(self) -> Path:
         """Writes a checkpoint, unless this step's is written; returns its path."""
+        self._saved_at = time.monotonic()
         if self._is_chief and self._saved != self._step:
             self._checkpoints.save(self._trainer.examples_seen)
             self._saved = self._step

@@ -742,7 +742,8 @@ def events(recorder, **settings):
     from albert_tf.train import loop
 
     settings = {"num_train_steps": 10, "log_steps": 4, **settings}
-    settings |= {"save_checkpoints_steps": 5, "eval_every_steps": 3, "output_dir": "x"}
+    settings = {"save_checkpoints_steps": 5, "eval_every_steps": 3, **settings}
+    settings["output_dir"] = "x"
     strategy = types.SimpleNamespace(cluster_resolver=None)
     config = loop.TrainingSettings(**settings)
     loop._Loop(config, strategy, trainer(recorder), recorder, recorder).run()
@@ -755,6 +756,30 @@ def test_the_loop_trains_to_the_next_event():
         *(1, "trained", 2, *best, 1, "trained", 1, "save", 1, "evaluated"),
         *(2, "trained", 1, "evaluated", 1, "trained", "save", "evaluated"),
         "finished",
+    ]
+
+
+def test_checkpoints_come_by_the_clock_too(monkeypatch):
+    from albert_tf.train import loop
+
+    now = 0.0
+
+    class Slow(Recorder):
+        """A step takes 50 seconds, the first one 10 more."""
+
+        def train(self, num_steps):
+            nonlocal now
+            now += 50 * int(num_steps) + 10 * (self._calls == 0)
+            return super().train(num_steps)
+
+    monkeypatch.setattr(loop, "time", types.SimpleNamespace(monotonic=lambda: now))
+    made = events(
+        Slow(), log_steps=99, eval_every_steps=99, save_checkpoints_minutes=4.0
+    )
+    # 240 seconds are 4 steps; the other checkpoints are those of steps 5 and 10.
+    assert made == [
+        *(1, "trained", 3, "save", 1, "save", 4, "save", 1),
+        *("trained", "save", "mark_best", "evaluated", "finished"),
     ]
 
 

@@ -99,6 +99,12 @@ class TrainingSettings(CheckpointSettings):
         at_least=1,
         resume="free",
     )
+    save_checkpoints_minutes: float = flags.field(
+        "Most minutes between checkpoints, beside --save_checkpoints_steps; 0: any.",
+        10.0,
+        at_least=0,
+        resume="free",
+    )
     keep_checkpoint_max: int = flags.field(
         "Checkpoints to keep, beside the best; 0 keeps all.",
         5,
