@@ -196,21 +196,14 @@ class Pretraining(base.Task):
             return
         batch = self._samples
         logits = self.outputs(model, batch, training=False)["mlm_logits"]
-        predicted = ops.convert_to_numpy(ops.argmax(logits, axis=-1))
-        rows = {name: ops.convert_to_numpy(value) for name, value in batch.items()}
-        samples = []
-        for i, length in enumerate(rows["input_mask"].sum(axis=1)):
-            positions = rows["masked_lm_positions"][i]
-            is_shown = (rows["masked_lm_weights"][i] > 0) & (positions < _SAMPLE_TOKENS)
-            end = min(length, _SAMPLE_TOKENS)
-            parts = np.split(rows["input_ids"][i][:end], np.sort(positions[is_shown]))
-            text = [tokenizer.decode(part[n > 0 :]) for n, part in enumerate(parts)]
-            tokens = {"true": rows["masked_lm_ids"][i], "predicted": predicted[i]}
-            listed = {
-                name: " ".join(map(tokenizer.id_to_piece, ids[is_shown].tolist()))
-                for name, ids in tokens.items()
-            }
-            samples.append({"text": " [MASK] ".join(text), **listed})
+        # A model may have more ids than its vocabulary.
+        best = ops.argmax(logits[..., : tokenizer.vocab_size], axis=-1)
+        arrays = {**batch, "predicted": best}
+        rows = {name: ops.convert_to_numpy(value) for name, value in arrays.items()}
+        samples = [
+            _sample({name: value[i] for name, value in rows.items()}, tokenizer)
+            for i in range(len(rows["input_ids"]))
+        ]
         self.details = base.Details(samples=samples)
 
     @functools.cached_property
@@ -246,6 +239,23 @@ class Pretraining(base.Task):
     def chance_losses(self) -> dict[str, float]:
         """Guessing evenly among V tokens: ln V."""
         return {"masked_lm_loss": math.log(self.config.vocab_size)}
+
+
+def _sample(
+    row: Mapping[str, np.ndarray], tokenizer: tokenization.Tokenizer
+) -> dict[str, str]:
+    """Returns the beginning of a record, and what its gaps hold and should hold."""
+    end = min(row["input_mask"].sum(), _SAMPLE_TOKENS)
+    is_shown = (row["masked_lm_weights"] > 0) & (row["masked_lm_positions"] < end)
+    gaps = np.sort(row["masked_lm_positions"][is_shown])
+    parts = np.split(row["input_ids"][:end], gaps)
+    texts = [tokenizer.decode(part[n > 0 :]) for n, part in enumerate(parts)]
+    tokens = {"true": row["masked_lm_ids"], "predicted": row["predicted"]}
+    listed = {
+        name: " ".join(map(tokenizer.id_to_piece, ids[is_shown].tolist()))
+        for name, ids in tokens.items()
+    }
+    return {"text": " [MASK] ".join(texts), **listed}
 
 
 class _Records:

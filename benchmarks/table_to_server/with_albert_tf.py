@@ -11,7 +11,7 @@ table, pretrained, folder = sys.argv[1:]
 rows = pd.read_csv(table)
 train, dev = rows[:-200], rows[-200:]
 model = TextClassifier.from_pretrained(
-    pretrained, max_seq_length=128, batch_size=16, learning_rate=3e-5
+    pretrained, max_seq_length=64, batch_size=16, learning_rate=3e-5
 )
 model.fit(train, validation=dev, text="text", label="label", output_dir=folder)
 print(model.evaluate(dev))

@@ -15,7 +15,7 @@ tokenizer = transformers.AutoTokenizer.from_pretrained(pretrained)
 
 
 def _encode(batch):
-    return tokenizer(batch["text"], truncation=True, max_length=128)
+    return tokenizer(batch["text"], truncation=True, max_length=64)
 
 
 def _metrics(predictions):

@@ -16,7 +16,7 @@ train = tf.data.Dataset.from_tensor_slices((texts[:-200], labels[:-200]))
 dev = tf.data.Dataset.from_tensor_slices((texts[-200:], labels[-200:])).batch(16)
 steps = 3 * -(-len(train) // 16)
 preprocessor = keras_hub.models.AlbertTextClassifierPreprocessor.from_preset(
-    pretrained, sequence_length=128
+    pretrained, sequence_length=64
 )
 model = keras_hub.models.AlbertTextClassifier.from_preset(
     pretrained, num_classes=len(names), preprocessor=preprocessor
