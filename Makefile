@@ -28,10 +28,11 @@ test-hf: $(VENV)/.hf
 test-page: $(VENV)/.page
 	$(RUN) -m pytest -n 0 -rs tests/serve/test_page.py
 
-# The same layer, model and optimizer tests on another backend of Keras.
+# The same layer, model and optimizer tests on another backend of Keras: in one process,
+# as a second would compile the same again.
 test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
-	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest --dist=load \
+	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev
