@@ -7,10 +7,11 @@ RUN := $(VENV)/bin/python
 # Of 19,400 modules a third is ever imported, and compiled then.
 PIP := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
   --no-compile -c constraints.txt
-# uv needs a fifth of pip's time. It does not read pip's settings, so behind a mirror it may
-# fail: then pip takes its place.
+# uv needs a fifth of pip's time. It does not read pip's settings: where they name an index,
+# or uv fails, pip installs.
 UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
-INSTALL := install() { $(UV) "$$@" || $(PIP) "$$@"; }; install
+INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
+  $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
 .PHONY: demo test test-jax test-torch test-hf test-page lint package docs format clean
 

@@ -2,8 +2,9 @@
 
 import contextlib
 import json
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # TensorFlow writes where an error came up before and behind what it was.
@@ -14,6 +15,7 @@ _WHERE = re.compile(
 )
 
 _SHOWN = 40
+_log = logging.getLogger(__name__)
 
 
 class InputError(ValueError):
@@ -70,6 +72,21 @@ def writing(path: Any) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+@contextlib.contextmanager
+def sparing(what: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
+    """Logs a warning where what only decorates a run fails, which goes on.
+
+    Args:
+        what: that is missing then.
+        log: gets the line.
+    """
+    try:
+        yield
+    # Whatever a library raises, a picture is not worth a run.
+    except Exception as error:
+        log(f"Warning: no {what}: {reason(error)}")
 
 
 def reason(error: BaseException) -> str:

@@ -48,17 +48,21 @@ class Answers(list):
         answers: Sequence[Mapping[str, Any]] | None = None,
     ):
         super().__init__(values)
-        self._kind, self._rows = kind, rows
-        self._answers = list(self) if answers is None else answers
+        answers = list(self) if answers is None else answers
+        self._kind, self._count = kind, len(rows)
+        # Those that are shown: a passage is long.
+        self._rows, self._answers = rows[:_MOST_ROWS], answers[:_MOST_ROWS]
 
     def holding(self, values: Iterable[Any]) -> "Answers":
         """Returns other values that are shown in the same way."""
-        return Answers(values, self._kind, self._rows, self._answers)
+        other = Answers(values, self._kind, self._rows, self._answers)
+        other._count = self._count
+        return other
 
     def _repr_html_(self) -> str:
-        pairs = zip(self._rows[:_MOST_ROWS], self._answers, strict=False)
+        pairs = zip(self._rows, self._answers, strict=True)
         blocks = [_answered(self._kind, row, answer) for row, answer in pairs]
-        if (more := len(self._rows) - _MOST_ROWS) > 0:
+        if (more := self._count - _MOST_ROWS) > 0:
             blocks.append(f"<p>and {more:,} more</p>")
         return "".join(blocks)
 
@@ -112,16 +116,16 @@ class Progress(io.TextIOBase):
         self._html = HTML
         self._handle = show(HTML(""), display_id=True)
         self._begun = ""
-        self._picture = ""
+        self._table = self._picture = ""
         # Seconds of drawing, and when it may come again.
         self._next = 0.0
 
     def write(self, text: str) -> int:
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
-            if line.startswith(("step ", "eval at ")):
-                self._show(line, time.monotonic() >= self._next)
-            else:
+            if not line.startswith(("step ", "eval at ")) or not self._show(
+                line, time.monotonic() >= self._next
+            ):
                 print(line, file=sys.stderr)
         return len(text)
 
@@ -129,7 +133,21 @@ class Progress(io.TextIOBase):
         """Shows what has come to the files since the last line."""
         self._show("", True)
 
-    def _show(self, line: str, draws: bool) -> None:
+    def _show(self, line: str, draws: bool) -> bool:
+        """Shows a line, and what is drawn; returns False where that fails."""
+        try:
+            if draws or line.startswith("eval at "):
+                self._update(draws)
+            if not self._table:
+                return True  # nothing to show yet
+            content = f"{self._table}<p>{escape(line)}</p>{self._picture}"
+            self._handle.update(self._html(content))
+        # The run goes on, whatever a notebook or a picture raises.
+        except Exception:
+            return False
+        return True
+
+    def _update(self, draws: bool) -> None:
         # Of several runs the one at work.
         name = "metrics.jsonl"
         files = [*self._folder.glob(name), *self._folder.glob(f"run-*/{name}")]
@@ -138,8 +156,7 @@ class Progress(io.TextIOBase):
         path = max(files, key=lambda file: file.stat().st_mtime)
         if draws:
             self._draw(path)
-        html = progress_table(list(curves.entries(path)))
-        self._handle.update(self._html(f"{html}<p>{escape(line)}</p>{self._picture}"))
+        self._table = progress_table(list(curves.entries(path)))
 
     def _draw(self, path: Path) -> None:
         begin, picture = time.monotonic(), io.BytesIO()

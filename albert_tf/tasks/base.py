@@ -500,9 +500,10 @@ class FineTuningTask(Task):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.measure(split, answers).items():
                 scores[f"{prefix}{name}"] = value
-            if matrix := self.confusion(split, answers):
-                confusions[split.name] = matrix
-            samples = samples or self._samples(split, answers)
+            with errors.sparing("confusion matrix or samples of the evaluation"):
+                if matrix := self.confusion(split, answers):
+                    confusions[split.name] = matrix
+                samples = samples or self._samples(split, answers)
         self.details = Details(confusions, samples)
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:

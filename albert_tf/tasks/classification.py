@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from albert_tf import errors
 from albert_tf.data import cache, cores
 from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
@@ -222,10 +223,11 @@ class Classification(base.FineTuningTask):
                 if matrix := self.confusion(split, answers):
                     confusions[split.name] = matrix
             run.log("\n".join(tables))
-            files: dict[str, str | bytes] = {"label_scores.txt": "\n".join(tables)}
+            base.write_files(run, {"label_scores.txt": "\n".join(tables)})
             if confusions and run.writes:
-                files["confusion_matrix.png"] = confusion.draw(confusions)
-            base.write_files(run, files)
+                with errors.sparing("confusion matrix", run.log):
+                    picture = confusion.draw(confusions)
+                    base.write_files(run, {"confusion_matrix.png": picture})
         super().finish(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:

@@ -15,7 +15,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from albert_tf import weights
+from albert_tf import errors, weights
 from albert_tf.data import files, quiet, stopping
 from albert_tf.errors import InputError
 from albert_tf.model import optimizers
@@ -258,7 +258,7 @@ class _Loop:
         if first or self._is_due(config.log_steps):
             self._reporter.trained(self._step, self._trained)
             self._trainer.start_window()
-        late = self._step >= self._last_in_time
+        late = self._step >= self._last_in_time and self._steps_in_time() < 1
         if late or self._is_due(config.save_checkpoints_steps):
             self._save()
 
@@ -277,7 +277,7 @@ class _Loop:
         if self._evaluates:
             intervals.append(config.steps_between_evaluations)
         steps = [step + interval - step % interval for interval in intervals]
-        self._last_in_time = step + self._steps_in_time()
+        self._last_in_time = step + max(self._steps_in_time(), 1)
         return min(*steps, self._last_in_time, config.num_train_steps)
 
     def _steps_in_time(self) -> int:
@@ -291,7 +291,7 @@ class _Loop:
             # On each of them the same.
             steps, count = devices.add_up(self._strategy, [steps, 1.0])
             steps /= count
-        return max(int(steps), 1)
+        return int(steps)
 
     def _is_due(self, interval: int) -> bool:
         """Whether an event is due after this step: at intervals, and at the end."""
@@ -319,7 +319,8 @@ class _Loop:
         best = max(best, metrics[key])
         # On a TPU each operation would go there and back alone.
         if self._is_chief and not self._on_tpu:
-            self._task.illustrate(self._trainer.model)
+            with errors.sparing("samples of the evaluation", self._reporter.log):
+                self._task.illustrate(self._trainer.model)
         self._reporter.evaluated(self._step, metrics, better, best)
         return metrics
 

@@ -93,10 +93,6 @@ class Reporter:
         }
         if config.do_train:
             lines |= self._plan(model, replicas, step)
-            if 0 < step < config.num_train_steps:
-                self._record("resume", step, {})
-            if self._enabled:
-                self._write_settings()
         for name, value in lines.items():
             self.log(f"  {name:11}{value}")
         if config.do_train and config.num_warmup_steps >= config.num_train_steps:
@@ -108,19 +104,26 @@ class Reporter:
         for hint in self._task.hints(config.learning_rate, config.train_batch_size):
             self.log(f"Hint: {hint}")
 
-    def _write_settings(self) -> None:
-        """Writes the settings for TensorBoard's table of runs, and for trackers."""
-        # Imported late: it imports Keras of its own.
-        from tensorboard.plugins.hparams import api
+    def _begin(self, step: int) -> None:
+        """Notes a start after some steps; gives trackers and TensorBoard the settings.
 
+        Not before something is trained: a run that is complete stays so.
+        """
+        if step:
+            self._record("resume", step, {})
         given = run_file.settings(self.folder, self._config)
         self._trackers = trackers.Trackers(self._config, self.folder, self.log)
         self._trackers.start(given)
-        plain = {name: _plain(value) for name, value in given.items()}
-        with self._writer("summaries") as writer:
+        with errors.sparing("settings in TensorBoard", self.log):
+            # Imported late: it imports Keras of its own.
+            from tensorboard.plugins.hparams import api
+
+            plain = {name: _plain(value) for name, value in given.items()}
             summary = api.hparams_pb(plain, trial_id=str(self.folder))
-            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=0)
-            writer.flush()
+            with self._writer("summaries") as writer:
+                content = summary.SerializeToString()
+                tf.summary.experimental.write_raw_pb(content, step=0)
+                writer.flush()
 
     def _plan(self, model: keras.Model, replicas: int, step: int) -> dict[str, str]:
         """Returns the size of a step, of the training that is left, and of both."""
@@ -156,6 +159,8 @@ class Reporter:
         """
         total, batch_size = self._config.num_train_steps, self._config.train_batch_size
         if self._first_step is None:
+            if self._enabled:
+                self._begin(step - 1)
             # The first line is about one step, which includes the building of graphs.
             self._first_step, self._first_time = step, time.time()
             self._last_step = step - 1
@@ -284,11 +289,14 @@ class Reporter:
         """Writes numbers for TensorBoard, and what an evaluation shows beside them."""
         if not self._enabled:
             return
+        picture = None
+        if details and details.confusions:
+            with errors.sparing("confusion matrix", self.log):
+                picture = tf.io.decode_png(confusion.draw(details.confusions))
         with self._writer(folder, step) as writer:
             for name, value in values.items():
                 tf.summary.scalar(name, value)
-            if details and details.confusions:
-                picture = tf.io.decode_png(confusion.draw(details.confusions))
+            if picture is not None:
                 tf.summary.image("confusion_matrix", picture[None])
             if details and details.samples:
                 tf.summary.text("samples", _as_markdown(details.samples))
@@ -337,12 +345,16 @@ def _plain(value: Any) -> bool | int | float | str:
     """Returns a setting as TensorBoard takes it."""
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return "" if value is None else value
+    if isinstance(value, bool | int | float):
+        return value
+    return "" if value is None else str(value)
 
 
 def _as_markdown(rows: Sequence[Mapping[str, str]]) -> str:
     """Returns a table of the beginnings of texts; TensorBoard escapes what is HTML."""
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = ([row.get(name, "") for name in names] for row in rows)
+    lines = [names, ["---"] * len(names), *cells]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 

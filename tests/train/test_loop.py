@@ -765,20 +765,21 @@ def test_checkpoints_come_by_the_clock_too(monkeypatch):
     now = 0.0
 
     class Slow(Recorder):
-        """A step takes 50 seconds, the first one 10 more."""
+        """A step takes 50 seconds, the first one 80 more."""
 
         def train(self, num_steps):
             nonlocal now
-            now += 50 * int(num_steps) + 10 * (self._calls == 0)
+            now += 50 * int(num_steps) + 80 * (self._calls == 0)
             return super().train(num_steps)
 
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(monotonic=lambda: now))
     made = events(
         Slow(), log_steps=99, eval_every_steps=99, save_checkpoints_minutes=4.0
     )
-    # 240 seconds are 4 steps; the other checkpoints are those of steps 5 and 10.
+    # 240 seconds are over after steps 3 and 9; the other checkpoints are those of steps
+    # 5 and 10. By the first step alone step 2 would be the last in time.
     assert made == [
-        *(1, "trained", 3, "save", 1, "save", 4, "save", 1),
+        *(1, "trained", 1, 1, "save", 2, "save", 4, "save", 1),
         *("trained", "save", "mark_best", "evaluated", "finished"),
     ]
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorflow.core.util import event_pb2
 
-from albert_tf.tasks import base
+from albert_tf.tasks import base, confusion
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.report import Reporter
@@ -44,9 +44,8 @@ def test_nobody_complains_of_a_model_that_still_warms_up(tmp_path):
 
 def train(folder, *steps, stream=None):
     task = types.SimpleNamespace(shown=(), chance_losses={})
-    config = types.SimpleNamespace(
-        num_train_steps=99, start_warmup_step=0, num_warmup_steps=0, train_batch_size=3
-    )
+    sizes = {"num_train_steps": 99, "num_warmup_steps": 0, "train_batch_size": 3}
+    config = TrainingSettings(output_dir=str(folder), **sizes)
     reporter = Reporter(folder, stream or io.StringIO(), task, config)
     for step in steps:
         reporter.trained(step, METRICS)
@@ -82,8 +81,9 @@ def test_a_line_of_training_has_the_number_of_its_steps(tmp_path):
     train(tmp_path, 1, 20, 40)
     train(tmp_path, 31, 40)  # a resumed run
     entries = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
-    counts = [(entry["step"], entry["steps"]) for entry in entries]
-    assert counts == [(1, 1), (20, 19), (40, 20), (31, 1), (40, 9)]
+    counts = [(entry["step"], entry.get("steps")) for entry in entries]
+    # The line without a number notes that it resumed.
+    assert counts == [(1, 1), (20, 19), (40, 20), (30, None), (31, 1), (40, 9)]
 
 
 def summaries(folder):
@@ -98,6 +98,7 @@ def test_tensorboard_gets_every_number(tmp_path):
     written = {
         (event.step, value.tag): float(tf.make_ndarray(value.tensor))
         for event, value in summaries(tmp_path / "summaries")
+        if not value.tag.startswith("_hparams_")
     }
     expected = {**METRICS, "steps_per_second": 2.0}
     assert written == {
@@ -107,6 +108,24 @@ def test_tensorboard_gets_every_number(tmp_path):
     }
 
 
+def test_a_picture_that_fails_costs_no_run(tmp_path, monkeypatch):
+    def fails(matrices):
+        raise RuntimeError("no font\nat all")
+
+    monkeypatch.setattr(confusion, "draw", fails)
+    task, log = Complaining(), io.StringIO()
+    task.details = base.Details({"dev": Confusion(("no", "yes"), np.eye(2))})
+    config = TrainingSettings(output_dir=str(tmp_path))
+    reporter = Reporter(tmp_path, log, task, config)
+    reporter.evaluated(7, {"accuracy": 0.5}, False, 0.5)
+    # A run that was complete opens none of its trackers anew.
+    assert reporter._trackers is None
+    assert "Warning: no confusion matrix: no font\n" in log.getvalue()
+    assert "eval at step 7" in log.getvalue()
+    tags = [value.tag for _, value in summaries(tmp_path / "summaries/eval")]
+    assert tags == ["accuracy"]
+
+
 def test_tensorboard_gets_settings_a_confusion_matrix_and_samples(tmp_path, draws):
     task = Complaining()
     matrix = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
@@ -114,7 +133,7 @@ def test_tensorboard_gets_settings_a_confusion_matrix_and_samples(tmp_path, draw
     task.details = base.Details({"dev": matrix}, samples)
     config = TrainingSettings(output_dir=str(tmp_path), learning_rate=0.25)
     reporter = Reporter(tmp_path, io.StringIO(), task, config)
-    reporter._write_settings()
+    reporter._begin(0)
     reporter.evaluated(7, {"accuracy": 0.5}, False, 0.5)
     [(_, settings)] = summaries(tmp_path / "summaries")
     content = settings.metadata.plugin_data.content

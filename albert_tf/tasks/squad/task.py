@@ -237,6 +237,10 @@ class QuestionAnswering(base.FineTuningTask):
             return {}
         return evaluate(dataset, answers, self._threshold_for(dataset, answers))
 
+    def _samples(self, split, answers):
+        decided = answers.decided(self._threshold_for(split.examples, answers))
+        return super()._samples(split, dataclasses.replace(answers, texts=decided))
+
     def sample(self, split, answers, number):
         id, predicted = list(answers.texts.items())[number]
         question = next(q for q in split.examples.questions if q.id == id)

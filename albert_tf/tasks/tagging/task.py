@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from albert_tf import errors
 from albert_tf.data import cache, cores
 from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
@@ -281,8 +282,9 @@ class Tagging(base.FineTuningTask):
         if matrix := self.confusion(split, answers):
             gold = [sentence.labels for sentence in split.examples]
             files[f"{split.name}_label_scores.txt"] = self._table(gold, answers)
-            picture = confusion.draw({split.name: matrix})
-            files[f"{split.name}_confusion_matrix.png"] = picture
+            with errors.sparing("confusion matrix"):
+                picture = confusion.draw({split.name: matrix})
+                files[f"{split.name}_confusion_matrix.png"] = picture
         return files
 
     def _table(self, gold, answers) -> str:
