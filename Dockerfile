@@ -5,10 +5,10 @@ FROM python:3.12-slim
 
 WORKDIR /src
 # Before the code, whose changes need no new download.
-COPY constraints.txt requirements.txt ./
+COPY constraints.txt requirements.lock requirements.txt ./
 # Also for what builds the package.
 ENV PIP_CONSTRAINT=/src/constraints.txt PIP_NO_CACHE_DIR=1
-RUN pip install -r requirements.txt
+RUN pip install --require-hashes -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY albert_tf albert_tf
 RUN pip install --no-deps . && useradd --create-home albert

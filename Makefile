@@ -13,7 +13,8 @@ UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
-.PHONY: demo test test-jax test-torch test-hf test-page lint package docs format clean
+.PHONY: demo test test-jax test-torch test-hf test-page lint package audit docs \
+  format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -54,6 +55,10 @@ package: $(VENV)/.dev
 	  > $$(echo dist/venv/lib/python*/site-packages)/requirements.pth
 	cd dist && env -u PYTHONPATH venv/bin/python ../tests/commands/installed.py
 
+# What is known against the pinned versions; asks PyPI.
+audit: $(VENV)/.audit
+	$(RUN) -m pip_audit --strict --disable-pip --require-hashes -r constraints.txt
+
 # Into site/. Warnings, of links and anchors too, are errors.
 docs: $(VENV)/.docs
 	$(RUN) -m mkdocs build --strict
@@ -68,10 +73,10 @@ $(VENV)/bin/python:
 	       "$$($(PYTHON) --version 2>&1); call make with PYTHON=/path/to/python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.runtime: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.runtime: requirements.lock constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing TensorFlow and the other requirements into $(VENV) (once) ..."
 	-$(PIP) --quiet uv
-	$(INSTALL) -r requirements.txt
+	$(INSTALL) -r requirements.lock
 	$(INSTALL) --no-deps -e .
 	@touch $@
 
@@ -85,6 +90,10 @@ $(VENV)/.hf: $(VENV)/.dev
 
 $(VENV)/.page: $(VENV)/.dev
 	$(INSTALL) -e '.[browser]'
+	@touch $@
+
+$(VENV)/.audit: $(VENV)/.runtime
+	$(INSTALL) -e '.[audit]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime

@@ -2,8 +2,10 @@
 
 import os
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -118,3 +120,17 @@ print("albert_tf>AlbertEncoder" in keras.saving.get_custom_objects())
 print([type(finder).__name__ for finder in sys.meta_path].count("_AfterKeras"))
 """
     assert run(code, tmp_path) == "a dependency is missing\nTrue\n0\n"
+
+
+def test_the_lock_has_the_tested_versions_and_a_hash_of_each():
+    root = Path(__file__).parents[1]
+    pinned = r"^([\w.-]+==\S+)"
+    tested = re.findall(pinned, (root / "constraints.txt").read_text(), re.MULTILINE)
+    entries = re.split(r"\n(?=[\w])", (root / "requirements.lock").read_text())[1:]
+    locked = [re.match(pinned, entry)[1] for entry in entries]
+    assert set(locked) <= set(tested)
+    assert all("--hash=sha256:" in entry for entry in entries)
+    needed = re.findall(
+        r"^[\w-]+", (root / "requirements.txt").read_text(), re.MULTILINE
+    )
+    assert set(needed) <= {entry.split("==")[0] for entry in locked}
