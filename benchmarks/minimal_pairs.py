@@ -61,8 +61,14 @@ def read(patterns: Iterable[str]) -> list[Pair]:
         if not paths:
             raise InputError(f"--pairs: {pattern}: no such file")
         for path in paths:
-            pairs += tables.read(path, columns, lambda values: Pair(*values)).rows
+            pairs += tables.read(path, columns, _pair).rows
     return pairs
+
+
+def _pair(values):
+    if not all(isinstance(value, str) for value in values):
+        raise tables.RowError("a list; expected texts")
+    return Pair(*values)
 
 
 def accuracies(pairs: Sequence[Pair], scores: Mapping[str, float]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def test_shares_of_paradigms_terms_and_all(tmp_path):
     ("contents", "message"),
     [
         ('{"sentence_good": "a"}\n', r"x\.jsonl:1: no key 'sentence_bad'"),
+        (line(["a"], "b", "c", "d"), r"x\.jsonl:1: a list; expected texts"),
         (None, r"--pairs: .*x\.jsonl: no such file"),
     ],
 )
