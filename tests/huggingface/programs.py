@@ -44,6 +44,7 @@ def main(folder):
         ]
         for of_gap in zip(ids.tolist(), chances.tolist(), strict=True)
     ]
+    answers["scores"] = [score(model, tokenizer, text) for text in plan["scored"]]
     answers["modules"] = [name for name in sys.modules if name == "tensorflow"]
     answers["ids"] = tokenizer(plan["texts"], add_special_tokens=False)["input_ids"]
     (folder / "answers.json").write_text(json.dumps(answers))
@@ -59,6 +60,18 @@ def classify(folder, kind, rows):
         for row in rows
     ]
     return [pipeline(text, top_k=None, truncation=True) for text in inputs]
+
+
+def score(model, tokenizer, text):
+    """Returns the log probability of each token of a text when it alone is masked."""
+    [ids] = tokenizer(text, return_tensors="pt")["input_ids"]
+    logs = []
+    for place in range(1, len(ids) - 1):
+        masked = ids.clone()
+        masked[place] = tokenizer.mask_token_id
+        logits = model(input_ids=masked[None]).logits[0, place]
+        logs.append(torch.log_softmax(logits, -1)[ids[place]].item())
+    return logs
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ RUNS = {
     "regression": (None, PAIRS),
 }
 GAPS = ["The [MASK] of a [MASK].", "[MASK] is a list, [MASK]."]
+SCORED = ["a file", "The value of each object in a list.", "Größe", "😀 ok", ""]
 TEXTS = ["`quoted' text", "ΩΣ", "각 한국어", "tab\there", *(r["text"] for r in ROWS)]
 
 
@@ -132,8 +133,11 @@ def both(data, tiny, tokens, arrays, tmp_path_factory):
         gap for row in fill({"text": t} for t in GAPS) for gap in row["gaps"]
     ]
     ours["ids"] = tokenizer.encode_batch(TEXTS)
+    score = predict.load(pretrained, predict.AnswerSettings(task="score"))
+    ours["scores"] = list(score(SCORED))
 
     plan = {"models": [*MODELS], "classify": [*RUNS], "gaps": GAPS, "texts": TEXTS}
+    plan["scored"] = SCORED
     plan |= {kind: (kind, rows) for kind, (_, rows) in RUNS.items()}
     (folder / "plan.json").write_text(json.dumps(plan))
     np.savez(folder / "inputs.npz", **batch)
@@ -210,6 +214,14 @@ def test_gaps_are_filled_alike(both):
         assert [x["piece"].strip() for x in b] == [x["piece"] for x in a]
         chances = [x["probability"] for x in a]
         assert [x["probability"] for x in b] == pytest.approx(chances, abs=1e-5)
+
+
+def test_scores_are_those_of_a_loop_over_masked_tokens(both):
+    ours, theirs, _ = both
+    assert len(ours["scores"]) == len(SCORED)
+    for a, b in zip(ours["scores"], theirs["scores"], strict=True):
+        assert a["tokens"] == len(b)
+        assert a["score"] == pytest.approx(sum(b), abs=1e-4)
 
 
 def test_ids_are_the_same(both):
