@@ -14,6 +14,9 @@ _WHERE = re.compile(
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
 
+# What a file or a flag holds must not move a terminal's cursor, nor end the line.
+_UNPRINTABLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 _SHOWN = 40
 _log = logging.getLogger(__name__)
 
@@ -28,6 +31,12 @@ class InputError(ValueError):
 
     # Keras rewrites what is raised in a layer's call to many lines, unless this is set.
     _keras_call_info_injected = True
+
+    def __str__(self) -> str:
+        """Returns the message, with control characters and no text escaped."""
+        return _UNPRINTABLE.sub(
+            lambda part: part[0].encode("unicode_escape").decode(), super().__str__()
+        )
 
 
 @contextlib.contextmanager

@@ -362,7 +362,7 @@ def _read_config(path: str) -> list[str]:
     result: list[str] = []
     seen: set[str] = set()
     for key, node in root.value:
-        name = key.value if isinstance(key.value, str) else "(no text)"
+        name = _whole(key.value) if isinstance(key.value, str) else "(no text)"
         where = f"{path}:{key.start_mark.line + 1}: {name}"
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
@@ -376,6 +376,11 @@ def _read_config(path: str) -> list[str]:
     return result
 
 
+def _whole(text: str) -> str:
+    """Joins surrogate pairs, which JSON may write and YAML reads as two characters."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _as_text(node: Any, flag: flags.Flag, where: str) -> str | None:
     """Returns a value of a configuration as on the command line; None for null."""
     kind = node.tag.rpartition(":")[2]
@@ -386,10 +391,11 @@ def _as_text(node: Any, flag: flags.Flag, where: str) -> str | None:
     if kind == "seq" and several:
         if all(isinstance(item.value, str) for item in node.value):
             line = io.StringIO()
-            csv.writer(line, lineterminator="").writerow([x.value for x in node.value])
+            items = [_whole(item.value) for item in node.value]
+            csv.writer(line, lineterminator="").writerow(items)
             return line.getvalue()
     elif isinstance(node.value, str):
-        text = node.value
+        text = _whole(node.value)
         if kind == "bool":
             text = "true" if text.lower() in ("true", "yes", "on") else "false"
         try:
