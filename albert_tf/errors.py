@@ -18,6 +18,9 @@ _WHERE = re.compile(
 _UNPRINTABLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _SHOWN = 40
+# Exit statuses of commands, beside 128 + the number of a signal that stopped one.
+MISTAKE = 2
+UNSAVED = 74  # EX_IOERR of sysexits.h
 _log = logging.getLogger(__name__)
 
 
@@ -32,11 +35,19 @@ class InputError(ValueError):
     # Keras rewrites what is raised in a layer's call to many lines, unless this is set.
     _keras_call_info_injected = True
 
+    status = MISTAKE
+
     def __str__(self) -> str:
         """Returns the message, with control characters and no text escaped."""
         return _UNPRINTABLE.sub(
             lambda part: part[0].encode("unicode_escape").decode(), super().__str__()
         )
+
+
+class UnsavedError(InputError):
+    """A run has ended because its state could not be written, tried several times."""
+
+    status = UNSAVED
 
 
 @contextlib.contextmanager

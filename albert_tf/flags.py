@@ -226,8 +226,9 @@ def run(
 ) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    A user's mistake (`InputError`) is printed as one line and ends with status 2, with
-    --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
+    A user's mistake (`InputError`) is printed as one line and ends with its status
+    (`errors.MISTAKE` or `errors.UNSAVED`), with --verbosity=0 after the traceback of
+    its cause; an interrupt ends with status 130.
     TensorFlow, which `main` imports and not its module, logs nothing unless
     --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
@@ -269,7 +270,7 @@ def run(
             traceback.print_exception(mistake.__cause__)
         # One write: several workers may share a log.
         sys.stderr.write(f"error: {mistake}\n")
-        sys.exit(2)
+        sys.exit(mistake.status)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

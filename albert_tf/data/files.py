@@ -75,6 +75,23 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
             os.remove(temporary)
 
 
+def append(path: Path, text: str) -> None:
+    """Adds text to a file; where that fails, takes back what came to be there.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with errors.writing(path), path.open("ab", buffering=0) as file:
+        size, rest = file.tell(), text.encode()
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(size)
+            raise
+
+
 def remove_leftovers(path: str) -> None:
     """Removes what killed processes have left of `atomic(path)`, and nothing else."""
     target = os.path.realpath(path)
@@ -85,6 +102,12 @@ def remove_leftovers(path: str) -> None:
             with contextlib.suppress(OSError), open(temporary, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.remove(temporary)
+
+
+def flush(path: Path) -> None:
+    """Waits until a file is on its disk, which may turn out full only now."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -98,6 +121,8 @@ def write_together(folder: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
         yield Path(temporary)
         files = sorted(Path(temporary).iterdir(), key=_place_in_line)
+        for file in files:
+            flush(file)
         for file in files:
             if file.suffix == ".index":
                 # An index of the same name does not belong to the new data.

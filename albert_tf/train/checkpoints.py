@@ -7,6 +7,7 @@ no name for: the number of examples seen, a fingerprint of the data, the state o
 dropout seeds, the loss scale.
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -82,7 +83,7 @@ class Checkpoints:
         """
         steps = self.steps
         for step in reversed(steps):
-            reason = _damage(self.prefix(step))
+            reason = checkpoints.damage(self.prefix(step))
             if reason is None:
                 return self.prefix(step)
             self._log(
@@ -156,9 +157,11 @@ class Checkpoints:
         """Writes a checkpoint of the current step, and deletes what is too old.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: it cannot be written, or the folder was removed meanwhile.
         """
         step = steps_made(self._optimizer)
+        with errors.writing(self.prefix(step)):
+            self._folder.stat()  # who removed it wants no new one
         extra = {
             name: keras.ops.convert_to_numpy(value)
             for name, value in self._state.items()
@@ -166,21 +169,33 @@ class Checkpoints:
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
         if self._fingerprint is not None:
             extra[_FINGERPRINT] = np.asarray(self._fingerprint, np.int64)
-        weights.save(
-            self._model,
-            self.prefix(step),
-            format="tf1",
-            optimizer=self._optimizer,
-            extra=extra,
-        )
+        try:
+            weights.save(
+                self._model,
+                self.prefix(step),
+                format="tf1",
+                optimizer=self._optimizer,
+                extra=extra,
+            )
+        except InputError:
+            self._remove_data_without_index(step)
+            raise
         if self._keep:
             # A later one is damaged, or this one would not be the newest.
             steps = [other for other in self.steps if other <= step]
             for old in steps[: -self._keep]:
                 # Without its index a checkpoint counts as none: so that goes first.
                 for suffix in reversed(_SUFFIXES):
-                    Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
+                    with errors.writing(self.prefix(old)):
+                        Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
         return self.prefix(step)
+
+    def _remove_data_without_index(self, step: int) -> None:
+        """Removes what a save has left that failed between the two files."""
+        data, index = (Path(f"{self.prefix(step)}{suffix}") for suffix in _SUFFIXES)
+        if not index.exists():
+            with contextlib.suppress(OSError):
+                data.unlink(missing_ok=True)
 
     @property
     def best(self) -> Mapping[str, float]:
@@ -224,17 +239,3 @@ class Checkpoints:
 def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
     """Returns an optimizer's number of updates, on whatever devices it is."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))
-
-
-def _damage(prefix: Path) -> str | None:
-    """Returns why a checkpoint cannot be read in full, checksums too, if it cannot."""
-    import tensorflow as tf
-
-    try:
-        with errors.reading(prefix):
-            reader = tf.train.load_checkpoint(str(prefix))
-            for name in reader.get_variable_to_shape_map():
-                reader.get_tensor(name)
-    except InputError as mistake:
-        return errors.reason(mistake.__cause__ or mistake)
-    return None

@@ -178,6 +178,14 @@ def together(
     Raises:
         InputError: `work` raised it, here or on another worker.
     """
+    if (refusal := refusal_of_any(strategy, folder, work)) is not None:
+        raise refusal
+
+
+def refusal_of_any(
+    strategy: "tf.distribute.Strategy", folder: str, work: Callable[[], None]
+) -> InputError | None:
+    """Does something on every worker; returns why one refused, see `together`."""
     refusal = None
     try:
         work()
@@ -186,11 +194,11 @@ def together(
     refusals = [float(refusal is not None)]
     if is_multi_worker(strategy):
         refusals = add_up(strategy, refusals)
-    if not refusals or any(refusals):
-        raise refusal or InputError(
-            f"--output_dir={folder}: refused by another worker, whose log has the "
-            f"reason"
-        )
+    if refusals and not any(refusals):
+        return None
+    return refusal or InputError(
+        f"--output_dir={folder}: refused by another worker, whose log has the reason"
+    )
 
 
 def spread_seeds(strategy: "tf.distribute.Strategy", model: "keras.Model") -> None:

@@ -36,6 +36,8 @@ orbit.controller.logging.setLevel(logging.ERROR)
 
 # In the best checkpoint's notes: which examples its metrics are of.
 FINGERPRINT = "evaluation_fingerprint"
+# Saves in a row that fail until a run ends, and the wait where no next one comes.
+_ATTEMPTS, _SECONDS_BETWEEN = 3, 10.0
 _POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -128,6 +130,7 @@ def run(
         InputError: the settings do not fit the devices or the folder's checkpoints,
             another run is at work in the folder, or the loss or a gradient became
             infinite or not a number.
+        UnsavedError: no checkpoint could be written, three times in a row.
         Stopped: SIGTERM or SIGINT asked for it; where something was trained, a
             checkpoint of the last step is saved.
     """
@@ -187,6 +190,7 @@ class _Loop:
         self._is_chief = is_chief(strategy)
         self._strategy = strategy
         self._saved = self._step
+        self._failed_saves = 0
         self._saved_at = time.monotonic()
         # The step after which --save_checkpoints_minutes are over.
         self._last_in_time = sys.maxsize
@@ -220,7 +224,7 @@ class _Loop:
         except stopping.Stopped as stop:
             saved = self._config.do_train and self._step > 0
             if saved:
-                self._save()
+                self._save(is_last=True)
             self._reporter.log(
                 f"Stopped by {stop.signal.name} at step {self._step:,}"
                 f"{': saved' if saved else ''}; run the same command again to resume"
@@ -313,24 +317,52 @@ class _Loop:
             self.best = {"step": self._step, **metrics}
             if self._fingerprint is not None:
                 self.best = {**self.best, FINGERPRINT: self._fingerprint}
+            self._save(marks_best=True)
             if self._is_chief:
-                self._checkpoints.mark_best(self._save(), self.best)
                 self._task.best_marked(self._reporter.folder, metrics)
         best = max(best, metrics[key])
         # On a TPU each operation would go there and back alone.
         if self._is_chief and not self._on_tpu:
-            with errors.sparing("samples of the evaluation", self._reporter.log):
+            with self._reporter.sparing("samples of the evaluation"):
                 self._task.illustrate(self._trainer.model)
         self._reporter.evaluated(self._step, metrics, better, best)
         return metrics
 
-    def _save(self) -> Path:
-        """Writes a checkpoint, unless this step's is written; returns its path."""
+    def _save(self, *, marks_best: bool = False, is_last: bool = False) -> None:
+        """Writes a checkpoint, unless this step's is written.
+
+        One that fails is warned of, and the next save is the next attempt. The best and
+        the last one have no next: they are tried again here.
+
+        Raises:
+            UnsavedError: too many saves in a row failed, on every worker.
+        """
+        config = self._config
+        waits = marks_best or is_last or self._step == config.num_train_steps
         self._saved_at = time.monotonic()
-        if self._is_chief and self._saved != self._step:
-            self._checkpoints.save(self._trainer.examples_seen)
-            self._saved = self._step
-        return self._checkpoints.prefix(self._step)
+
+        def save():
+            if self._is_chief and self._saved != self._step:
+                self._checkpoints.save(self._trainer.examples_seen)
+                self._saved = self._step
+            if self._is_chief and marks_best:
+                prefix = self._checkpoints.prefix(self._step)
+                self._checkpoints.mark_best(prefix, self.best)
+
+        while failure := devices.refusal_of_any(
+            self._strategy, config.output_dir, save
+        ):
+            self._failed_saves += 1
+            if self._failed_saves == _ATTEMPTS:
+                raise errors.UnsavedError(
+                    f"{failure}; given up after {_ATTEMPTS} saves in a row, the same "
+                    f"command resumes from the last checkpoint"
+                ) from failure
+            self._reporter.log(f"Warning: {failure}; the next save tries again")
+            if not waits:
+                return
+            time.sleep(_SECONDS_BETWEEN)
+        self._failed_saves = 0
 
     def _is_stale(self) -> bool:
         """Whether the best evaluation is long enough ago to stop early."""

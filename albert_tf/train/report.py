@@ -15,6 +15,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import errors
+from albert_tf.data import files
 from albert_tf.tasks import base, confusion
 from albert_tf.train import curves, memory, run_file, trackers
 
@@ -22,6 +23,7 @@ from albert_tf.train import curves, memory, run_file, trackers
 _PATIENCE = 100
 # Characters of a text in TensorBoard.
 _LONGEST_CELL = 400
+_RESULTS = "eval_results.txt"
 _SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 
 
@@ -47,7 +49,10 @@ class Reporter:
         self._first_step: int | None = None
         self._first_time = 0.0
         self._last_step = 0
-        self._warned = False
+        self._is_flat = False
+        self._missing: set[str] = set()
+        # Of a file, what could not be added to it yet.
+        self._waiting: dict[Path, str] = {}
         self._bar: tqdm | None = None
         self._summaries: dict[str, tf.summary.SummaryWriter] = {}
         self._trackers: trackers.Trackers | None = None
@@ -65,6 +70,18 @@ class Reporter:
             return
         self._stream.write(f"{text}\n")
         self._stream.flush()
+
+    @contextlib.contextmanager
+    def sparing(self, what: str) -> Iterator[None]:
+        """Warns, once, where what only decorates a run fails, see `errors.sparing`."""
+
+        def warn(line: str) -> None:
+            if what not in self._missing:
+                self.log(line)
+            self._missing.add(what)
+
+        with errors.sparing(what, warn):
+            yield
 
     def close(self) -> None:
         """Ends the line that shows progress; what is open now was not finished."""
@@ -114,7 +131,7 @@ class Reporter:
         given = run_file.settings(self.folder, self._config)
         self._trackers = trackers.Trackers(self._config, self.folder, self.log)
         self._trackers.start(given)
-        with errors.sparing("settings in TensorBoard", self.log):
+        with self.sparing("settings in TensorBoard"):
             # Imported late: it imports Keras of its own.
             from tensorboard.plugins.hparams import api
 
@@ -236,9 +253,12 @@ class Reporter:
             self.log(f"Warning: {complaint}")
         if self._enabled:
             block = {**metrics, "global_step": step}
-            add_results(
-                self.folder, {**block, "best": best} if config.notes_best else block
+            self._append(
+                self.folder / _RESULTS,
+                _as_block({**block, "best": best} if config.notes_best else block),
             )
+            if not config.do_train:
+                self._check_results()
         if config.do_train:
             # Last: a run that is killed before it evaluates again.
             self._record("eval", step, metrics)
@@ -253,9 +273,24 @@ class Reporter:
             self._trackers.end(best, is_complete=True)
         self.close()
         if self._enabled:
+            self._check_results()
             picture = self.folder / "training_curves.png"
-            curves.draw(self._metrics_file, picture)
-            self.log(f"Curves: {picture}")
+            with self.sparing("curves"):
+                curves.draw(self._metrics_file, picture)
+                self.log(f"Curves: {picture}")
+
+    def _check_results(self) -> None:
+        """Refuses to end a run well without its results.
+
+        Raises:
+            UnsavedError: some could not be written, nor can they now.
+        """
+        path = self.folder / _RESULTS
+        if path in self._waiting:
+            try:
+                files.append(path, self._waiting.pop(path))
+            except errors.InputError as mistake:
+                raise errors.UnsavedError(str(mistake)) from mistake
 
     def _shown(self, metrics: Mapping[str, float]) -> str:
         """Joins losses and accuracies, under names that leave the line readable."""
@@ -276,8 +311,14 @@ class Reporter:
         if self._trackers is not None and metrics:
             self._trackers.log(kind, step, metrics)
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
-        with errors.writing(self._metrics_file), self._metrics_file.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._append(self._metrics_file, json.dumps(entry) + "\n")
+
+    def _append(self, path: Path, text: str) -> None:
+        """Adds text to a file; where it has no place yet, with the next text."""
+        self._waiting[path] = self._waiting.get(path, "") + text
+        with self.sparing(f"new lines in {path.name} for now"):
+            files.append(path, self._waiting[path])
+            del self._waiting[path]
 
     def _summarize(
         self,
@@ -291,9 +332,12 @@ class Reporter:
             return
         picture = None
         if details and details.confusions:
-            with errors.sparing("confusion matrix", self.log):
+            with self.sparing("confusion matrix"):
                 picture = tf.io.decode_png(confusion.draw(details.confusions))
-        with self._writer(folder, step) as writer:
+        with (
+            self.sparing("points in TensorBoard"),
+            self._writer(folder, step) as writer,
+        ):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
             if picture is not None:
@@ -307,6 +351,7 @@ class Reporter:
         """Makes a writer for TensorBoard the one that is written to."""
         path = self.folder / folder
         with errors.writing(path):
+            self.folder.stat()  # or TensorFlow makes anew what was removed
             if folder not in self._summaries:
                 self._summaries[folder] = tf.summary.create_file_writer(str(path))
             with self._summaries[folder].as_default(step):
@@ -315,11 +360,11 @@ class Reporter:
     def _warn_if_flat(self, step: int, metrics: Mapping[str, float]) -> None:
         config = self._config
         warmed_up = config.start_warmup_step + config.num_warmup_steps
-        if self._warned or step < warmed_up + _PATIENCE:
+        if self._is_flat or step < warmed_up + _PATIENCE:
             return
         for name, chance in self._task.chance_losses.items():
             if metrics[name] > 0.95 * chance:
-                self._warned = True
+                self._is_flat = True
                 self.log(
                     f"Warning: after the warm-up {name} is {metrics[name]:.2f}, and "
                     f"{chance:.2f} would be guessing: the model learns nothing. Usual "
@@ -334,11 +379,12 @@ def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
     Raises:
         InputError: it cannot be written.
     """
+    files.append(folder / _RESULTS, _as_block(metrics))
+
+
+def _as_block(metrics: Mapping[str, float]) -> str:
     order = sorted(metrics, key=lambda key: (key == "best", key))
-    path = folder / "eval_results.txt"
-    with errors.writing(path), path.open("a") as file:
-        file.writelines(f"{key} = {metrics[key]}\n" for key in order)
-        file.write("=" * 50 + "\n")
+    return "".join(f"{key} = {metrics[key]}\n" for key in order) + "=" * 50 + "\n"
 
 
 def _plain(value: Any) -> bool | int | float | str:

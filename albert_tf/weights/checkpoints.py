@@ -52,3 +52,17 @@ def choose(folder: Path, checkpoint: str) -> Path:
     kind = "best" if chosen == BEST else "newest"
     _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
     return folder / chosen
+
+
+def damage(prefix: Path) -> str | None:
+    """Returns why a checkpoint cannot be read in full, checksums too, if it cannot."""
+    import tensorflow as tf
+
+    try:
+        with errors.reading(prefix):
+            reader = tf.train.load_checkpoint(str(prefix))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+    except InputError as mistake:
+        return errors.reason(mistake.__cause__ or mistake)
+    return None

@@ -1,14 +1,18 @@
 """What all fine-tuning scripts share, tried on a classification of random words."""
 
 import dataclasses
+import errno
 import functools
 import importlib.util
 import io
+import itertools
 import json
+import os
 import re
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -24,6 +28,7 @@ from albert_tf import (
 )
 from albert_tf.data import cores
 from albert_tf.data.batches import ByLength
+from albert_tf.errors import UnsavedError
 from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
 from albert_tf.tasks import classification, metrics
@@ -602,6 +607,12 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     ]
 
 
+GIVEN_UP = (
+    "; given up after 3 saves in a row, the same command resumes from the last "
+    "checkpoint"
+)
+
+
 class Notices(io.StringIO):
     """Calls a function when a text is logged."""
 
@@ -623,14 +634,62 @@ def fail_with(error):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_a_removed_folder_ends_the_run(task, config, tmp_path):
+def test_a_removed_folder_ends_the_run(task, config, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN", 0)
     log = Notices("step 3/6", lambda: shutil.rmtree(tmp_path / "run"))
     settings = config(log_steps=1, save_checkpoints_steps=6)
-    with pytest.raises(InputError) as mistake:
+    with pytest.raises(UnsavedError) as mistake:
         seeds.run(task, settings, one_device(), log=log)
-    assert str(mistake.value) == (
-        f"{tmp_path}/run/metrics.jsonl: cannot be written: No such file or directory"
-    )
+    reason = "cannot be written: No such file or directory"
+    assert str(mistake.value) == f"{tmp_path}/run/model.ckpt-6: {reason}{GIVEN_UP}"
+    # Once, however many steps follow.
+    lines = f"new lines in metrics.jsonl for now: {tmp_path}/run/metrics.jsonl"
+    assert log.getvalue().count(f"Warning: no {lines}: {reason}\n") == 1
+    assert log.getvalue().count("Warning: no points in TensorBoard: ") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_disk_that_was_full_for_a_while_costs_nothing(
+    task, config, tmp_path, monkeypatch
+):
+    """All that an undisturbed run writes is there, but for a checkpoint between."""
+    settings = config(log_steps=1, save_checkpoints_steps=2, eval_every_steps=3)
+    files_of_two = []
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN", 0)
+    for folder, lines, saves in (("whole", (), ()), ("run", (3, 4, 7), (1, 2, 5))):
+        settings = dataclasses.replace(settings, output_dir=str(tmp_path / folder))
+        with monkeypatch.context() as patch:
+            opened = failing(Path.open, lines, "metrics.jsonl", "eval_results.txt")
+            flushed = failing(os.fsync, saves, ".data-00000-of-00001")
+            patch.setattr(Path, "open", opened)
+            patch.setattr(os, "fsync", flushed)
+            log = io.StringIO()
+            seeds.run(task, settings, one_device(), log=log)
+        made = tmp_path / folder
+        kept = [made / "eval_results.txt", *made.glob("model.ckpt-[6b]*")]
+        files_of_two.append({path.name: path.read_bytes() for path in kept})
+        text = (made / "metrics.jsonl").read_text()
+        steps = [json.loads(line)["step"] for line in text.splitlines()]
+        assert steps == [1, 2, 3, 3, 4, 5, 6, 6]
+        tries = f"{made}/model.ckpt-2: cannot be written: Input/output error; the next"
+        assert log.getvalue().count(f"Warning: {tries}") == bool(saves)
+        assert not list(made.glob(".writing-*"))
+    assert len(files_of_two[0]) == 6
+    assert files_of_two[0] == files_of_two[1]
+
+
+def failing(call, numbers, *names):
+    """Returns a function that fails, at some calls for some files, as a disk does."""
+    calls = itertools.count(1)
+
+    def call_or_fail(file, *arguments, **keywords):
+        path = os.readlink(f"/proc/self/fd/{file}") if type(file) is int else str(file)
+        if path.endswith(names) and next(calls) in numbers:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return call(file, *arguments, **keywords)
+
+    return call_or_fail
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -642,11 +701,14 @@ def test_a_full_disk_keeps_the_checkpoint_before(task, config, tmp_path, monkeyp
         "step 2/", lambda: monkeypatch.setattr(tf.raw_ops, "SaveV2", fail_with(error))
     )
     settings = config(
-        do_eval=False, num_train_steps=2, log_steps=1, save_checkpoints_steps=1
+        num_train_steps=5, eval_every_steps=5, log_steps=1, save_checkpoints_steps=1
     )
-    with pytest.raises(InputError) as mistake:
+    with pytest.raises(UnsavedError) as mistake:
         seeds.run(task, settings, one_device(), log=log)
-    assert str(mistake.value) == f"{path}-2: cannot be written: No space left"
+    assert mistake.value.status == 74
+    assert str(mistake.value) == f"{path}-4: cannot be written: No space left{GIVEN_UP}"
+    for step in (2, 3):
+        assert f"Warning: {path}-{step}: cannot be written: No" in log.getvalue()
     assert not list((tmp_path / "run").glob(".writing-*"))
     monkeypatch.undo()
     log = io.StringIO()

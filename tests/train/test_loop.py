@@ -3,6 +3,7 @@
 A run is a process where its devices, signals or exit code are what matters.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -717,6 +718,9 @@ class Recorder:
 
     def log(self, text):
         self.events.append(text)
+
+    def sparing(self, what):
+        return contextlib.nullcontext()
 
 
 def trainer(recorder):
