@@ -15,7 +15,7 @@ _WHERE = re.compile(
 )
 
 # What a file or a flag holds must not move a terminal's cursor, nor end the line.
-_UNPRINTABLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _SHOWN = 40
 # Exit statuses of commands, beside 128 + the number of a signal that stopped one.
@@ -36,12 +36,17 @@ class InputError(ValueError):
     _keras_call_info_injected = True
 
     status = MISTAKE
+    _has_lines = False
 
     def __str__(self) -> str:
-        """Returns the message, with control characters and no text escaped."""
-        return _UNPRINTABLE.sub(
-            lambda part: part[0].encode("unicode_escape").decode(), super().__str__()
-        )
+        """Returns the message, in which what cannot be printed is escaped."""
+        text = super().__str__()
+        lines = text.split("\n") if self._has_lines else [text]
+        return "\n".join(_UNPRINTABLE.sub(_escaped, line) for line in lines)
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return character[0].encode("unicode_escape").decode()
 
 
 class UnsavedError(InputError):

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import errors
 from albert_tf.corpus import manifest, masking, units
 from albert_tf.corpus.config import CorpusSettings
-from albert_tf.data import records
+from albert_tf.data import json_values, records
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
@@ -158,14 +159,28 @@ def _description(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
         )
     try:
         config = CorpusSettings.from_dict(description["settings"])
-        if "special_ids" in description["vocabulary"]:
-            return config, description["vocabulary"]
-    except TypeError:  # a setting that this version does not know
+        vocabulary = description["vocabulary"]
+        if "special_ids" in vocabulary:
+            _check_ids(manifest.path_for(path), vocabulary)
+            return config, vocabulary
+    except (KeyError, TypeError):  # a setting that one version alone has
         pass
     raise InputError(
         f"{manifest.path_for(path)}: from another version of "
         f"create_pretraining_data.py; make the records again"
     )
+
+
+def _check_ids(path: str, vocabulary: Mapping[str, Any]) -> None:
+    """Refuses special tokens that the vocabulary does not have."""
+    ids = [*json_values.get(vocabulary, "special_ids", list, path)]
+    ids.append(json_values.get(vocabulary, "mask_id", int, path))
+    for id in ids:
+        if type(id) is not int or not 0 <= id < vocabulary["size"]:
+            raise InputError(
+                f"{path}: special token {errors.shown(id)}; expected at least 0 and "
+                f"less than {vocabulary['size']}"
+            )
 
 
 def _unmasked(batch: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -12,6 +12,7 @@ from albert_tf import errors
 from albert_tf.corpus import documents, files, units
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.corpus.documents import TextError
+from albert_tf.data import json_values
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
@@ -24,6 +25,11 @@ _OF_THE_INPUT = (
     *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
     *("documents_without_tokens", "divided_documents", "empty_files"),
 )
+# What programs that train on records read of their description.
+_TRAITS: Mapping[str, Mapping[str, type]] = {
+    "settings": {"objective": str, "random_next_sentence": bool},
+    "vocabulary": {"fingerprint": str, "size": int},
+}
 # Of the subset, all duplicates together.
 _OF_THE_RECORDS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
@@ -46,12 +52,22 @@ def of(record_file: str) -> dict[str, Any] | None:
         The description, or None where there is none or it is not about this file.
 
     Raises:
-        InputError: it is damaged.
+        InputError: it is damaged: no JSON, or a value is missing or of another type.
     """
-    description = read(path_for(record_file))
-    if description and os.path.basename(record_file) in description["files"]:
-        return description
-    return None
+    path = path_for(record_file)
+    description = read(path)
+    if not description:
+        return None
+    get, name = json_values.get, os.path.basename(record_file)
+    files_of = get(description, "files", dict, path)
+    if name not in files_of:
+        return None
+    for key in ("records", "bytes"):
+        get(files_of[name], key, int, f"{path}: {name}")
+    for part, keys in _TRAITS.items():
+        for key, kind in keys.items():
+            get(get(description, part, dict, path), key, kind, f"{path}: {part}")
+    return description
 
 
 def read(path: str) -> dict[str, Any] | None:

@@ -47,6 +47,8 @@ _KEY = b"\x0a"
 _VALUE = b"\x12"
 _PACKED = b"\x0a"
 _LIST = {"float": b"\x12", "int": b"\x1a"}
+# What cutting and damage raise; the last two are of lengths beyond those of files.
+_NOT_WHOLE = (EOFError, OSError, struct.error, zlib.error, OverflowError, ValueError)
 
 
 class Feature(NamedTuple):
@@ -255,7 +257,7 @@ def count(path: str) -> int:
                 if file.seek(after) < after or (end is not None and after > end):
                     raise EOFError
                 records += 1
-    except (EOFError, OSError, struct.error, zlib.error, OverflowError) as error:
+    except _NOT_WHOLE as error:
         raise InputError(f"{path}: not a whole TFRecord file") from error
     return records
 

@@ -26,9 +26,14 @@ from albert_tf.weights.names import (
 )
 from albert_tf.weights.reading import HF_TOKENS, Source, check_model, open_source
 
+# Kinds of numpy: truth values, complex numbers, objects, texts and times.
+_NO_NUMBERS = "bcOSUMm"
+
 
 class MisfitError(InputError):
     """The weights of a file are not those of a model: another head, or other sizes."""
+
+    _has_lines = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +197,12 @@ def _assign(loaded: Mapping[Target, str], source: Source) -> None:
     """Sets the variables, once it is sure that all of them can be set."""
     values: dict[int, tuple[Any, np.ndarray]] = {}
     for target, name in loaded.items():
-        value = target.to_ours(source.read(name))
+        tensor = source.read(name)
+        if tensor.dtype.kind in _NO_NUMBERS:
+            raise InputError(
+                f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
+            )
+        value = target.to_ours(tensor)
         variable, first = values.setdefault(
             id(target.variable), (target.variable, value)
         )

@@ -18,7 +18,7 @@ from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig, read_json_object
-from albert_tf.weights import checkpoints, released
+from albert_tf.weights import checkpoints, index, released
 from albert_tf.weights.names import HEADS, IGNORED, expand
 
 # A model may be so many times as large as the file that it is read from, and a small
@@ -152,6 +152,7 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         return AlbertConfig.from_json_file(folder / "albert_config.json")
 
     with errors.reading(prefix, "a readable checkpoint"):
+        index.check(Path(f"{prefix}.index"))
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
         data = Path(prefix).parent.glob(f"{glob.escape(Path(prefix).name)}.data-*")

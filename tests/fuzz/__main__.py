@@ -9,6 +9,7 @@ finding, and another child goes on. Findings are made small and saved in `corpus
 
 import argparse
 import json
+import logging
 import os
 import resource
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -110,6 +112,9 @@ def _child(options):
         return 2
     import hypothesis
     import tensorflow as tf
+
+    warnings.simplefilter("ignore")
+    logging.disable()
     from invariants import Broken, check, key
     from readers import READERS
 

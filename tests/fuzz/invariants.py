@@ -51,7 +51,7 @@ class _Guard:
 
     def _file(self, path, flags):
         path = os.path.abspath(path)
-        if path.startswith(f"{self.folder}/"):
+        if f"{path}/".startswith(f"{self.folder}/"):
             return
         if flags & _WRITING:
             self.offences.append(f"writes {path}")

@@ -4,7 +4,10 @@ import io
 import json
 import zipfile
 
+import numpy as np
 from hypothesis import strategies as st
+
+from albert_tf.data import records
 
 # What breaks readers of numbers and of texts, as JSON has it.
 _NUMBERS = (
@@ -224,10 +227,94 @@ def zip_file(draw, data, members):
             if name == target and kind == 0:
                 continue
             if name == target and kind == 1:
-                new.writestr(draw(texts()) or "x", contents)
+                new.writestr(draw(texts()).replace("\0", "") or "x", contents)
                 continue
             if name == target:
                 ending = name.rpartition(".")[2]
                 contents = draw(members.get(ending, damaged)(contents))
             new.writestr(zipfile.ZipInfo(name), contents)
     return made.getvalue()
+
+
+@st.composite
+def h5_file(draw, data):
+    """An HDF5 file with datasets that are gone, renamed, huge, links or of other types.
+
+    Or its bytes are damaged.
+    """
+    import h5py
+
+    if draw(st.integers(0, 2)) == 0:
+        return draw(damaged(data))
+    made = io.BytesIO(data)
+    with h5py.File(made, "r+") as file:
+        names = []
+        file.visit(names.append)
+        for _ in range(draw(st.integers(1, 2))):
+            name = draw(st.sampled_from(names))
+            if name not in file:
+                continue
+            kind = draw(st.integers(0, 7))
+            item = file[name]
+            shape = getattr(item, "shape", (2, 2))
+            if kind == 0:
+                del file[name]
+            elif kind in (1, 2):
+                other = draw(st.sampled_from(["x", "a/b", "\u00e9", f"{name}_"]))
+                if other not in file:
+                    file[other] = item
+                if kind == 1:
+                    del file[name]
+            else:
+                del file[name]
+                if kind == 3:
+                    file.create_dataset(name, (10**6, 10**6), "f4", chunks=(9, 9))
+                elif kind == 4:
+                    file[name] = h5py.SoftLink(draw(st.sampled_from(["/", "/none"])))
+                elif kind == 5:
+                    file[name] = h5py.ExternalLink("/etc/passwd", "/")
+                elif kind == 6:
+                    types = ["i1", "f2", "f8", "S3", "c8", "?", "<u8"]
+                    file[name] = np.zeros(shape, draw(st.sampled_from(types)))
+                else:
+                    sizes = st.lists(st.integers(0, 5), max_size=4)
+                    file[name] = np.full(draw(sizes), np.nan, "f4")
+    return made.getvalue()
+
+
+@st.composite
+def safetensors_file(draw, data):
+    """A safetensors file whose header says something else, or damaged bytes."""
+    if draw(st.integers(0, 2)) == 0:
+        return draw(damaged(data))
+    size = int.from_bytes(data[:8], "little")
+    header = draw(json_text(data[8 : 8 + size].decode())).encode()
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]
+
+
+@st.composite
+def index_file(draw, data):
+    """The index of a TF1 checkpoint, damaged below its checksums or with them.
+
+    It is a table of LevelDB: blocks, each with a byte and a checksum behind it, and a
+    footer of 48 bytes that says where two of them are.
+    """
+    if draw(st.integers(0, 3)) == 0:
+        return draw(damaged(data))
+    handles, at = [], len(data) - 48
+    for _ in range(4):
+        value, shift = 0, 0
+        while True:
+            value |= (data[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if data[at - 1] < 128:
+                break
+        handles.append(value)
+    second, third = handles[0], handles[2]
+    blocks = [data[:second], data[second:third], data[third : len(data) - 48]]
+    i = draw(st.sampled_from([0, 0, 0, 2]))
+    block = blocks[i][:-5]
+    new = draw(damaged(block))[: len(block)]
+    block = new + block[len(new) :] + blocks[i][-5:-4]
+    blocks[i] = block + records._checksum(block)
+    return b"".join(blocks) + data[-48:]

@@ -293,11 +293,11 @@ def read_conll(folder):
     rows = [row.removeprefix("\ufeff") for row in rows[:1]] + rows[1:]
     rows = [row.removesuffix("\r") for row in rows]
     if path.suffix == ".txt":
-        cells = (row.split("\t")[0] if "\t" in row else row.strip(" ") for row in rows)
-        words = sum(not c.startswith("-DOCSTART-") and bool(r.strip())
-                    for c, r in zip(cells, rows, strict=True))  # fmt: skip
-        if not any("-DOCSTART-" in row for row in rows[1:]):
-            same("rows", words, sum(len(s.words) for s in sentences))
+        words = 0
+        for row in filter(str.strip, rows):
+            cells = row.split("\t") if "\t" in row else row.strip(" ").split(" ")
+            words += cells[0] != "-DOCSTART-"
+        same("rows", words, sum(len(s.words) for s in sentences))
     else:
         same("rows", sum(bool(row.strip()) for row in rows), len(sentences))
     tagging.all_labels(sentences)
@@ -627,6 +627,242 @@ def read_config_file(folder):
     _check_again("classify", stored, values, folder)
 
 
+# --- weights, and what stands beside them
+
+_CHECKPOINT = "model.ckpt-best"
+
+
+@functools.cache
+def _vocabulary():
+    """Returns a small SentencePiece model, without rules for characters."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString((EARLIER / "vocab.model").read_bytes())
+    proto.normalizer_spec.ClearField("precompiled_charsmap")
+    return proto.SerializeToString()
+
+
+def _damage(files, how):
+    """Damages one file of several, those of `how`: {name: function to a strategy}."""
+
+    def one(name):
+        return how[name](files[name]).map(lambda data: {**files, name: data})
+
+    return st.sampled_from(sorted(how)).flatmap(one)
+
+
+def _of_folder(folder, *names):
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def checkpoint_files():
+    index, data = f"{_CHECKPOINT}.index", f"{_CHECKPOINT}.data-00000-of-00001"
+    names = (index, data, "albert_config.json", "checkpoint")
+    files = _of_folder(EARLIER / "fine_tuned", *names)
+    damage = {
+        index: mutations.index_file,
+        data: mutations.damaged,
+        "checkpoint": lambda text: mutations.lines(text, " "),
+        "albert_config.json": mutations.json_file,
+    }
+    return _damage(files, damage) | _checkpoints(files)
+
+
+@st.composite
+def _checkpoints(draw, files):
+    """Whole checkpoints of tensors that are gone, renamed or of another shape."""
+    import tempfile
+
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(EARLIER / "fine_tuned" / _CHECKPOINT))
+    tensors = {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+    for _ in range(draw(st.integers(1, 3))):
+        name = draw(st.sampled_from(sorted(tensors) or ["x"]))
+        kind = draw(st.integers(0, 4))
+        value = tensors.pop(name, np.zeros(2, "float32"))
+        if kind == 1:
+            tensors[draw(mutations.texts()) or "x"] = value
+        elif kind == 2:
+            sizes = draw(st.lists(st.integers(0, 5), max_size=4))
+            tensors[name] = np.full(sizes, np.nan, "float32")
+        elif kind == 3:
+            types = ["int64", "float64", "float16", "bool", "complex64", "S3"]
+            tensors[name] = value.astype(draw(st.sampled_from(types)))
+        elif kind == 4:
+            tensors[name] = np.full(value.shape, draw(st.floats(width=32)), "float32")
+    if not tensors:
+        return files
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = f"{folder}/{_CHECKPOINT}"
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+        written = [path.name for path in Path(folder).iterdir()]
+        return {**files, **_of_folder(Path(folder), *written)}
+
+
+def hugging_face_files():
+    files = _of_folder(FIXTURES / "huggingface", "config.json", "model.safetensors")
+    damage = {
+        "config.json": mutations.json_file,
+        "model.safetensors": mutations.safetensors_file,
+    }
+    return _damage(files, damage)
+
+
+def keras_files():
+    members = {"json": mutations.json_file, "h5": mutations.h5_file}
+    data = (EARLIER / "model.keras").read_bytes()
+    return named("model.keras", mutations.zip_file(data, members))
+
+
+@functools.cache
+def _keras_hub():
+    """Returns a preset of KerasHub."""
+    import h5py
+
+    from albert_tf.model import models
+    from albert_tf.weights.names import expand
+
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        for target in expand(models.AlbertEncoder(_config()), "kerashub"):
+            file[target.name] = np.zeros(target.shape, "float32")
+    config = {
+        "vocabulary_size": 40,
+        "embedding_dim": 4,
+        "hidden_dim": 8,
+        "num_layers": 1,
+        "num_groups": 1,
+        "num_heads": 2,
+        "intermediate_dim": 8,
+        "num_inner_repetitions": 1,
+        "dropout": 0.0,
+        "max_sequence_length": 32,
+        "num_segments": 2,
+    }
+    whole = {"class_name": "AlbertBackbone", "config": config}
+    return {
+        "config.json": json.dumps(whole).encode(),
+        "model.weights.h5": made.getvalue(),
+    }
+
+
+def keras_hub_files():
+    damage = {
+        "config.json": mutations.json_file,
+        "model.weights.h5": mutations.h5_file,
+    }
+    return _damage(_keras_hub(), damage)
+
+
+@functools.cache
+def _saved_model():
+    """Returns the files of a SavedModel that are read."""
+    import tempfile
+
+    import tensorflow as tf
+
+    from albert_tf.model import models
+    from albert_tf.serve import saved_models
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = models.AlbertClassifier(_config(), 3)
+        saved_models.save(tf.train.Checkpoint(), Path(folder, "a"), model=model)
+        names = ("variables/variables.index", "assets/albert_config.json")
+        names += ("variables/variables.data-00000-of-00001",)
+        return {**_of_folder(Path(folder, "a"), *names), "saved_model.pb": b""}
+
+
+def hub_files():
+    damage = {
+        "variables/variables.index": mutations.index_file,
+        "variables/variables.data-00000-of-00001": mutations.damaged,
+        "assets/albert_config.json": mutations.json_file,
+    }
+    return _damage(_saved_model(), damage)
+
+
+def read_weights(folder):
+    from albert_tf import weights
+    from albert_tf.weights import loading
+    from albert_tf.weights.names import expand
+
+    path = folder / "model.keras" if (folder / "model.keras").exists() else folder
+    source = weights.open_source(path)
+    model = loading.model_for(source, source.config())
+    report = weights.load(model, source, warn=False)
+    same("rows", len(source.shapes), len(report.loaded) + len(report.unused))
+    saved = weights.save(model, folder.parent / "saved.ckpt", format="tf1")
+    again = weights.open_source(saved)
+    before = {target.ours: target.value() for target in expand(model, "tf1")}
+    weights.load(model, again, warn=False)
+    for target in expand(model, "tf1"):
+        if before[target.ours].tobytes() != target.value().tobytes():
+            raise Broken(f"round trip: {target.ours}")
+
+
+def folder_files():
+    vocabulary = _vocabulary()
+    (folder_task,) = _TASKS[:1]
+    task = json.loads(folder_task)
+    note = {"vocabulary": "vocab.model", "do_lower_case": True, "keep_accents": False}
+    note["fingerprint"] = "0" * 64
+    files = {
+        "albert_config.json": (EARLIER / "albert_config.json").read_bytes(),
+        "task.json": json.dumps(task).encode(),
+        "vocab.model": vocabulary,
+    }
+    other = {**files, "vocabulary.json": json.dumps(note).encode()}
+    del other["task.json"]
+    damage = {
+        "albert_config.json": mutations.json_file,
+        "task.json": mutations.json_file,
+        "vocab.model": mutations.damaged,
+    }
+    damage_other = {"vocabulary.json": mutations.json_file}
+    return _damage(files, damage) | _damage(other, damage_other)
+
+
+def read_folder(folder):
+    from albert_tf.weights.folder import ModelFolder
+
+    opened = ModelFolder(folder)
+    task, tokenizer = opened.task, opened.tokenizer
+    tokenizer.encode(_TEXT)
+    families = base.families()
+    if task.get("kind") in families:
+        families[task["kind"]].from_stored(task, opened.config, tokenizer)
+
+
+def description_files():
+    records_of = EARLIER / "records"
+    files = _of_folder(records_of, "ordinary", "ordinary.json")
+    damage = {"ordinary.json": mutations.json_file, "ordinary": mutations.damaged}
+    return _damage(files, damage)
+
+
+def read_description(folder):
+    from albert_tf.tasks import pretraining
+    from albert_tf.tasks.settings.pretraining import PretrainingSettings
+
+    for dynamic in (False, True):
+        settings = PretrainingSettings(
+            albert_config_file=str(EARLIER / "albert_config.json"),
+            input_file=(str(folder / "ordinary"),),
+            dynamic_masking=dynamic,
+        )
+        made = pretraining._Records(settings, "input_file", _config(), ())
+        made.tokenizer()
+        made.source.verify()
+        same("rows", records.count(str(folder / "ordinary")), len(made.source))
+
+
 READERS = {
     "config": Reader(configs, read_config),
     "task": Reader(task_files, read_task),
@@ -639,6 +875,13 @@ READERS = {
     "wordpiece": Reader(wordpiece_files, read_wordpiece),
     "sentencepiece": Reader(sentencepiece_files, read_sentencepiece, 50),
     "raw_text": Reader(raw_texts, read_raw_text),
+    "checkpoint": Reader(checkpoint_files, read_weights, 20),
+    "hugging_face": Reader(hugging_face_files, read_weights, 20),
+    "keras": Reader(keras_files, read_weights, 20),
+    "keras_hub": Reader(keras_hub_files, read_weights, 20),
+    "hub": Reader(hub_files, read_weights, 20),
+    "folder": Reader(folder_files, read_folder, 50),
+    "description": Reader(description_files, read_description, 30),
     "flags": Reader(command_lines, read_flags, 50),
     "config_file": Reader(config_files, read_config_file, 50),
 }

@@ -138,7 +138,9 @@ def fits(value: Any, hint: Any, least: float | None = None) -> bool:
         elif kind is float:
             is_right = type(value) in (int, float) and abs(value) < 1e300  # nor NaN
         else:
-            is_right = type(value) is kind and (least is None or value >= least)
+            is_right = type(value) is kind and (
+                least is None or value is None or value >= least
+            )
         if is_right:
             return True
     return False

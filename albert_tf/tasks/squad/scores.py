@@ -269,7 +269,7 @@ def _require(
 def _values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
     contents = read_json_object(path)
     for id, value in contents.items():
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or value != value:  # nor NaN
             raise InputError(
                 f"{path}: question {id!r} has {value!r}; expected {expected}"
             )
