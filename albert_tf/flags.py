@@ -310,6 +310,8 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
         rest = flags.FLAGS(_expand(arguments))
     except (flags.Error, ValueError) as error:
         raise InputError(_usage_error(error)) from None
+    except RecursionError:  # absl looks for names like it
+        raise InputError("a name of a flag is too long; see --help") from None
     _overrule_flagfiles(arguments)
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:

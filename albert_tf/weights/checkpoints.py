@@ -6,6 +6,7 @@ from pathlib import Path
 
 from albert_tf import errors
 from albert_tf.errors import InputError
+from albert_tf.weights import index
 
 CHOICES = ("best", "newest")
 BEST = "model.ckpt-best"
@@ -60,6 +61,7 @@ def damage(prefix: Path) -> str | None:
 
     try:
         with errors.reading(prefix):
+            index.check(Path(f"{prefix}.index"))
             reader = tf.train.load_checkpoint(str(prefix))
             for name in reader.get_variable_to_shape_map():
                 reader.get_tensor(name)
