@@ -23,6 +23,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 import google_crc32c
@@ -141,7 +142,7 @@ class Writer:
 def framed(record: bytes) -> bytes:
     """Returns a serialised example between its length and the checksums of TFRecord."""
     size = struct.pack("<Q", len(record))
-    return b"".join((size, _checksum(size), record, _checksum(record)))
+    return b"".join((size, masked_checksum(size), record, masked_checksum(record)))
 
 
 def split(data: bytes) -> list[bytes]:
@@ -279,6 +280,25 @@ def features_of(path: str) -> dict[str, Feature]:
     raise InputError(f"{path}: holds no records")
 
 
+def count_verified(path: str) -> int:
+    """Counts the records of a file, and compares all of their checksums.
+
+    Raises:
+        InputError: one is damaged, which is named, or the file cannot be read.
+    """
+    return sum(1 for _ in _read(path))
+
+
+def looks_like_records(path: str | Path) -> bool:
+    """Whether a file begins as a plain TFRecord file does, or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except OSError:
+        return True
+    return len(header) == _HEADER_BYTES and header[8:] == masked_checksum(header[:8])
+
+
 def check(files: Iterable[str], spec: Spec) -> None:
     """Looks at the first record of every file and compares it with the spec.
 
@@ -357,13 +377,13 @@ def _read(path: str) -> Iterator[tuple[str, bytes]]:
                 if not header:
                     return
                 size, checksum = header[:8], header[8:]
-                if checksum != _checksum(size):
+                if checksum != masked_checksum(size):
                     if number == 1:
                         raise InputError(f"{path}: not a TFRecord file")
                     raise ValueError("its length is damaged")
                 [length] = struct.unpack("<Q", size)
                 record = file.read(length)
-                if file.read(_FOOTER_BYTES) != _checksum(record):
+                if file.read(_FOOTER_BYTES) != masked_checksum(record):
                     raise ValueError("it is damaged or cut short")
             yield place, record
 
@@ -464,8 +484,8 @@ def _varint(value: int) -> bytes:
     return _varints(np.array([[value]]))[0]
 
 
-def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as the TFRecord format does."""
+def masked_checksum(data: bytes) -> bytes:
+    """Returns the CRC-32C of data, rotated and shifted as the TFRecord format does."""
     crc = google_crc32c.value(data)
     crc = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return struct.pack("<I", crc)

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.data import checksums
 from albert_tf.errors import InputError
 from albert_tf.weights.names import expand
 
@@ -81,6 +82,7 @@ def save(
             root.assets.append(tf.saved_model.Asset(str(path)))
         with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
             tf.saved_model.save(root, str(new), signatures=signatures)
+            checksums.write(new)
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:

@@ -316,5 +316,5 @@ def index_file(draw, data):
     block = blocks[i][:-5]
     new = draw(damaged(block))[: len(block)]
     block = new + block[len(new) :] + blocks[i][-5:-4]
-    blocks[i] = block + records._checksum(block)
+    blocks[i] = block + records.masked_checksum(block)
     return b"".join(blocks) + data[-48:]
