@@ -129,7 +129,9 @@ def hdf5(change, path=WORDS, contents=b""):
 def framed(record, length=None):
     """Returns a TFRecord, whose length may be another."""
     size = struct.pack("<Q", len(record) if length is None else length)
-    return size + records.masked_checksum(size) + record + records.masked_checksum(record)
+    return (
+        size + records.masked_checksum(size) + record + records.masked_checksum(record)
+    )
 
 
 def safetensors(header, size=None, data=bytes(4)):

@@ -5,14 +5,11 @@ import re
 from pathlib import Path
 
 from albert_tf import errors
-from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.weights import index
 
 CHOICES = ("best", "newest")
 BEST = "model.ckpt-best"
-# Of an SSTable: two places in variable length, padding, 8 bytes that name the format.
-_FOOTER_BYTES = 48
 _log = logging.getLogger(__name__)
 
 
@@ -65,31 +62,10 @@ def damage(prefix: Path) -> str | None:
     try:
         with errors.reading(prefix):
             index.check(Path(f"{prefix}.index"))
-            _check_end(Path(f"{prefix}.index").read_bytes())
+            index.check_end(Path(f"{prefix}.index"))
             reader = tf.train.load_checkpoint(str(prefix))
             for name in reader.get_variable_to_shape_map():
                 reader.get_tensor(name)
     except InputError as mistake:
         return errors.reason(mistake.__cause__ or mistake)
     return None
-
-
-def _check_end(index: bytes) -> None:
-    """Compares what TensorFlow never reads: the block before the last, and padding.
-
-    Raises:
-        ValueError: they are not what TensorFlow writes.
-    """
-    numbers, place = [], len(index) - _FOOTER_BYTES
-    for _ in range(4):  # of the metaindex and the index: place and size
-        number = shift = 0
-        while index[place] & 128:
-            number |= (index[place] & 127) << shift
-            place, shift = place + 1, shift + 7
-        numbers.append(number | index[place] << shift)
-        place += 1
-    begin, size, after, _ = numbers
-    end = begin + size + 1  # with the kind of its compression
-    is_whole = end + 4 == after and not any(index[place:-8])
-    if not is_whole or index[end:after] != records.masked_checksum(index[begin:end]):
-        raise ValueError("the end of its index is damaged")

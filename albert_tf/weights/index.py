@@ -8,6 +8,8 @@ behind each, then a footer of 48 bytes, which says where the block of all blocks
 from collections.abc import Iterator
 from pathlib import Path
 
+from albert_tf.data.records import masked_checksum
+
 _FOOTER = 48
 _RESTART = 4  # bytes of a number at the end of a block
 _MOST_DIMENSIONS = 254
@@ -33,6 +35,21 @@ def check(path: Path) -> None:
                 continue
             entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
             _check_shape(entry.shape)
+
+
+def check_end(path: Path) -> None:
+    """Compares what TensorFlow never reads: the block before the last, and padding.
+
+    Raises:
+        Exception: of many kinds; wrap it in `errors.reading`.
+    """
+    data = path.read_bytes()
+    (begin, size), at = _handle(data, len(data) - _FOOTER)
+    (after, _), at = _handle(data, at)
+    end = begin + size + 1  # with the kind of its compression
+    is_whole = end + 4 == after and not any(data[at:-8])
+    if not is_whole or data[end:after] != masked_checksum(data[begin:end]):
+        raise ValueError("the end of its index is damaged")
 
 
 def _check_shape(shape) -> None:
