@@ -689,6 +689,8 @@ def _checkpoints(draw, files):
             tensors[name] = np.full(sizes, np.nan, "float32")
         elif kind == 3:
             types = ["int64", "float64", "float16", "bool", "complex64", "S3"]
+            if value.dtype.kind == "S":
+                value = np.zeros(value.shape)
             tensors[name] = value.astype(draw(st.sampled_from(types)))
         elif kind == 4:
             tensors[name] = np.full(value.shape, draw(st.floats(width=32)), "float32")
