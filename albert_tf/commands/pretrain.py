@@ -26,7 +26,7 @@ def main(
 ) -> None:
     """Trains and evaluates."""
     from albert_tf.tasks.pretraining import Pretraining
-    from albert_tf.train import loop
+    from albert_tf.train import loop, workers
     from albert_tf.train.devices import is_chief, together
     from albert_tf.train.run_file import RunFile
     from albert_tf.weights.folder import ModelFolder
@@ -35,12 +35,13 @@ def main(
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     notes = config.do_train and is_chief(strategy)
     log = functools.partial(print, file=sys.stderr)
-    together(
-        strategy, config.output_dir, lambda: run_file.check(log) if notes else None
-    )
-    opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
-    task = Pretraining(pretraining, config.do_eval, opened.folders)
-    ready = functools.partial(run_file.write, task) if notes else lambda: None
-    loop.run(task, config, strategy, ready=ready)
+    with workers.watched(strategy, devices.worker_timeout):
+        together(
+            strategy, config.output_dir, lambda: run_file.check(log) if notes else None
+        )
+        opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
+        task = Pretraining(pretraining, config.do_eval, opened.folders)
+        ready = functools.partial(run_file.write, task) if notes else lambda: None
+        loop.run(task, config, strategy, ready=ready)
     if notes:
         run_file.ended(log, " --task=fill_mask 'The [MASK] is here.'")

@@ -3,6 +3,7 @@
 In reading order:
 
     devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
+    workers      how workers end where one of them is lost
     step         what the devices compute, an orbit trainer: train, evaluate, predict
     loop         the one loop over orbit: start, resume, log, save, evaluate, stop
     checkpoints  released TF1 checkpoints that also hold the run's position

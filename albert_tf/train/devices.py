@@ -1,6 +1,7 @@
 """Which devices a run uses, and what its workers agree on: `tf.distribute`."""
 
 import dataclasses
+import functools
 import os
 import shutil
 import signal
@@ -59,6 +60,13 @@ class DistributionSettings(flags.Settings):
         None,
         resume="free",
     )
+    worker_timeout: int = flags.field(
+        "Seconds in which the other workers end where one is lost: it died, hangs or "
+        "cannot be reached; 0: as TensorFlow does it.",
+        300,
+        at_least=0,
+        resume="free",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,7 +119,7 @@ def create(config: DistributionSettings) -> "tf.distribute.Strategy":
         )
     kind = config.distribution
     if kind == "multi_worker" or (kind == "auto" and _names_workers()):
-        return _multi_worker()
+        return _multi_worker(config.worker_timeout)
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
@@ -141,8 +149,7 @@ def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[flo
     """Adds up float32 numbers over the replicas of all workers, one by one.
 
     Returns:
-        The sums; none where another worker has ended before this one got them. Each
-        worker ends itself as soon as it knows that one of them is refused.
+        The sums.
     """
     import tensorflow as tf
 
@@ -150,10 +157,7 @@ def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[flo
         replicas = tf.distribute.get_replica_context()
         return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
 
-    try:
-        totals = strategy.run(tf.function(total, autograph=False))
-    except tf.errors.UnavailableError:
-        return []
+    totals = strategy.run(tf.function(total, autograph=False))
     return strategy.experimental_local_results(totals)[0].numpy().tolist()
 
 
@@ -186,15 +190,21 @@ def refusal_of_any(
     strategy: "tf.distribute.Strategy", folder: str, work: Callable[[], None]
 ) -> InputError | None:
     """Does something on every worker; returns why one refused, see `together`."""
+    import tensorflow as tf
+
     refusal = None
     try:
         work()
     except InputError as mistake:
         refusal = mistake
-    refusals = [float(refusal is not None)]
+    refused = refusal is not None
     if is_multi_worker(strategy):
-        refusals = add_up(strategy, refusals)
-    if refusals and not any(refusals):
+        try:
+            [refusals] = add_up(strategy, [float(refused)])
+            refused = refusals > 0
+        except tf.errors.UnavailableError:
+            refused = True  # that worker ended before this one got the sum
+    if not refused:
         return None
     return refusal or InputError(
         f"--output_dir={folder}: refused by another worker, whose log has the reason"
@@ -231,13 +241,20 @@ def _in_slurm_step() -> bool:
     return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
 
 
-def _multi_worker() -> "tf.distribute.Strategy":
+def _multi_worker(timeout: int) -> "tf.distribute.Strategy":
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
     if not _names_workers():
         raise InputError(
             "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
             "start by Slurm's srun; got neither"
+        )
+    if timeout:  # else TensorFlow aborts 10 seconds after a worker's last sign of life
+        service = context.context()
+        service.configure_coordination_service = functools.partial(
+            service.configure_coordination_service,
+            heartbeat_timeout_in_ms=1000 * timeout,
         )
     where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
     try:

@@ -27,7 +27,7 @@ from albert_tf.serve.service import Service
 from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import loop, report, seeds
+from albert_tf.train import loop, report, seeds, workers
 from albert_tf.train.checkpoints import steps_made
 from albert_tf.train.devices import DistributionSettings, is_chief, together
 from albert_tf.train.loop import Outcome
@@ -79,7 +79,8 @@ def run(
         if config.do_train:
             run_file.check(log_line)
 
-    with loop.locked(config, strategy):
+    watched = workers.watched(strategy, devices.worker_timeout)
+    with watched, loop.locked(config, strategy):
         together(strategy, config.output_dir, check_folders)
         unsaved: list[Callable[[], None]] = []
         task, splits = _prepare(

@@ -53,7 +53,7 @@ def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
     )
     monkeypatch.setattr(signal, "getsignal", lambda number: None)
     monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
-    assert devices._multi_worker() == "strategy"
+    assert devices._multi_worker(300) == "strategy"
     assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]
 
 
@@ -66,7 +66,6 @@ def test_a_worker_that_ended_before_the_others_knew_was_refused(monkeypatch):
         raise InputError("its own")
 
     monkeypatch.setattr(devices, "is_multi_worker", lambda strategy: True)
-    assert devices.add_up(Ended(), [0.0]) == []
     with pytest.raises(InputError, match=r"^--output_dir=run: refused by another wor"):
         devices.together(Ended(), "run", lambda: None)
     with pytest.raises(InputError, match=r"^its own$"):

@@ -637,7 +637,7 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, whole, tmp_pa
     assert_equal(tmp_path / "run", whole, 80)
 
 
-def test_workers_stop_at_the_same_step_when_one_gets_a_signal(start, tmp_path):
+def test_workers_stop_together_when_one_gets_a_signal_or_is_lost(start, tmp_path):
     flags = ["--num_train_steps=60", "--deterministic", "--log_steps=30"]
     options = {"config": "dropout.json"}
 
@@ -654,6 +654,11 @@ def test_workers_stop_at_the_same_step_when_one_gets_a_signal(start, tmp_path):
         worker.wait(143)
     [step] = re.findall(r"Stopped by SIGTERM at step (\d+): saved", chief.text)
     assert 1 <= int(step) < 60
+    chief, other = workers("run")
+    chief.wait_for("Resuming")
+    other.kill(signal.SIGKILL)
+    lost = r"error: worker 1 \(localhost:\d+\) is lost: its connection was closed; run"
+    assert re.search(lost, chief.wait(75).text)
     for worker in workers("run"):
         worker.wait()
     assert_equal(tmp_path / "run", tmp_path / "whole", 60)

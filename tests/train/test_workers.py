@@ -1,0 +1,133 @@
+"""Workers that are lost: what the others hear of it, and how they end."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from albert_tf.train import workers
+
+NAMES = ("worker 0 (a:1)", "worker 1 (b:1)", "worker 2 (c:1)")
+
+
+class EndedError(Exception):
+    """Stands for the end of the process."""
+
+
+class Watch(workers._Watch):
+    """Notes how it would end its process."""
+
+    ended = None
+
+    def run(self):
+        try:
+            super().run()
+        except EndedError as end:
+            self.ended = end.args
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """Starts the watches of three workers, two of them connected to the first."""
+
+    def end(*why):
+        raise EndedError(*why)
+
+    monkeypatch.setattr(workers, "end", end)
+    pairs = {1: socket.socketpair(), 2: socket.socketpair()}
+
+    def start(*indices, timeout=1):
+        links = {n: {0: theirs} for n, (_, theirs) in pairs.items()}
+        links[0] = {n: own for n, (own, _) in pairs.items()}
+        watches = {n: Watch(n, NAMES, links[n], timeout) for n in indices}
+        for watch in watches.values():
+            watch.start()
+        return watches
+
+    yield pairs, start
+    for pair in pairs.values():
+        for connection in pair:
+            connection.close()
+
+
+def ends(watches):
+    for watch in watches.values():
+        watch.join(10)
+    return {n: watch.ended for n, watch in watches.items()}
+
+
+def test_a_worker_without_signs_of_life_ends_the_others(connect):
+    _, start = connect
+    lost = (NAMES[2], "it gave no sign of life in --worker_timeout=1 seconds")
+    begin = time.monotonic()
+    assert ends(start(0, 1)) == {0: lost, 1: lost}
+    assert time.monotonic() - begin >= 0.7  # no sooner than signs are missed
+
+
+def test_a_closed_connection_ends_the_others_at_once(connect):
+    pairs, start = connect
+    watches = start(0, 1, timeout=1000)
+    pairs[2][1].close()
+    lost = (NAMES[2], "its connection was closed")
+    assert ends(watches) == {0: lost, 1: lost}
+
+
+def test_the_first_worker_is_missed_by_all(connect):
+    pairs, start = connect
+    watches = start(1, 2, timeout=1000)
+    for own, _ in pairs.values():
+        own.close()
+    lost = (NAMES[0], "its connection was closed")
+    assert ends(watches) == {1: lost, 2: lost}
+
+
+def test_a_worker_that_ends_is_not_missed(connect):
+    _, start = connect
+    watches = start(0, 1, 2)
+    watches[2].leave()
+    time.sleep(1.5)
+    assert watches[0].is_alive() and watches[1].is_alive()
+    watches[1].leave()
+    watches[0].leave()
+    assert ends(watches) == {0: None, 1: None, 2: None}
+
+
+def test_the_first_worker_may_let_one_go_before_that_one_has_gone(connect):
+    pairs, start = connect
+    [watch] = start(1).values()
+    pairs[1][0].recv(100)  # a sign of life: it waits for the next
+    announce = watch.announce
+
+    def announced(what):
+        announce(what)
+        pairs[1][0].close()
+        time.sleep(0.5)
+
+    watch.announce = announced
+    watch.leave()
+    assert ends({1: watch}) == {1: None}
+
+
+def test_an_error_of_another_worker_is_named_by_who_cannot_reach_it(connect):
+    _, start = connect
+    watches = start(0, 1, 2, timeout=1000)
+    watches[2].announce("failed")
+    time.sleep(0.5)
+    assert watches[0].is_alive()
+    with pytest.raises(EndedError, match="it ended with an error, which its log names"):
+        watches[0].announce("broken")
+    watches[0]._left = True  # its process would be gone
+    watches[1].leave()
+    watches[2].leave()
+
+
+def test_a_process_ends_in_one_line_with_a_status_of_its_own():
+    code = "from albert_tf.train import workers; workers.end('worker 1', 'it hangs')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == workers.LOST == 75
+    assert done.stderr == (
+        "error: worker 1 is lost: it hangs; run the same command on all workers again "
+        "to resume\n"
+    )
