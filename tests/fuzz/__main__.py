@@ -61,6 +61,8 @@ def _parent(options):
                     findings[result["finding"]] = result["folder"]
             if done == 0:
                 break
+            if done > 0:
+                sys.exit("The fuzzer itself failed: its traceback is above.")
             reader = (work / "reader").read_text()
             findings[f"{reader} crash {done}"] = str(work / "input")
             _save(reader, f"crash-{seed}", work / "input")

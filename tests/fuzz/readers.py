@@ -552,7 +552,8 @@ _VALUES = st.one_of(
 
 @st.composite
 def command_lines(draw):
-    command = draw(st.sampled_from(commands.COMMANDS))
+    with_flags = [name for name in commands.COMMANDS if _flags_of(name)]
+    command = draw(st.sampled_from(with_flags))
     names = sorted(_flags_of(command))
     arguments = list(_REQUIRED.get(command, []))
     for _ in range(draw(st.integers(1, 4))):
