@@ -40,6 +40,8 @@ _REASONS = {
     "absent": "it did not come in --worker_timeout={} seconds",
 }
 _GREETING_SECONDS = 10.0
+# In which the others end as well, where an error is that of all.
+_SECONDS_TO_FOLLOW = 5.0
 
 
 @contextlib.contextmanager
@@ -73,6 +75,8 @@ def watched(strategy: "tf.distribute.Strategy", timeout: int) -> Iterator[None]:
     except Exception as error:
         if not _is_of_others(error):
             watch.announce("failed")
+            # A sum that made this one refuse may not have come to the others yet.
+            watch.await_others(min(timeout, _SECONDS_TO_FOLLOW))
             raise
         watch.announce("broken")
         watch.join(timeout)  # it ends the process where it knows who is lost
@@ -145,6 +149,7 @@ class _Watch(threading.Thread):
         self._own, self._names, self._timeout = own, names, timeout
         self._peers = {index: _Peer(each) for index, each in connections.items()}
         self._failed: dict[int, str] = {}
+        self._ended: set[int] = set()
         self._broken = self._left = False
 
     def announce(self, what: str) -> None:
@@ -154,6 +159,13 @@ class _Watch(threading.Thread):
             self._broken = True
             for index, why in self._failed.items():
                 self._end(index, why)
+
+    def await_others(self, seconds: float) -> None:
+        """Returns once every other worker has failed or ended, or the time is over."""
+        end = time.monotonic() + seconds
+        others = set(range(len(self._names))) - {self._own}
+        while others - self._ended - set(self._failed) and time.monotonic() < end:
+            time.sleep(0.05)
 
     def leave(self) -> None:
         """Ends the watch of this worker, and that of the others over it."""
@@ -219,6 +231,7 @@ class _Watch(threading.Thread):
         if what == _LOST_NOW:
             self._end(index, why[0])
         elif what == _ENDED:
+            self._ended.add(index)
             self._peers.pop(index, None)
         else:
             # It, or in its place the first worker, has the time that is left to end.

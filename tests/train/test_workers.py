@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -121,6 +122,21 @@ def test_an_error_of_another_worker_is_named_by_who_cannot_reach_it(connect):
     watches[0]._left = True  # its process would be gone
     watches[1].leave()
     watches[2].leave()
+
+
+def test_an_error_of_all_is_awaited(connect):
+    _, start = connect
+    watches = start(0, 1, 2, timeout=1000)
+    watches[1].announce("failed")
+    last = threading.Timer(0.3, watches[2].announce, ("failed",))
+    last.start()
+    for watch in (watches[0], watches[1]):
+        begin = time.monotonic()
+        watch.announce("failed")
+        watch.await_others(60)
+        assert time.monotonic() - begin < 60
+        assert not last.is_alive()
+    watches[0].await_others(0)
 
 
 def test_a_process_ends_in_one_line_with_a_status_of_its_own():
