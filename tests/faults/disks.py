@@ -9,7 +9,6 @@ one line. Give it an unprivileged user and a TMPDIR.
 
 import contextlib
 import errno
-import io
 import itertools
 import os
 import shutil
@@ -19,65 +18,9 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import short_runs
+
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-DATA = Path(__file__).parents[1] / "fixtures/earlier_version"
-
-
-def commands_of(folder: Path) -> dict[str, list[str]]:
-    """Returns the command lines, each of which writes to a folder of its own."""
-    return {
-        "corpus": [
-            f"--input_file={DATA}/text.txt",
-            f"--output_file={folder}/train.tfrecord",
-            f"--spm_model_file={DATA}/vocab.model",
-            "--max_seq_length=16",
-            "--max_predictions_per_seq=3",
-            "--dupe_factor=3",
-        ],
-        "pretrain": [
-            f"--albert_config_file={DATA}/albert_config.json",
-            f"--input_file={DATA}/records/ordinary",
-            f"--eval_input_file={DATA}/records/ordinary",
-            f"--output_dir={folder}",
-            "--train_batch_size=2",
-            "--eval_batch_size=3",
-            "--num_train_steps=3",
-            "--num_warmup_steps=1",
-            "--save_checkpoints_steps=1",
-            "--eval_every_steps=2",
-            "--keep_checkpoint_max=1",
-        ],
-        "convert": [
-            f"--input={DATA}/pretraining",
-            f"--output={folder}",
-            "--output_format=hf",
-        ],
-    }
-
-
-def call(name: str, folder: Path) -> tuple[int, str]:
-    """Runs a command in this process; returns its exit status and errors."""
-    from albert_tf import commands
-
-    log = io.StringIO()
-    with contextlib.redirect_stderr(log), contextlib.redirect_stdout(io.StringIO()):
-        try:
-            commands.run(name, [name, *commands_of(folder)[name]])
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-    return code, log.getvalue()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Returns what must be equal: all but logs with times, and left-over locks."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.suffix not in (".jsonl", ".png", ".txt")
-        and not {"events", "run"} & set(path.name.split("."))
-    }
 
 
 @contextlib.contextmanager
@@ -110,12 +53,12 @@ def main() -> None:
     total = differences = 0
     only, end = sys.argv[2:], time.monotonic() + float((sys.argv[1:] or [3600])[0])
     with tempfile.TemporaryDirectory() as work:
-        for name in only or commands_of(Path(work)):
+        for name in only or short_runs.commands_of(Path(work)):
             whole = Path(work, name)
             whole.mkdir()
-            code, text = call(name, whole)
+            code, text = short_runs.call(name, whole)
             assert code == 0, text
-            expected = contents(whole)
+            expected = short_runs.contents(whole)
             for kind in ("replace", "rename", "fsync", "write"):
                 tried, codes = 0, []
                 for number in itertools.count(1):
@@ -126,13 +69,13 @@ def main() -> None:
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir()
                     with failing(kind, number) as failed:
-                        code, text = call(name, folder)
+                        code, text = short_runs.call(name, folder)
                     if not failed:
                         break
                     codes.append(code)
                     tried += 1
-                    again, more = call(name, folder)
-                    same = again == 0 and contents(folder) == expected
+                    again, more = short_runs.call(name, folder)
+                    same = again == 0 and short_runs.contents(folder) == expected
                     if not same or code not in (0, 2, 74) or "Traceback" in text:
                         differences += 1
                         print(name, kind, number, code, again, text, more)
