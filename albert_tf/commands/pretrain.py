@@ -35,7 +35,7 @@ def main(
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     notes = config.do_train and is_chief(strategy)
     log = functools.partial(print, file=sys.stderr)
-    with workers.watched(strategy, devices.worker_timeout):
+    with workers.watched(strategy):
         together(
             strategy, config.output_dir, lambda: run_file.check(log) if notes else None
         )

@@ -1,16 +1,19 @@
 """Which devices a run uses, and what its workers agree on: `tf.distribute`."""
 
+import contextlib
+import ctypes
 import dataclasses
 import functools
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
+from albert_tf.train import workers
 
 if TYPE_CHECKING:
     import keras
@@ -61,8 +64,8 @@ class DistributionSettings(flags.Settings):
         resume="free",
     )
     worker_timeout: int = flags.field(
-        "Seconds in which the other workers end where one is lost: it died, hangs or "
-        "cannot be reached; 0: as TensorFlow does it.",
+        "Seconds in which the other workers end where one is lost: it died, hangs, "
+        "cannot be reached or did not come; 0: as TensorFlow does it.",
         300,
         at_least=0,
         resume="free",
@@ -257,16 +260,64 @@ def _multi_worker(timeout: int) -> "tf.distribute.Strategy":
             heartbeat_timeout_in_ms=1000 * timeout,
         )
     where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
+    named = tf.distribute.cluster_resolver.TFConfigClusterResolver
     try:
-        resolver = None if where == "TF_CONFIG" else _slurm()
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        resolver = named() if where == "TF_CONFIG" else _slurm()
+        watch = workers.meet(resolver, timeout)
+        judging = watch.judging_errors() if watch else contextlib.nullcontext()
+        with judging, _letting_threads_run():
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(
+                cluster_resolver=resolver
+            )
     except (ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"the workers that {where} names: {error}") from None
+    strategy.watch = watch
     # TensorFlow's coordination service takes SIGTERM for itself, and nobody asks it.
     if threading.current_thread() is threading.main_thread():
         before = signal.getsignal(signal.SIGTERM)  # None: set by other than Python
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
     return strategy
+
+
+@contextlib.contextmanager
+def _letting_threads_run() -> Iterator[None]:
+    """Lets Python's other threads run while TensorFlow connects the workers.
+
+    Its own binding keeps the interpreter's lock for so long, which is for ever where
+    one of them does not answer. ctypes releases it.
+    """
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    binding = context.pywrap_tfe
+    original = binding.TFE_EnableCollectiveOps
+    try:
+        library = ctypes.CDLL(f"{tf.sysconfig.get_lib()}/libtensorflow_cc.so.2")
+        enable_collective_ops = library.TFE_EnableCollectiveOps
+    except (OSError, AttributeError):  # not on Linux
+        yield
+        return
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    enable_collective_ops.argtypes = (pointer, ctypes.c_char_p, size, pointer)
+    enable_collective_ops.restype = None
+    library.TF_NewStatus.restype = pointer
+    library.TF_GetCode.argtypes = library.TF_Message.argtypes = (pointer,)
+    library.TF_Message.restype = ctypes.c_char_p
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = pointer, (ctypes.py_object, ctypes.c_char_p)
+
+    def enable(handle, server):
+        status = library.TF_NewStatus()
+        enable_collective_ops(address(handle, None), server, len(server), status)
+        if code := library.TF_GetCode(status):
+            message = library.TF_Message(status).decode()
+            raise tf.errors.exception_type_from_error_code(code)(None, None, message)
+
+    binding.TFE_EnableCollectiveOps = enable
+    try:
+        yield
+    finally:
+        binding.TFE_EnableCollectiveOps = original
 
 
 def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":

@@ -79,7 +79,7 @@ def run(
         if config.do_train:
             run_file.check(log_line)
 
-    watched = workers.watched(strategy, devices.worker_timeout)
+    watched = workers.watched(strategy)
     with watched, loop.locked(config, strategy):
         together(strategy, config.output_dir, check_folders)
         unsaved: list[Callable[[], None]] = []

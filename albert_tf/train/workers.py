@@ -5,20 +5,20 @@ nothing interrupts. So each worker has a thread and a connection of its own for 
 life: to the first worker, which hears of all and passes on which of them is lost.
 """
 
+import atexit
 import contextlib
 import dataclasses
+import errno
 import os
-import random
 import select
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError, reason
-from albert_tf.train import devices
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,68 +38,83 @@ _REASONS = {
     "closed": "its connection was closed",
     "silent": "it gave no sign of life in --worker_timeout={} seconds",
     "absent": "it did not come in --worker_timeout={} seconds",
+    "unreachable": "it cannot be reached in --worker_timeout={} seconds",
 }
-_GREETING_SECONDS = 10.0
 # In which the others end as well, where an error is that of all.
 _SECONDS_TO_FOLLOW = 5.0
+# What a worker greets the first one with: its index.
+_GREETING = "albert_tf worker {}\n"
+_SECONDS_BETWEEN = 0.2
+_CONNECT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def watched(strategy: "tf.distribute.Strategy", timeout: int) -> Iterator[None]:
+def watched(strategy: "tf.distribute.Strategy") -> Iterator[None]:
     """Ends this process, with status `LOST` and a line, when another worker is lost.
 
-    That is at once where its process died, and within `timeout` where it hangs or
-    cannot be reached, whatever the block does: what was saved stays, as in any kill. A
-    worker that leaves the block is no longer watched. Where an error ends the block,
-    the others end within `timeout`.
+    That is at once where its process died, and within --worker_timeout where it hangs
+    or cannot be reached, whatever the block does: what was saved stays, as in any kill.
+    A worker that leaves the block is no longer watched. Where an error ends the block,
+    the others end within --worker_timeout.
 
     Args:
-        strategy: the devices; with one process nothing is watched.
-        timeout: seconds; 0: nothing is watched.
-
-    Raises:
-        InputError: the first worker cannot be reached.
+        strategy: of `devices.create`; with one process nothing is watched.
     """
-    workers = _workers(strategy) if devices.is_multi_worker(strategy) else {}
-    if not timeout or len(workers) < 2:
+    watch = getattr(strategy, "watch", None)
+    if watch is None:
         yield
         return
-    with meeting(timeout):
-        watch = _connect(strategy, workers, timeout)
-    watch.start()
     try:
-        yield
+        with watch.judging_errors():
+            yield
     except Stopped:  # all of them do
         watch.leave()
         raise
-    except Exception as error:
-        if not _is_of_others(error):
-            watch.announce("failed")
-            # A sum that made this one refuse may not have come to the others yet.
-            watch.await_others(min(timeout, _SECONDS_TO_FOLLOW))
-            raise
-        watch.announce("broken")
-        watch.join(timeout)  # it ends the process where it knows who is lost
-        end("another worker", f"TensorFlow cannot reach it: {reason(error)}")
     watch.leave()
 
 
-@contextlib.contextmanager
-def meeting(timeout: int) -> Iterator[None]:
-    """Ends this process where the block, which waits for all workers, takes too long.
+def meet(
+    resolver: "tf.distribute.cluster_resolver.ClusterResolver", timeout: int
+) -> "Watch | None":
+    """Waits until all workers are there; from then on each is watched.
+
+    TensorFlow waits for them in a call that no signal interrupts, and without an end.
+    So they meet before, at the address that the first worker's server takes next.
 
     Args:
-        timeout: seconds; 0: without an end.
+        resolver: of several workers.
+        timeout: seconds, after which this process ends with status `LOST`; 0: nothing
+            is waited for or watched.
+
+    Returns:
+        The watch, or None where there is nobody to watch.
+
+    Raises:
+        InputError: an address has no port, or another process uses this worker's.
     """
-    why = f"not all workers came in --worker_timeout={timeout} seconds"
-    timer = threading.Timer(timeout, end, ("another worker", why))
-    timer.daemon = True
-    if timeout:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    spec = resolver.cluster_spec()
+    addresses = {
+        (job, index): spec.task_address(job, index)
+        for job in ("chief", "worker")
+        if job in spec.jobs
+        for index in spec.task_indices(job)
+    }
+    own = (resolver.task_type, resolver.task_id)
+    if not timeout or len(addresses) < 2 or own not in addresses:
+        return None
+    index = list(addresses).index(own)
+    names = [f"{job} {n} ({address})" for (job, n), address in addresses.items()]
+    deadline = time.monotonic() + timeout
+    with _listening(addresses[own], deadline) as server:
+        if index == 0:
+            connections = _gather(server, names, deadline, timeout)
+        else:
+            first = next(iter(addresses.values()))
+            connections = {0: _join(first, index, names[0], deadline, timeout)}
+    watch = Watch(index, names, connections, timeout)
+    watch.start()
+    atexit.register(watch.announce, "failed")  # to no one where it has left
+    return watch
 
 
 def _is_of_others(error: BaseException | None) -> bool:
@@ -127,7 +142,7 @@ class _Peer:
     is_open: bool = True
 
 
-class _Watch(threading.Thread):
+class Watch(threading.Thread):
     """Gives and awaits signs of life.
 
     Args:
@@ -151,6 +166,21 @@ class _Watch(threading.Thread):
         self._failed: dict[int, str] = {}
         self._ended: set[int] = set()
         self._broken = self._left = False
+
+    @contextlib.contextmanager
+    def judging_errors(self) -> Iterator[None]:
+        """Ends this process where an error comes from a worker that is lost."""
+        try:
+            yield
+        except Exception as error:
+            if not _is_of_others(error):
+                self.announce("failed")
+                # A sum that made this one refuse may not have come to the others yet.
+                self.await_others(min(self._timeout, _SECONDS_TO_FOLLOW))
+                raise
+            self.announce("broken")
+            self.join(self._timeout)  # it ends the process where it knows who is lost
+            end("another worker", f"TensorFlow cannot reach it: {reason(error)}")
 
     def announce(self, what: str) -> None:
         """Lets the others know how this worker fares."""
@@ -192,9 +222,7 @@ class _Watch(threading.Thread):
     def _send(self, line: str, beside: int | None = None) -> None:
         for index, peer in list(self._peers.items()):
             if index != beside and peer.is_open:
-                # One that does not read is silent, too. Closed: reading shows it.
-                with contextlib.suppress(OSError):
-                    peer.connection.send(f"{line}\n".encode(), socket.MSG_DONTWAIT)
+                _send(peer.connection, line)
 
     def _receive(self, seconds: float) -> None:
         open_ones = [p.connection for p in self._peers.values() if p.is_open]
@@ -223,7 +251,8 @@ class _Watch(threading.Thread):
         what, number, *why = line.split()
         index = int(number)
         if what == _ALIVE:
-            if sender not in self._failed:
+            # One that leaves may send its last sign after its word of it.
+            if sender in self._peers and sender not in self._failed:
                 self._peers[sender].missed = 0
             return
         if self._own == 0:
@@ -232,7 +261,8 @@ class _Watch(threading.Thread):
             self._end(index, why[0])
         elif what == _ENDED:
             self._ended.add(index)
-            self._peers.pop(index, None)
+            if peer := self._peers.pop(index, None):
+                peer.connection.close()
         else:
             # It, or in its place the first worker, has the time that is left to end.
             self._failed[index] = what
@@ -264,86 +294,100 @@ def end(worker: str, why: str) -> NoReturn:
     os._exit(LOST)
 
 
-def _workers(strategy: "tf.distribute.Strategy") -> dict[tuple[str, int], str]:
-    """Returns the addresses of those who train together, the chief's first."""
-    jobs = strategy.cluster_resolver.cluster_spec().as_dict()
-    return {
-        (job, index): address
-        for job in ("chief", "worker")
-        for index, address in enumerate(jobs.get(job, ()))
-    }
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise InputError(f"the address {address!r} of a worker: expected HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
-def _connect(
-    strategy: "tf.distribute.Strategy",
-    workers: Mapping[tuple[str, int], str],
-    timeout: int,
-) -> _Watch:
-    """Connects all workers to the first, whose port goes around as a sum."""
-    resolver = strategy.cluster_resolver
-    own = list(workers).index((resolver.task_type, resolver.task_id))
-    names = [f"{job} {index} ({at})" for (job, index), at in workers.items()]
-    numbers = [0.0] * 4
-    if own == 0:
-        server = _listening()
-        secrets = [random.SystemRandom().randrange(2**16) for _ in range(2)]
-        numbers = [float(server.getsockname()[1]), *map(float, secrets), 1.0]
-    *sums, replicas = devices.add_up(strategy, numbers)
-    port, *secrets = (int(number / replicas) for number in sums)
-    greeting = " ".join(map(str, secrets))
-    connections = {}
-    if own == 0:
-        with server:
-            connections = _greeted(server, greeting, names, timeout)
-    else:
-        connections[0] = _greet(
-            next(iter(workers.values())), port, f"{greeting} {own}\n", timeout
-        )
-    return _Watch(own, names, connections, timeout)
-
-
-def _listening() -> socket.socket:
+def _listening(address: str, deadline: float) -> socket.socket:
+    """Listens at a worker's own address, where one before it may not have ended yet."""
+    _, port = _split(address)
+    kind: dict[str, Any] = {}
     if socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("", 0), family=socket.AF_INET6, dualstack_ipv6=True
-        )
-    return socket.create_server(("", 0))
-
-
-def _greet(address: str, port: int, greeting: str, timeout: int) -> socket.socket:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        connection = socket.create_connection((host, port), timeout)
-        connection.sendall(greeting.encode())
-    except OSError as error:
-        raise InputError(
-            f"--worker_timeout={timeout}: the first worker, {host}, cannot be reached "
-            f"at port {port}: {reason(error)}; expected workers that reach its ports, "
-            f"or --worker_timeout=0"
-        ) from None
-    return connection
-
-
-def _greeted(
-    server: socket.socket, greeting: str, names: Sequence[str], timeout: int
-) -> dict[int, socket.socket]:
-    """Waits for all other workers."""
-    connections: dict[int, socket.socket] = {}
-    end_time = time.monotonic() + timeout
-    while missing := set(range(1, len(names))) - set(connections):
-        server.settimeout(max(end_time - time.monotonic(), 0.01))
+        kind = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+    while True:
         try:
-            connection, _ = server.accept()
-        except TimeoutError:
-            end(names[min(missing)], _REASONS["absent"].format(timeout))
-        connection.settimeout(_GREETING_SECONDS)
-        with contextlib.suppress(OSError, ValueError):
-            *words, number = (
-                connection.makefile("r", encoding="ascii").readline(40).split()
-            )
-            if " ".join(words) == greeting and int(number) in missing:
-                connection.settimeout(None)
-                connections[int(number)] = connection
+            return socket.create_server(("", port), **kind)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise InputError(
+                    f"this worker's address, {address}: {reason(error)}; expected a "
+                    f"port that no other process uses"
+                ) from None
+        time.sleep(_SECONDS_BETWEEN)
+
+
+def _gather(
+    server: socket.socket, names: Sequence[str], deadline: float, timeout: int
+) -> dict[int, socket.socket]:
+    """Waits on the first worker for all the others."""
+    server.settimeout(1.0)
+    greetings = {_GREETING.format(n).encode(): n for n in range(1, len(names))}
+    connections: dict[socket.socket, int] = {}  # 0: has not spoken
+    came: set[int] = set()
+    while missing := set(greetings.values()) - set(connections.values()):
+        if (left := deadline - time.monotonic()) < 0:
+            lost = min(missing - came or missing)
+            for connection in connections:
+                _send(connection, f"{_LOST_NOW} {lost} absent")
+                connection.close()
+            end(names[lost], _REASONS["absent"].format(timeout))
+        ready, *_ = select.select([server, *connections], [], [], left)
+        for connection in ready:
+            if connection is server:
+                with contextlib.suppress(OSError):
+                    connections[server.accept()[0]] = 0
                 continue
-        connection.close()  # of a stranger
-    return connections
+            number = 0
+            if connections.pop(connection, 0) == 0:  # else it has ended
+                with contextlib.suppress(OSError):
+                    number = greetings.get(connection.recv(100), 0)
+            for other, before in list(connections.items()):
+                if before == number != 0:  # it came anew
+                    del connections[other]
+                    other.close()
+            if number:
+                connections[connection] = number
+                came.add(number)
+            else:
+                connection.close()  # of a stranger
+    for connection, number in connections.items():
+        if not number:
+            connection.close()
+    return {number: each for each, number in connections.items() if number}
+
+
+def _join(
+    address: str, own: int, name: str, deadline: float, timeout: int
+) -> socket.socket:
+    """Waits until the first worker has heard of all."""
+    unreachable = _REASONS["unreachable"].format(timeout)
+    lost, why = name, unreachable
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            wait = min(left, _CONNECT_SECONDS)
+            connection = socket.create_connection(_split(address), wait)
+            connection.settimeout(left)
+            # A port that nobody has taken may be given to who connects to it.
+            if connection.getsockname() != connection.getpeername():
+                connection.sendall(_GREETING.format(own).encode())
+                lost, why = "another worker", _REASONS["absent"].format(timeout)
+                # Left for the watch to read, which both words are meant for.
+                if connection.recv(5, socket.MSG_PEEK) in (b"alive", b"lost "):
+                    connection.settimeout(None)
+                    return connection
+            connection.close()
+        except TimeoutError:
+            pass
+        except OSError as error:
+            lost, why = name, f"{unreachable}: {reason(error)}"
+        time.sleep(_SECONDS_BETWEEN)
+    end(lost, why)
+
+
+def _send(connection: socket.socket, line: str) -> None:
+    # One that does not read is silent, too. Closed: reading shows it.
+    with contextlib.suppress(OSError):
+        connection.send(f"{line}\n".encode(), socket.MSG_DONTWAIT)

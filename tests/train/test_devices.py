@@ -46,14 +46,14 @@ def test_a_tpu_that_is_not_there_is_named():
 
 
 def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
-    set_to = []
+    set_to, strategy = [], types.SimpleNamespace()
     monkeypatch.setenv("TF_CONFIG", "{}")
     monkeypatch.setattr(
-        "tensorflow.distribute.MultiWorkerMirroredStrategy", lambda **_: "strategy"
+        "tensorflow.distribute.MultiWorkerMirroredStrategy", lambda **_: strategy
     )
     monkeypatch.setattr(signal, "getsignal", lambda number: None)
     monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
-    assert devices._multi_worker(300) == "strategy"
+    assert devices._multi_worker(300) is strategy
     assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]
 
 

@@ -1,10 +1,12 @@
 """Workers that are lost: what the others hear of it, and how they end."""
 
+import contextlib
 import socket
 import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -17,7 +19,7 @@ class EndedError(Exception):
     """Stands for the end of the process."""
 
 
-class Watch(workers._Watch):
+class Watch(workers.Watch):
     """Notes how it would end its process."""
 
     ended = None
@@ -87,6 +89,8 @@ def test_the_first_worker_is_missed_by_all(connect):
 def test_a_worker_that_ends_is_not_missed(connect):
     _, start = connect
     watches = start(0, 1, 2)
+    announce = watches[2].announce
+    watches[2].announce = lambda what: (announce(what), announce("alive"))
     watches[2].leave()
     time.sleep(1.5)
     assert watches[0].is_alive() and watches[1].is_alive()
@@ -137,6 +141,88 @@ def test_an_error_of_all_is_awaited(connect):
         assert time.monotonic() - begin < 60
         assert not last.is_alive()
     watches[0].await_others(0)
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Lets some of three workers meet; returns what came of each, and the addresses."""
+
+    def end(*why):
+        raise EndedError(*why)
+
+    monkeypatch.setattr(workers, "end", end)
+    monkeypatch.setattr(workers, "Watch", Watch)
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    addresses = [f"localhost:{port}", "localhost:0", "localhost:0"]
+    spec = types.SimpleNamespace(
+        jobs=["worker"],
+        task_indices=lambda job: range(3),
+        task_address=lambda job, index: addresses[index],
+    )
+
+    def call(*indices, timeout=1):
+        came = {}
+
+        def work(index):
+            resolver = types.SimpleNamespace(
+                task_type="worker", task_id=index, cluster_spec=lambda: spec
+            )
+            try:
+                came[index] = workers.meet(resolver, timeout)
+            except EndedError as error:
+                came[index] = error.args
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in indices]
+        for thread in threads[1:]:
+            thread.start()
+        threads[0].start()
+        for thread in threads:
+            thread.join(20)
+        return came, [f"worker {n} ({at})" for n, at in enumerate(addresses)]
+
+    return call
+
+
+def test_workers_meet_after_others_have_come_and_gone(meet, monkeypatch):
+    joined, lines = workers._join, iter([b"PRI * HTTP/2.0\r\n", b"", b"albert_tf 7\n"])
+
+    def join(address, *arguments):
+        for line in lines:
+            with (
+                contextlib.suppress(ConnectionRefusedError),
+                socket.create_connection(workers._split(address)) as stranger,
+            ):
+                stranger.sendall(line)
+        return joined(address, *arguments)
+
+    monkeypatch.setattr(workers, "_join", join)
+    watches, _ = meet(0, 1, 2, timeout=100)
+    time.sleep(0.3)
+    assert all(watch.is_alive() for watch in watches.values())
+    for index in (2, 1, 0):
+        watches[index].leave()
+    assert ends(watches) == {0: None, 1: None, 2: None}
+
+
+def test_a_worker_that_never_comes_ends_the_others(meet):
+    came, names = meet(0, 1)
+    lost = (names[2], "it did not come in --worker_timeout=1 seconds")
+    assert came[0] == lost
+    if isinstance(came[1], Watch):
+        assert ends({1: came[1]}) == {1: lost}
+        came[1].leave()
+    else:  # it began sooner than the first
+        assert came[1][1] == lost[1]
+
+
+def test_a_first_worker_that_never_comes_ends_the_others(meet):
+    came, names = meet(1)
+    lost, why = came[1]
+    assert lost == names[0]
+    assert why == (
+        "it cannot be reached in --worker_timeout=1 seconds: Connection refused"
+    )
 
 
 def test_a_process_ends_in_one_line_with_a_status_of_its_own():
