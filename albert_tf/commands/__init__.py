@@ -26,6 +26,7 @@ import importlib
 import types
 
 from albert_tf import flags
+from albert_tf.data import stopping
 
 # What runs a command in a checkout.
 SCRIPTS = {
@@ -41,6 +42,7 @@ SCRIPTS = {
     "export": "export_to_tfhub.py",
 }
 COMMANDS = (*SCRIPTS, "score", "demo-page", "check")
+_RESUMING = ("pretrain", "corpus", "classify", "tag", "squad", "race")
 
 
 def module(name: str) -> types.ModuleType:
@@ -49,22 +51,24 @@ def module(name: str) -> types.ModuleType:
 
 
 def run(name: str, argv: list[str] | None = None) -> None:
-    """Runs a command and ends the process, see `flags.run`.
+    """Runs a command and ends the process, see `flags.run` and `stopping.ending`.
 
     Args:
         name: the command.
         argv: its name and what follows it; without it, the script's own.
     """
-    command = module(name)
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
-    flags.run(
-        command.main,
-        command.SETTINGS,
-        takes_arguments=getattr(command, "TAKES_ARGUMENTS", False),
-        text=command.__doc__,
-        names=names,
-        argv=argv,
-    )
+    resumes = " to resume" if name in _RESUMING else ""
+    with stopping.ending(f"run the same command again{resumes}"):
+        command = module(name)
+        flags.run(
+            command.main,
+            command.SETTINGS,
+            takes_arguments=getattr(command, "TAKES_ARGUMENTS", False),
+            text=command.__doc__,
+            names=names,
+            argv=argv,
+        )

@@ -6,15 +6,16 @@ r"""Trains a SentencePiece vocabulary on text of any language.
 docs/pretraining_data.md explains the input.
 """
 
-import signal
-
 from albert_tf.corpus import vocabulary
+from albert_tf.corpus.workers import Workers
 
 SETTINGS = (vocabulary.VocabularySettings,)
 
 
 def main(settings: vocabulary.VocabularySettings) -> None:
     """Trains, and prints what the vocabulary does to its text."""
-    # SentencePiece trains without a look at what Python would do about Ctrl-C.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    print(f"{settings.model_prefix}.model: {vocabulary.train_files(settings)}")
+    # SentencePiece keeps Python from seeing signals until it is done: not here.
+    advice = "a smaller --input_sentence_size needs less"
+    with Workers(2, advice) as workers:
+        for summary in workers.each(vocabulary.train_files, [(settings,)]):
+            print(f"{settings.model_prefix}.model: {summary}")

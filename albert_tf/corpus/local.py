@@ -21,7 +21,7 @@ from albert_tf.corpus import documents, files, manifest, units, vocabulary
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.corpus.workers import Workers
 from albert_tf.data import records
-from albert_tf.data.files import LOCK, atomic, locked, remove_leftovers
+from albert_tf.data.files import LOCK, atomic, locked
 from albert_tf.text import tokenization
 
 _SETTINGS = "settings.json"
@@ -91,7 +91,6 @@ def join_file(
 ) -> Result:
     """Makes an output file of its blocks; a job for a worker."""
     target = config.files_of(subset)[number]
-    remove_leftovers(target)
     with records.create(target, config.compress) as writer:
         for window in units.joined(blocks, config, subset, number):
             writer.write_framed(window)

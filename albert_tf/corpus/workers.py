@@ -1,16 +1,18 @@
 """Runs functions in worker processes."""
 
 import concurrent.futures
-import contextlib
+import fcntl
 import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tqdm import tqdm
+
+from albert_tf.data.stopping import held
 from albert_tf.errors import InputError
 
 
@@ -21,10 +23,17 @@ class Workers:
 
     Args:
         count: number of processes.
+        advice: what to do when one is killed.
     """
 
-    def __init__(self, count: int):
+    def __init__(
+        self,
+        count: int,
+        advice: str = "the same command resumes from here, with fewer --num_workers if "
+        "need be",
+    ):
         self.count = count
+        self._advice = advice
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
 
     def __enter__(self) -> "Workers":
@@ -42,8 +51,8 @@ class Workers:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if self._pool:
-            # A second Ctrl-C would leave the pool half shut, and the process hangs.
-            with _without_interrupts():
+            # A signal would leave the pool half shut, and the process hangs.
+            with held():
                 if error:
                     self._lifeline.close()
                 self._pool.shutdown(cancel_futures=True)
@@ -71,7 +80,7 @@ class Workers:
         try:
             while True:
                 for job in itertools.islice(jobs, 2 * self.count - len(running)):
-                    with _without_interrupts():
+                    with held():
                         running.add(self._pool.submit(function, *job))
                 if not running:
                     return
@@ -82,33 +91,9 @@ class Workers:
                     yield future.result()
         except concurrent.futures.BrokenExecutor as error:
             raise InputError(
-                "a worker process was killed, perhaps for want of memory; the same "
-                "command resumes from here, with fewer --num_workers if need be"
+                f"a worker process was killed, perhaps for want of memory; "
+                f"{self._advice}"
             ) from error
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Holds Ctrl-C back; processes started meanwhile never see it.
-
-    Else each would print a traceback of its own before the parent ends the run: that it
-    was interrupted, or that its parent was while telling it what to do.
-    """
-    held: list[int] = []
-    # Interrupts reach the main thread alone, but the mask does not keep them away:
-    # another thread may take the signal for it.
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:
-        handler = signal.signal(signal.SIGINT, lambda *_: held.append(1))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if is_main:
-            signal.signal(signal.SIGINT, handler)
-        if held:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _live_on(lifeline: multiprocessing.connection.Connection) -> None:
@@ -122,3 +107,7 @@ def _live_on(lifeline: multiprocessing.connection.Connection) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a kill leaves
+    # SentencePiece lets no thread of Python run: the system ends the process by itself.
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)

@@ -15,17 +15,21 @@ import stat
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from albert_tf import errors
+from albert_tf.data import stopping
 from albert_tf.errors import InputError
 
 LOCK = ".lock"
+# In a folder of `temporary_in`, what is about to be replaced.
+REPLACED = "replaced"
 _STREAM = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/([0-9]+)")
 _NUMBERS = {"stdout": 1, "stderr": 2}
 _TEMPORARY = re.compile(r"\.tmp-[0-9]+-[0-9a-f]{8}")
+_WRITING = ".writing-"
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _held = threading.local()
 
@@ -35,7 +39,8 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing that replaces `path` only when it is complete.
 
     Where `path` is a link, the file that it names is replaced and the link stays. A
-    replaced file keeps its permissions. Pipes, devices and the process's own streams
+    replaced file keeps its permissions, and what killed processes have left of theirs
+    is removed. Pipes, devices and the process's own streams
     (/dev/stdout) cannot be replaced: they are written to directly.
 
     Args:
@@ -61,6 +66,7 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
         with errors.writing(path):
             output = _Output(path, temporary)
             _lock(output)
+            _remove_leftovers(target)
             if os.path.exists(target):
                 os.fchmod(output.fileno(), stat.S_IMODE(os.stat(target).st_mode))
         with io.BufferedWriter(output) as file:
@@ -92,9 +98,8 @@ def append(path: Path, text: str) -> None:
             raise
 
 
-def remove_leftovers(path: str) -> None:
-    """Removes what killed processes have left of `atomic(path)`, and nothing else."""
-    target = os.path.realpath(path)
+def _remove_leftovers(target: str) -> None:
+    """Removes what killed processes have left of `atomic`, and nothing else."""
     for temporary in glob.glob(f"{glob.escape(target)}.tmp-*"):
         is_ours = _TEMPORARY.fullmatch(temporary, len(target))
         if is_ours and stat.S_ISREG(os.lstat(temporary).st_mode):
@@ -118,22 +123,65 @@ def write_together(folder: Path) -> Iterator[Path]:
     none, and the file `checkpoint`, which names it, last.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
-        yield Path(temporary)
-        files = sorted(Path(temporary).iterdir(), key=_place_in_line)
+    with temporary_in(folder) as temporary:
+        yield temporary
+        files = sorted(temporary.iterdir(), key=_place_in_line)
         for file in files:
             flush(file)
-        for file in files:
-            if file.suffix == ".index":
-                # An index of the same name does not belong to the new data.
-                (folder / file.name).unlink(missing_ok=True)
-        for file in files:
-            if file.suffix == ".index" or ".data-" in file.name:
-                # A link to another run's checkpoint: that one stays whole.
-                file.replace(folder / file.name)
-            else:
-                # Of a link the file that it names is replaced, maybe on another disk.
-                shutil.move(file, os.path.realpath(folder / file.name))
+        with stopping.held():
+            _move(files, folder)
+
+
+def _move(files: Sequence[Path], folder: Path) -> None:
+    for file in files:
+        if file.suffix == ".index":
+            # An index of the same name does not belong to the new data.
+            (folder / file.name).unlink(missing_ok=True)
+    for file in files:
+        if file.suffix == ".index" or ".data-" in file.name:
+            # A link to another run's checkpoint: that one stays whole.
+            file.replace(folder / file.name)
+        else:
+            # Of a link the file that it names is replaced, maybe on another disk.
+            shutil.move(file, os.path.realpath(folder / file.name))
+
+
+@contextlib.contextmanager
+def temporary_in(parent: Path) -> Iterator[Path]:
+    """Yields an empty folder in another; afterwards it is removed with its files.
+
+    What killed processes have left of theirs is removed, too. What stands in one of
+    their folders as `replaced/NAME`, while there is no `parent/NAME`, returns there.
+    """
+    for left in parent.glob(f"{_WRITING}*"):
+        with contextlib.suppress(OSError):
+            _remove_abandoned(left)
+    while True:
+        path = Path(tempfile.mkdtemp(dir=parent, prefix=_WRITING))
+        with contextlib.suppress(FileNotFoundError):
+            file = os.open(path, os.O_RDONLY)
+            break  # else another process took it for abandoned
+    try:
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        path.mkdir(exist_ok=True)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(file)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes a folder of `temporary_in` unless its process lives."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for replaced in folder.glob(f"{REPLACED}/*"):
+            if not (folder.parent / replaced.name).exists():
+                replaced.rename(folder.parent / replaced.name)
+        shutil.rmtree(folder)
+    finally:
+        os.close(file)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
-"""Stops a run between two steps when a signal asks for it."""
+"""Ends a command when a signal asks for it; training between two steps."""
 
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,10 @@ class Stopped(SystemExit):
         self.signal = signal.Signals(number)
 
 
+class Interrupted(SystemExit):
+    """A signal has interrupted a command, wherever it was; see `ending`."""
+
+
 class Watch:
     """Whether a signal has asked to stop.
 
@@ -40,7 +45,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watched(log: Callable[[str], None]) -> Iterator[Watch]:
+def watched(log: Callable[[str], None], raises: bool = False) -> Iterator[Watch]:
     """Notes SIGTERM and SIGINT while the block runs; a second one ends the process.
 
     Python calls handlers between its own instructions alone, so not within a step that
@@ -50,8 +55,16 @@ def watched(log: Callable[[str], None]) -> Iterator[Watch]:
 
     Args:
         log: gets a line when a signal comes.
+        raises: whether the first one raises Interrupted in the block.
     """
     watch = Watch()
+
+    def handle(number: int, _: object) -> None:
+        nonlocal raises
+        if raises:
+            raises, watch.number = False, watch.number or number
+            raise Interrupted(128 + number)
+
     if threading.current_thread() is not threading.main_thread():
         yield watch
         return
@@ -65,7 +78,7 @@ def watched(log: Callable[[str], None]) -> Iterator[Watch]:
     thread.start()
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
-        signal.signal(number, lambda *_: None)  # else there is no number to read
+        signal.signal(number, handle)  # else there is no number to read
     try:
         yield watch
     finally:
@@ -77,14 +90,78 @@ def watched(log: Callable[[str], None]) -> Iterator[Watch]:
         os.close(reader)
 
 
+@contextlib.contextmanager
+def ending(advice: str) -> Iterator[None]:
+    """Ends the block at SIGTERM or SIGINT with one line and the signal's status.
+
+    What the block has opened is closed as after an error. A second signal ends the
+    process at once.
+
+    Args:
+        advice: the line's end: what is left to do.
+
+    Raises:
+        Interrupted: a signal came, whatever else the block has made of that.
+    """
+    with watched(lambda _: None, raises=True) as watch:
+        try:
+            yield
+        except BaseException as error:  # within an import, libraries raise their own
+            is_done = isinstance(error, SystemExit) and not error.code
+            if watch.number is None or is_done:
+                raise
+            name = signal.Signals(watch.number).name
+            sys.stderr.write(f"stopped by {name}; {advice}\n")
+            interrupted = Interrupted(128 + watch.number)
+        else:
+            return
+    for number in _SIGNALS:  # Python's own end must not answer another one
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    raise interrupted
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Holds signals back while the block runs; processes it starts never see them.
+
+    For moves of several files, and for starting and ending workers: else each of these
+    would print a traceback of its own before the parent ends the run.
+    """
+    came: list[signal.Signals] = []
+    # Signals reach the main thread alone, but the mask does not keep them away:
+    # another thread may take them for it.
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {}
+    if is_main:
+        for number in _SIGNALS:
+            before[number] = signal.getsignal(number)
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(
+                    number, lambda number, _: came.append(signal.Signals(number))
+                )
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        for number in came[:1]:
+            if callable(handler := before[number]):
+                handler(number, None)
+            else:
+                signal.raise_signal(number)
+
+
 def _listen(reader: int, numbers: list[int], watch: Watch, log) -> None:
     first = 0.0
     while received := os.read(reader, 1):
         number = received[0]
         if number not in numbers:
             continue
-        if watch.number is None:
-            first, watch.number = time.monotonic(), number
+        if not first:
+            first, watch.number = time.monotonic(), watch.number or number
             with contextlib.suppress(Exception):  # else no second signal would be read
                 log(
                     f"{signal.Signals(number).name}: stopping after this step; another "

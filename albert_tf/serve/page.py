@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from albert_tf.data import quiet
+from albert_tf.data.stopping import Interrupted
 from albert_tf.errors import InputError
 from albert_tf.serve import display, predict, rows
 from albert_tf.serve.predict import Predictor
@@ -76,7 +77,10 @@ def run(
         InputError: see `predict.load`; Gradio is missing, or the port is not free.
     """
     quiet.tensorflow()
-    with served(config, options, log), contextlib.suppress(KeyboardInterrupt):
+    with (
+        served(config, options, log),
+        contextlib.suppress(KeyboardInterrupt, Interrupted),
+    ):
         threading.Event().wait()
     print("Ended.", file=log)
 

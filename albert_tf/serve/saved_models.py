@@ -6,8 +6,6 @@ A SavedModel of this package holds its model's variables once, under the names t
 
 import contextlib
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.data import checksums
+from albert_tf.data import checksums, files, stopping
 from albert_tf.errors import InputError
 from albert_tf.weights.names import expand
 
@@ -66,23 +64,23 @@ def save(
     Raises:
         InputError: the folder cannot be written, or holds something else.
     """
-    files = dict(assets or {})
+    contents_of = dict(assets or {})
     for name, signature in (signatures or {}).items():
         setattr(root, name, _callable_by_keras(signature))
     if model is not None:
         # A shared variable has several names, and is stored once.
         root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
         root.model = {type(model).__name__: _options(model)}
-        files["albert_config.json"] = model.config.to_json_string().encode()
-    with tempfile.TemporaryDirectory() as assets_folder:
+        contents_of["albert_config.json"] = model.config.to_json_string().encode()
+    with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
         root.assets = []
-        for name, contents in files.items():
-            path = Path(assets_folder, name)
+        (new.parent / "assets").mkdir()
+        for name, contents in contents_of.items():
+            path = new.parent / "assets" / name
             path.write_bytes(contents)
             root.assets.append(tf.saved_model.Asset(str(path)))
-        with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
-            tf.saved_model.save(root, str(new), signatures=signatures)
-            checksums.write(new)
+        tf.saved_model.save(root, str(new), signatures=signatures)
+        checksums.write(new)
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:
@@ -107,12 +105,13 @@ def check_writable(folder: str | Path) -> None:
 def _replaced(folder: Path) -> Iterator[Path]:
     """Yields an empty folder that takes the place of another when all went well."""
     with _beside(folder) as work:
-        new, old = work / "new", work / "old"
+        new, old = work / "new", work / files.REPLACED / folder.name
         yield new
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
+        old.parent.mkdir()
+        with stopping.held():
+            if folder.exists():
+                folder.rename(old)
+            new.rename(folder)
 
 
 @contextlib.contextmanager
@@ -124,8 +123,8 @@ def _beside(folder: Path) -> Iterator[Path]:
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".writing-") as work:
-            yield Path(work)
+        with files.temporary_in(folder.parent) as work:
+            yield work
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
 

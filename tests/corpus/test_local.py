@@ -531,7 +531,8 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
     assert contents(output.parent) == expected
 
 
-def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_and_its_workers_with_its_status(tmp_path, number):
     process = subprocess.Popen(
         [
             sys.executable,
@@ -552,11 +553,14 @@ def test_ctrl_c_ends_the_run_with_its_status(tmp_path):
     while not list(tmp_path.glob("x.work/train-*.part*")):
         assert process.poll() is None
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, log = process.communicate()
-    assert process.returncode == 130
-    assert log.endswith("interrupted\n")
+    assert process.returncode == 128 + number
+    name = signal.Signals(number).name
+    line = f"stopped by {name}; run the same command again to resume\n"
+    assert log.splitlines(keepends=True)[-1] == line
     assert "Traceback" not in log
+    wait_until_gone(process.pid)
 
 
 def test_a_full_disk_leaves_nothing_that_looks_whole(make, monkeypatch, tmp_path):

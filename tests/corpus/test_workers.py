@@ -6,6 +6,7 @@ import time
 import pytest
 
 from albert_tf.corpus import workers
+from albert_tf.data import stopping
 from albert_tf.errors import InputError
 
 
@@ -70,7 +71,7 @@ def test_ctrl_c_waits_until_a_worker_has_its_job(interruptible):
     other_thread = threading.Timer(60, lambda: None)  # may take the signal
     other_thread.start()
     events = []
-    with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
+    with pytest.raises(KeyboardInterrupt), stopping.held():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.1)
         events.append("submitted")

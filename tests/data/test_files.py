@@ -107,6 +107,21 @@ def test_an_error_that_is_not_the_outputs_is_not_blamed_on_it(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_of_temporary_folders_only_those_of_dead_processes_are_removed(tmp_path):
+    dead = tmp_path / ".writing-dead"
+    (dead / files.REPLACED / "export").mkdir(parents=True)
+    (dead / files.REPLACED / "other").mkdir()
+    (tmp_path / "other").mkdir()
+    with files.temporary_in(tmp_path) as first, files.temporary_in(tmp_path) as second:
+        assert {*tmp_path.iterdir()} == {
+            first,
+            second,
+            tmp_path / "export",  # killed before another took its place
+            tmp_path / "other",
+        }
+    assert sorted(os.listdir(tmp_path)) == ["export", "other"]
+
+
 def test_of_leftovers_only_those_of_dead_processes_are_removed(tmp_path):
     target = tmp_path / "x[1].tfrecord"
     of_a_user = [f"x[1].tfrecord.tmp-{end}" for end in ("", "old", "7-a", "7-0123ABCD")]
@@ -115,7 +130,6 @@ def test_of_leftovers_only_those_of_dead_processes_are_removed(tmp_path):
         (tmp_path / name).write_bytes(b"")
     with files.atomic(str(target)) as file:
         file.write(b"new")
-        files.remove_leftovers(str(target))
     assert sorted(os.listdir(tmp_path)) == sorted(["x[1].tfrecord", *of_others])
 
 

@@ -73,6 +73,25 @@ def test_a_signal_that_is_ignored_stays_so(start):
     assert process.stdout.read() == b""
 
 
+def test_an_interrupted_command_ends_with_a_line_whatever_it_raises():
+    code = """
+import signal
+from albert_tf.data import stopping
+with stopping.ending("begin anew"):
+    try:
+        with stopping.held():
+            signal.raise_signal(signal.SIGTERM)
+            print("held")
+    except BaseException as error:
+        raise ImportError from error
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (143, "held\n")
+    assert run.stderr == "stopped by SIGTERM; begin anew\n"
+
+
 def test_handlers_are_put_back():
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     lines = []
