@@ -147,11 +147,11 @@ def held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
-        for number in came[:1]:
-            if callable(handler := before[number]):
-                handler(number, None)
+        for first in came[:1]:
+            if callable(handler := before[first]):
+                handler(first, None)
             else:
-                signal.raise_signal(number)
+                signal.raise_signal(first)
 
 
 def _listen(reader: int, numbers: list[int], watch: Watch, log) -> None:
