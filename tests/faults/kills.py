@@ -137,9 +137,9 @@ class Chains:
             code = run.finish()
             self.comparisons += 1
             self._check(run, code)
-            if code or (found := short_runs.contents(folder)) != self.expected:
-                names = {} if code else _different(found, self.expected)
-                self.findings.append(f"status {code}, differs: {names}")
+            if code or (made := short_runs.contents(folder)) != self.expected:
+                differing = [] if code else _different(made, self.expected)
+                self._note(f"status {code}, differs: {differing}")
 
     def _kill(self, run: Run, name: str) -> bool:
         """Sends a signal at a random moment; returns whether the run was done."""
@@ -174,7 +174,7 @@ class Chains:
             holder = f"another run is at work here (process {run.process.pid} on"
             self.refused += code == 2 and holder in text
             if code != 2 or holder not in text:
-                self.findings.append(f"second run: {code} {text}")
+                self._note(f"second run: {code} {text}")
         else:
             time.sleep(1.0)
         os.killpg(run.process.pid, signal.SIGCONT)
@@ -187,18 +187,22 @@ class Chains:
         self._check(run, code)
         return code == 0
 
+    def _note(self, finding: str) -> None:
+        self.findings.append(finding)
+        print(f"{self.title}: {finding}", file=sys.stderr, flush=True)
+
     def _check(self, run: Run, code: int) -> None:
         text = run.log.read_text(errors="replace")
         if code not in _STATUSES or "Traceback" in text:
             where = f"after {run.seconds():.1f} s"
-            self.findings.append(f"status {code} {where}: {text[-2000:]}")
+            self._note(f"status {code} {where}: {text[-2000:]}")
         if run.survivors():
-            self.findings.append(f"status {code}: processes are left")
+            self._note(f"status {code}: processes are left")
 
 
-def _different(found: dict, expected: dict) -> list[str]:
-    names = {*found, *expected}
-    return sorted(n for n in names if found.get(n) != expected.get(n))
+def _different(made: dict, expected: dict) -> list[str]:
+    names = {*made, *expected}
+    return sorted(n for n in names if made.get(n) != expected.get(n))
 
 
 def main() -> None:
@@ -227,8 +231,6 @@ def main() -> None:
             f"refused, {len(chains.findings)} differences | | |",
             flush=True,
         )
-        for finding in chains.findings:
-            print(f"{title}: {finding}", file=sys.stderr, flush=True)
         findings += len(chains.findings)
     print(f"{total} moments, {findings} differences")
     sys.exit(1 if findings else 0)
