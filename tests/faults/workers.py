@@ -289,7 +289,7 @@ def chains(context, kind: str, losses: int, whole: dict[str, bytes], work: Path)
     moments: collections.Counter = collections.Counter()
     seconds: list[float] = []
     problems = differences = runs = 0
-    while sum(moments.values()) < losses:
+    while sum(moments.values()) < losses and problems < losses:
         runs += 1
         folder = work / f"{kind}-{runs}"
         each = Set(context, kind, folder)
