@@ -368,17 +368,16 @@ def _join(
     while (left := deadline - time.monotonic()) > 0:
         try:
             wait = min(left, _CONNECT_SECONDS)
-            connection = socket.create_connection(_split(address), wait)
-            connection.settimeout(left)
-            # A port that nobody has taken may be given to who connects to it.
-            if connection.getsockname() != connection.getpeername():
-                connection.sendall(_GREETING.format(own).encode())
-                lost, why = "another worker", _REASONS["absent"].format(timeout)
-                # Left for the watch to read, which both words are meant for.
-                if connection.recv(5, socket.MSG_PEEK) in (b"alive", b"lost "):
-                    connection.settimeout(None)
-                    return connection
-            connection.close()
+            with socket.create_connection(_split(address), wait) as connection:
+                connection.settimeout(left)
+                # A port that nobody has taken may be given to who connects to it.
+                if connection.getsockname() != connection.getpeername():
+                    connection.sendall(_GREETING.format(own).encode())
+                    lost, why = "another worker", _REASONS["absent"].format(timeout)
+                    # Left for the watch to read, which both words are meant for.
+                    if connection.recv(5, socket.MSG_PEEK) in (b"alive", b"lost "):
+                        connection.settimeout(None)
+                        return connection.dup()
         except TimeoutError:
             pass
         except OSError as error:

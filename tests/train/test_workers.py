@@ -40,6 +40,7 @@ def connect(monkeypatch):
 
     monkeypatch.setattr(workers, "end", end)
     pairs = {1: socket.socketpair(), 2: socket.socketpair()}
+    started = []
 
     def start(*indices, timeout=1):
         links = {n: {0: theirs} for n, (_, theirs) in pairs.items()}
@@ -47,9 +48,13 @@ def connect(monkeypatch):
         watches = {n: Watch(n, NAMES, links[n], timeout) for n in indices}
         for watch in watches.values():
             watch.start()
+        started.extend(watches.values())
         return watches
 
     yield pairs, start
+    for watch in started:
+        watch._left = True
+        watch.join()
     for pair in pairs.values():
         for connection in pair:
             connection.close()
