@@ -10,6 +10,7 @@ import io
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -41,6 +42,11 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests/fixtures"
 # Of one pixel.
 NO_PICTURE = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
+
+
+# Shells start what runs in the background deaf to Ctrl-C, and children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():
