@@ -14,6 +14,7 @@ In reading order:
     local, workers   runs the units in worker processes
     beam             runs the units on Apache Beam
     dynamic_masking  masks records while training
+    word_vectors     from which tokens stand beside which, vectors for a start
     vocabulary       trains a vocabulary
 """
 

@@ -87,7 +87,7 @@ class DynamicMasking:
     ) -> dict[str, np.ndarray]:
         """Does what `__call__` does, with arrays."""
         seeds = masking.draw(np.array(seed).astype(np.uint64), 0, places)
-        batch = {**batch, "input_ids": _unmasked(batch)}
+        batch = {**batch, "input_ids": unmasked(batch)}
         if self.redraw_order:
             batch = _reordered(batch, seeds)
         masking.add_masks(batch, self.rules, seeds, Counter())
@@ -183,7 +183,7 @@ def _check_ids(path: str, vocabulary: Mapping[str, Any]) -> None:
             )
 
 
-def _unmasked(batch: Mapping[str, np.ndarray]) -> np.ndarray:
+def unmasked(batch: Mapping[str, np.ndarray]) -> np.ndarray:
     """Puts the original ids back where the records are masked already: int32 [B, T]."""
     ids = batch["input_ids"]
     if "masked_lm_ids" not in batch:

@@ -14,11 +14,11 @@ import numpy as np
 from keras import ops
 
 from albert_tf import errors, weights
-from albert_tf.corpus import dynamic_masking, files, manifest
+from albert_tf.corpus import dynamic_masking, files, manifest, word_vectors
 from albert_tf.data import batches, records
 from albert_tf.data.batches import Records
 from albert_tf.errors import InputError
-from albert_tf.model import heads
+from albert_tf.model import heads, initialization
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.models import AlbertPretrainer
 from albert_tf.tasks import base
@@ -27,7 +27,9 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import names_vocabulary
 
-_EXAMPLES_TO_COUNT = 50_000
+_EXAMPLES_TO_COUNT, _TOKENS_TO_COUNT = 50_000, 20_000_000
+# Flags that decide what a run starts with.
+_STARTS = ("output_bias_from_data", "word_vectors_from_data", "attend_nearby")
 # Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
 _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
 _FAR_FROM_PAPER = 10
@@ -106,10 +108,9 @@ class Pretraining(base.Task):
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
         """Loads the encoder, and those heads that are in the file."""
-        if self._settings.output_bias_from_data:
-            raise InputError(
-                "--output_bias_from_data and --init_checkpoint: give one of them"
-            )
+        for name in _STARTS:
+            if getattr(self._settings, name):
+                raise InputError(f"--{name} and --init_checkpoint: give one of them")
         only = ("encoder", "masked_lm") if model.sentence is None else None
         heads_of_model = ("masked_lm", "sentence")[: 1 if only else 2]
         report = weights.load(
@@ -124,27 +125,56 @@ class Pretraining(base.Task):
         return f"{len(report.loaded)} weights ({report.format}){heads_left}"
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Sets the masked LM's output bias to the log frequencies of the tokens.
+        """Starts output bias, word table and attention where the settings say.
 
-        A model that starts at 0 learns them first, and does so by writing one vector
-        to every position, in which what the positions hold is lost for long.
+        A model that starts at 0 learns the frequencies of the tokens first, and does so
+        by writing one vector to every position, in which what the positions hold is
+        lost for long. Tokens whose vectors are random are alike in nothing, so that a
+        model has to learn from each alone what it could learn from all of a kind.
         """
-        if not self._settings.output_bias_from_data:
-            return None
-        counts = np.ones(self.config.vocab_size)
+        settings, details = self._settings, []
+        if settings.output_bias_from_data:
+            counts, counted = np.ones(self.config.vocab_size), 0
+            for batch in self._some_records(_EXAMPLES_TO_COUNT):
+                used = batch["masked_lm_weights"] > 0
+                labels = batch["masked_lm_ids"][used]
+                counts += np.bincount(labels, minlength=counts.size)
+                counted += len(used)
+            frequencies = np.log(counts)
+            model.masked_lm.output_bias.assign(frequencies - frequencies.mean())
+            details.append(f"the output bias from {counted:,} examples")
+        if settings.word_vectors_from_data:
+            details.append(self._start_word_table(model))
+        if settings.attend_nearby:
+            initialization.attend_nearby(model.encoder)
+            details.append("attention that looks nearby")
+        return ", ".join(details) or None
+
+    def _start_word_table(self, model: keras.Model) -> str:
+        """Sets the vectors of tokens that are in the records, as large as random."""
+        neighbours = word_vectors.Neighbours(self.config.vocab_size)
+        counted = 0
+        for batch in self._some_records(_TOKENS_TO_COUNT // self.tokens_per_example):
+            ids = dynamic_masking.unmasked(batch)
+            is_text = batch["input_mask"] > 0
+            is_text &= ~np.isin(ids, self._data.special_ids)
+            neighbours.add(ids, is_text)
+            counted += int(is_text.sum())
+        tokens, vectors = neighbours.vectors(self.config.embedding_size)
+        word = model.encoder.embeddings.word
+        table = ops.convert_to_numpy(word).copy()
+        table[tokens] = vectors * table.std()
+        word.assign(table)
+        return f"the vectors of {len(tokens):,} tokens from {counted:,} of them"
+
+    def _some_records(self, most: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yields batches of so many records to train on, or of all."""
         source = self._data.source
-        count = min(len(source), _EXAMPLES_TO_COUNT)
+        count = min(len(source), most)
         share = batches.Share(min(count, 1000))
-        read = source.training(share, seed=0)
-        for batch in _verified(read.take(count // share.batch_size), source):
-            used = batch["masked_lm_weights"].numpy() > 0
-            counts += np.bincount(
-                batch["masked_lm_ids"].numpy()[used], minlength=counts.size
-            )
-        frequencies = np.log(counts)
-        model.masked_lm.output_bias.assign(frequencies - frequencies.mean())
-        counted = count // share.batch_size * share.batch_size
-        return f"the output bias from {counted:,} examples"
+        read = source.training(share, seed=0).take(count // share.batch_size)
+        for batch in _verified(read, source):
+            yield {name: value.numpy() for name, value in batch.items()}
 
     def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
         """Returns the logits, without the states of positions that no loss reads."""
@@ -327,6 +357,12 @@ class _Records:
             "keep_accents": made_with.get("keep_accents", False),
             "fingerprint": self.fingerprint,
         }
+
+    @property
+    def special_ids(self) -> list[int]:
+        """Tokens that are no text; those that the description beside them names."""
+        vocabulary = self._description["vocabulary"] if self._description else {}
+        return [*vocabulary.get("special_ids", ())]
 
     def tokenizer(self) -> tokenization.Tokenizer | None:
         """Opens the vocabulary; None where it is gone, has changed or is not named."""

@@ -2,6 +2,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import errors, weights
-from albert_tf.corpus import manifest
+from albert_tf.corpus import dynamic_masking, manifest
 from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -176,6 +177,49 @@ def test_output_bias_starts_at_the_frequencies_of_the_data(files, golden):
     assert task.initialize(model) == "the output bias from 8 examples"
     found = keras.ops.convert_to_numpy(model.masked_lm.output_bias)
     np.testing.assert_allclose(found, wanted - wanted.mean(), atol=1e-6)
+
+
+def test_the_word_table_starts_from_what_stands_beside_what(files, golden):
+    recorded = golden("pretrain_small")
+    first = {key.removeprefix("in/"): value for key, value in recorded.items()}
+    second = {key: value[::-1] for key, value in first.items() if value.ndim}
+    second["masked_lm_weights"] = np.eye(5)[[0] * 4]
+    # The original tokens, not the masks.
+    seen = sum(
+        np.bincount(
+            dynamic_masking.unmasked(batch)[batch["input_mask"] > 0], minlength=211
+        )
+        for batch in (first, second)
+    )
+    task = Pretraining(PretrainingSettings(**files, word_vectors_from_data=True))
+    model = task.build_model()
+    before = keras.ops.convert_to_numpy(model.encoder.embeddings.word)
+    text = task.initialize(model)
+    after = keras.ops.convert_to_numpy(model.encoder.embeddings.word)
+    changed = np.flatnonzero((before != after).any(1))
+    assert re.fullmatch(rf"the vectors of {len(changed)} tokens from \d+ of them", text)
+    assert len(changed) >= 5
+    np.testing.assert_array_equal(changed, np.flatnonzero(seen >= 4))
+    size = np.sqrt(np.square(after[changed]).mean(1))
+    np.testing.assert_allclose(size, before.std(), rtol=1e-4)
+
+
+def test_nearby_attention_is_a_flag(files):
+    task = Pretraining(PretrainingSettings(**files, attend_nearby=True))
+    model = task.build_model()
+    assert task.initialize(model) == "attention that looks nearby"
+    attention = model.encoder.blocks[0].attention
+    np.testing.assert_array_equal(attention.query.kernel, attention.key.kernel)
+
+
+@pytest.mark.parametrize(
+    "flag", ["output_bias_from_data", "word_vectors_from_data", "attend_nearby"]
+)
+def test_a_warm_start_has_no_other(files, flag, tmp_path):
+    task = Pretraining(PretrainingSettings(**files, **{flag: True}))
+    with pytest.raises(InputError) as caught:
+        task.load(task.build_model(), str(tmp_path))
+    assert str(caught.value) == f"--{flag} and --init_checkpoint: give one of them"
 
 
 def test_published_names_are_configurations(files):

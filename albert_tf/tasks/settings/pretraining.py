@@ -63,6 +63,18 @@ class PretrainingSettings(flags.Settings):
         False,
         resume="free",
     )
+    word_vectors_from_data: bool = flags.field(
+        "Start the word table from which tokens stand beside which in the records: "
+        "short runs learn much sooner. Not as released.",
+        False,
+        resume="free",
+    )
+    attend_nearby: bool = flags.field(
+        "Start with attention that looks at near positions and like tokens: short runs "
+        "learn sooner. Not as released.",
+        False,
+        resume="free",
+    )
     parameter_sharing: Literal["all", "attention", "ffn", "none"] | None = flags.field(
         "What layers share (paper, table 4); by default as the model's file says.",
         None,
