@@ -38,6 +38,11 @@ orbit.controller.logging.setLevel(logging.ERROR)
 FINGERPRINT = "evaluation_fingerprint"
 # Saves in a row that fail until a run ends, and the wait where no next one comes.
 _ATTEMPTS, _SECONDS_BETWEEN = 3, 10.0
+_OPTIMIZERS = {
+    "lamb": optimizers.Lamb,
+    "adamw": optimizers.AdamW,
+    "muon": optimizers.Muon,
+}
 _POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -449,8 +454,9 @@ def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
         power=config.poly_power,
         start_warmup_step=config.start_warmup_step,
     )
-    kind = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}[config.optimizer]
-    optimizer = kind(schedule, weight_decay=config.weight_decay, global_clipnorm=1.0)
+    optimizer = _OPTIMIZERS[config.optimizer](
+        schedule, weight_decay=config.weight_decay, global_clipnorm=1.0
+    )
     if config.precision == "float16":
         optimizer.gradients_are_summed = True
         return keras.optimizers.LossScaleOptimizer(optimizer)

@@ -518,3 +518,86 @@ def test_a_recorded_training_run_is_repeated(start, steps):
         assert int(numpy(state.iterations)) == int(numpy(optimizer.iterations))
         for a, b in zip(variables, final.trainable_variables, strict=True):
             np.testing.assert_allclose(numpy(a), numpy(b), rtol=0, atol=1e-5)
+
+
+# --- Muon ---
+
+
+def block_kernel(values):
+    with keras.name_scope("attention"):
+        return variable(values)
+
+
+def orthogonal(x):
+    left, _, right = np.linalg.svd(x, full_matrices=False)
+    return left @ right
+
+
+def test_muon_makes_updates_orthogonal_in_blocks_alone():
+    random = np.random.default_rng(4)
+    start, other = random.normal(size=(6, 4)), random.normal(size=(5, 3))
+    kernel, outside = block_kernel(start), variable(other)
+    gamma = variable(np.ones(3), name="gamma")
+    gradients = [random.normal(size=x.shape) for x in (kernel, outside, gamma)]
+    settings = {"weight_decay": 0.1, "global_clipnorm": 2.0}
+    muon = optimizers.Muon(0.05, momentum=0.8, **settings)
+    muon.build([kernel, outside, gamma])
+    reference = optimizers.AdamW(0.05, **settings)
+    twins = [block_kernel(start), variable(other), variable(np.ones(3), name="gamma")]
+    reference.build(twins)
+    norm = np.sqrt(sum(np.square(g).sum() for g in gradients))
+    m, expected = np.zeros((6, 4)), start
+    for step in range(3):
+        scaled = [g * (step + 1) for g in gradients]
+        tensors = [ops.convert_to_tensor(g.astype("float32")) for g in scaled]
+        muon.apply(tensors, [kernel, outside, gamma])
+        reference.apply(tensors, twins)
+        clipped = scaled[0] * min(1.0, 2.0 / (norm * (step + 1)))
+        m = 0.8 * m + clipped
+        update = orthogonal(clipped + 0.8 * m) * 0.2 * np.sqrt(6)
+        before, expected = expected, (1 - 0.05 * 0.1) * expected - 0.05 * update
+        # Newton-Schulz leaves the singular values between 0.7 and 1.2.
+        made = (before * (1 - 0.05 * 0.1) - numpy(kernel)) / (0.05 * 0.2 * np.sqrt(6))
+        values = np.linalg.svd(made, compute_uv=False)
+        assert 0.65 < values.min() <= values.max() < 1.25
+        cosine = (made * update).sum() / np.linalg.norm(made) / np.linalg.norm(update)
+        assert cosine > 0.98
+        expected = numpy(kernel).astype(float)
+    np.testing.assert_allclose(numpy(muon.slots(kernel)["adam_m"]), m, rtol=1e-5)
+    for actual, twin in zip((outside, gamma), twins[1:], strict=True):
+        np.testing.assert_array_equal(numpy(actual), numpy(twin))
+
+
+def test_the_size_of_a_gradient_changes_nothing_for_muon():
+    # So that a kernel used by twelve layers is not twelve times as fast.
+    start = np.random.default_rng(5).normal(size=(4, 7))
+    gradient = np.random.default_rng(6).normal(size=(4, 7)).astype("float32")
+    made = []
+    for factor in (1.0, 12.0):
+        kernel = block_kernel(start)
+        muon = optimizers.Muon(0.1, global_clipnorm=None)
+        muon.apply([ops.convert_to_tensor(gradient * factor)], [kernel])
+        made.append(numpy(kernel))
+    np.testing.assert_allclose(made[0], made[1], atol=1e-5)
+
+
+def test_muon_finds_the_kernels_of_blocks_in_a_model():
+    config = AlbertConfig(
+        vocab_size=23,
+        embedding_size=8,
+        hidden_size=12,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_position_embeddings=17,
+    )
+    model = AlbertPretrainer(config)
+    muon = optimizers.Muon(0.1)
+    muon.build(model.trainable_variables)
+    kernels = [
+        x for x in model.trainable_variables if muon._var_key(x) in muon._kernels
+    ]
+    shapes = sorted(tuple(x.shape) for x in kernels)
+    assert shapes == [(12, 12)] * 4 + [(12, 20), (20, 12)]
+    restored = optimizers.Muon.from_config(muon.get_config())
+    assert restored.get_config() == muon.get_config()

@@ -47,8 +47,11 @@ class TrainingSettings(CheckpointSettings):
         at_least=1,
         resume="free",
     )
-    optimizer: Literal["lamb", "adamw"] = flags.field(
-        "Optimizer, as released.", "lamb", resume="refused"
+    optimizer: Literal["lamb", "adamw", "muon"] = flags.field(
+        "lamb or adamw, as released; muon: Muon for the kernels of the blocks, AdamW "
+        "for the rest.",
+        "lamb",
+        resume="refused",
     )
     learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
     poly_power: float = flags.field(
