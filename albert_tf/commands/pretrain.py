@@ -12,16 +12,18 @@ import functools
 import sys
 from pathlib import Path
 
-from albert_tf.tasks.settings.pretraining import PretrainingSettings
-from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.tasks.settings.pretraining import (
+    PretrainingRunSettings,
+    PretrainingSettings,
+)
 from albert_tf.train.devices import DistributionSettings
 
-SETTINGS = (PretrainingSettings, TrainingSettings, DistributionSettings)
+SETTINGS = (PretrainingSettings, PretrainingRunSettings, DistributionSettings)
 
 
 def main(
     pretraining: PretrainingSettings,
-    config: TrainingSettings,
+    config: PretrainingRunSettings,
     devices: DistributionSettings,
 ) -> None:
     """Trains and evaluates."""

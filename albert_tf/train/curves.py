@@ -18,7 +18,10 @@ Curves = dict[str, dict[str, dict[int, float]]]
 # The lines of a panel: {(kind, names that share the line): {step: value}}.
 _Lines = dict[tuple[str, tuple[str, ...]], dict[int, float]]
 
-_PROGRESS = {"step", "time", "waiting_share", "sequences_per_second"}
+_PROGRESS = {
+    *("step", "time", "waiting_share", "sequences_per_second"),
+    *("seconds", "seconds_per_step"),
+}
 _SPEED = "tokens_per_second"
 _SETTINGS = ("learning_rate", "gradient_norm")
 # Counts and thresholds, what a drawn loss shows already, and the share of the most

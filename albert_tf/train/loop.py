@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import sys
 import time
@@ -23,6 +24,7 @@ from albert_tf.tasks.base import Task
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import devices, memory, trackers
 from albert_tf.train.checkpoints import Checkpoints, steps_made
+from albert_tf.train.clock import Clock, ClockDecay
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
 from albert_tf.train.step import Trainer
@@ -148,7 +150,8 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
     _check(task, config, strategy)
     with strategy.scope():
         model = task.build_model()
-        optimizer = build_optimizer(config)
+        schedule = build_schedule(config)
+        optimizer = build_optimizer(config, schedule)
         optimizer.build(model.trainable_variables)
     memory.check(model, task, config, strategy)
     folder = Path(config.output_dir)
@@ -160,6 +163,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         config.keep_checkpoint_max,
         reporter.log,
         task.training.fingerprint if config.do_train and task.training else None,
+        schedule.plan if isinstance(schedule, ClockDecay) else None,
     )
     examples_seen = _start(task, config, model, checkpoints, reporter.log)
     _check_agreement(strategy, model, optimizer, examples_seen, config)
@@ -178,7 +182,12 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         trainer = Trainer(
             task, config, strategy, model, optimizer, examples_seen, reporter.log, watch
         )
-        loop = _Loop(config, strategy, trainer, checkpoints, reporter)
+        clock = None
+        if isinstance(schedule, ClockDecay):
+            agree = functools.partial(devices.of_the_chief, strategy)
+            noted = reporter.entries() if is_chief(strategy) else ()
+            clock = Clock(schedule, noted, agree)
+        loop = _Loop(config, strategy, trainer, checkpoints, reporter, clock)
         metrics = loop.run()
     return Outcome(metrics, loop.best, trainer, checkpoints, strategy)
 
@@ -186,8 +195,9 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
 class _Loop:
     """Lets orbit train from one line, checkpoint or evaluation to the next."""
 
-    def __init__(self, config, strategy, trainer, checkpoints, reporter):
+    def __init__(self, config, strategy, trainer, checkpoints, reporter, clock=None):
         self._config = config
+        self._clock: Clock | None = clock
         self._trainer = trainer
         self._task = trainer.task
         self._checkpoints = checkpoints
@@ -243,10 +253,10 @@ class _Loop:
         if config.do_train:
             if self._lacks_evaluation():
                 evaluated = self._evaluate()
-            ended = self._step >= config.num_train_steps or self._is_stale()
+            ended = self._step >= self._last_step or self._is_stale()
             while not ended:
                 self._train()
-                ended = self._step == config.num_train_steps
+                ended = self._step >= self._last_step
                 if self._evaluates and self._is_due(config.steps_between_evaluations):
                     evaluated = self._evaluate()
                     ended = ended or self._is_stale()
@@ -264,8 +274,14 @@ class _Loop:
         step, begin = self._step, time.monotonic()
         self._controller.train(step + 1 if first else self._next_event())
         self._seconds_per_step = (time.monotonic() - begin) / (self._step - step)
+        if self._clock is not None:
+            due = self._clock.next_plan(step) == self._step
+            if first:
+                self._clock.start(self._step)
+            if due:
+                self._reporter.planned(self._step, self._clock.make_plan(self._step))
         if first or self._is_due(config.log_steps):
-            self._reporter.trained(self._step, self._trained)
+            self._reporter.trained(self._step, self._trained, self._last_step)
             self._trainer.start_window()
         late = self._step >= self._last_in_time and self._steps_in_time() < 1
         if late or self._is_due(config.save_checkpoints_steps):
@@ -287,7 +303,16 @@ class _Loop:
             intervals.append(config.steps_between_evaluations)
         steps = [step + interval - step % interval for interval in intervals]
         self._last_in_time = step + max(self._steps_in_time(), 1)
-        return min(*steps, self._last_in_time, config.num_train_steps)
+        if self._clock is not None:
+            steps.append(self._clock.next_plan(step))
+        return int(min(*steps, self._last_in_time, self._last_step))
+
+    @property
+    def _last_step(self) -> float:
+        """The step that ends the run; with a clock as planned now."""
+        if self._clock is not None:
+            return self._clock.last_step
+        return self._config.num_train_steps
 
     def _steps_in_time(self) -> int:
         """Returns how many steps fit in before the clock asks for a checkpoint."""
@@ -305,7 +330,7 @@ class _Loop:
     def _is_due(self, interval: int) -> bool:
         """Whether an event is due after this step: at intervals, and at the end."""
         step = self._step
-        return step % interval == 0 or step == self._config.num_train_steps
+        return step % interval == 0 or step >= self._last_step
 
     def _lacks_evaluation(self) -> bool:
         """Whether the run was stopped just before an evaluation."""
@@ -343,7 +368,7 @@ class _Loop:
             UnsavedError: too many saves in a row failed, on every worker.
         """
         config = self._config
-        waits = marks_best or is_last or self._step == config.num_train_steps
+        waits = marks_best or is_last or self._step >= self._last_step
         self._saved_at = time.monotonic()
 
         def save():
@@ -375,7 +400,7 @@ class _Loop:
         patience = config.early_stopping * config.steps_between_evaluations
         if not patience or not best or step - best["step"] < patience:
             return False
-        if step < config.num_train_steps:
+        if step < self._last_step:
             self._reporter.log(
                 f"Stopped at step {step:,}: no better {self._task.key_metric} than at "
                 f"step {best['step']:,} in {config.early_stopping} evaluations"
@@ -445,15 +470,25 @@ def _start_anew(task, config, model, log) -> None:
         log("Starting from random weights" + (f"; {details}" if details else ""))
 
 
-def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
-    """Creates the optimizer and its schedule, with a loss scale for float16."""
-    schedule = optimizers.WarmupPolynomialDecay(
+def build_schedule(config: TrainingSettings) -> optimizers.WarmupPolynomialDecay:
+    """Creates the learning rate's schedule: by steps, or by the clock."""
+    if config.train_minutes is not None:
+        return ClockDecay(config)
+    return optimizers.WarmupPolynomialDecay(
         config.learning_rate,
         config.num_train_steps,
         config.num_warmup_steps,
         power=config.poly_power,
         start_warmup_step=config.start_warmup_step,
     )
+
+
+def build_optimizer(
+    config: TrainingSettings,
+    schedule: optimizers.WarmupPolynomialDecay | None = None,
+) -> keras.optimizers.Optimizer:
+    """Creates the optimizer, by default with its schedule; for float16 it scales."""
+    schedule = schedule or build_schedule(config)
     optimizer = _OPTIMIZERS[config.optimizer](
         schedule, weight_decay=config.weight_decay, global_clipnorm=1.0
     )

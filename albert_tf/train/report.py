@@ -112,7 +112,8 @@ class Reporter:
             lines |= self._plan(model, replicas, step)
         for name, value in lines.items():
             self.log(f"  {name:11}{value}")
-        if config.do_train and config.num_warmup_steps >= config.num_train_steps:
+        ends_by_steps = config.do_train and config.train_minutes is None
+        if ends_by_steps and config.num_warmup_steps >= config.num_train_steps:
             self.log(
                 f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
                 f"--num_train_steps={config.num_train_steps}: the learning rate never "
@@ -147,15 +148,20 @@ class Reporter:
         config, task = self._config, self._task
         left = max(config.num_train_steps - step, 0)
         examples, tokens = config.train_batch_size, task.tokens_per_example
+        to_come = (
+            f"{left:,} steps, {left * examples * tokens:,} tokens, "
+            f"{left * examples / len(task.training):,.2f} times the "
+            f"{len(task.training):,} examples"
+        )
+        if config.train_minutes is not None:
+            to_come = f"what of {config.train_minutes:g} minutes is left"
         microbatches = config.gradient_accumulation_steps
         rows = examples // replicas // microbatches
         needed = memory.step_bytes(model, task, config, replicas) / memory.GIB
         return {
             "a step": f"{examples:,} x {tokens} tokens; on each device "
             f"{microbatches} x {rows}",
-            "to come": f"{left:,} steps, {left * examples * tokens:,} tokens, "
-            f"{left * examples / len(task.training):,.2f} times the "
-            f"{len(task.training):,} examples",
+            "to come": to_come,
             "memory": f"about {needed:.1f} GiB on each device",
         }
 
@@ -167,14 +173,22 @@ class Reporter:
                 if file.read(1) != b"\n":
                     file.write(b"\n")
 
-    def trained(self, step: int, metrics: Mapping[str, float]) -> None:
+    def planned(self, step: int, plan: Mapping[str, float]) -> None:
+        """Notes a plan of the clock, unless it is noted: then it is empty."""
+        if plan:
+            self._record("plan", step, plan)
+
+    def trained(
+        self, step: int, metrics: Mapping[str, float], last_step: float
+    ) -> None:
         """Logs the means of the steps since the last line.
 
         Args:
             step: updates made.
             metrics: what `Trainer.train` returned.
+            last_step: where the run ends, as far as that is known.
         """
-        total, batch_size = self._config.num_train_steps, self._config.train_batch_size
+        total, batch_size = int(last_step), self._config.train_batch_size
         if self._first_step is None:
             if self._enabled:
                 self._begin(step - 1)
@@ -190,15 +204,14 @@ class Reporter:
         self._summarize("summaries", step, values)
         self._last_step = step
         if self._enabled and self._stream.isatty():
-            self._show_progress(step, self._shown(metrics))
+            self._show_progress(step, total, self._shown(metrics))
         else:
-            self._log_progress(step, metrics, left)
+            self._log_progress(step, total, metrics, left)
         self._warn_if_flat(step, metrics)
 
-    def _show_progress(self, step: int, text: str) -> None:
+    def _show_progress(self, step: int, total: int, text: str) -> None:
         """Shows a step in one line of a terminal, which the next replaces."""
         if self._bar is None:
-            total = self._config.num_train_steps
             self._bar = tqdm(
                 total=total,
                 initial=step,
@@ -206,15 +219,16 @@ class Reporter:
                 unit=" steps",
                 dynamic_ncols=True,
             )
+        self._bar.total = total
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(step - self._bar.n)
         self._bar.refresh()
 
     def _log_progress(
-        self, step: int, metrics: Mapping[str, float], left: float | None
+        self, step: int, total: int, metrics: Mapping[str, float], left: float | None
     ) -> None:
         self.log(
-            f"step {step:,}/{self._config.num_train_steps:,}  {self._shown(metrics)}  "
+            f"step {step:,}/{total:,}  {self._shown(metrics)}  "
             f"lr {metrics['learning_rate']:.2e}  grad {metrics['gradient_norm']:.2f}  "
             f"{metrics['sequences_per_second']:.1f} seq/s  "
             f"{metrics['tokens_per_second']:,.0f} tok/s  "
@@ -222,11 +236,14 @@ class Reporter:
             f"{_peak_memory() / memory.GIB:.1f} GiB  left {_duration(left)}"
         )
 
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Yields what `metrics.jsonl` holds."""
+        return curves.entries(self._metrics_file)
+
     def has_evaluation(self, step: int) -> bool:
         """Whether `metrics.jsonl` holds an evaluation of a step."""
         return any(
-            (entry["kind"], entry["step"]) == ("eval", step)
-            for entry in curves.entries(self._metrics_file)
+            (entry["kind"], entry["step"]) == ("eval", step) for entry in self.entries()
         )
 
     def evaluated(

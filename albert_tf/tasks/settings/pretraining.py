@@ -5,6 +5,7 @@ from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
+from albert_tf.tasks.settings.training import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,3 +98,20 @@ class PretrainingSettings(flags.Settings):
                 f"--masked_lm_budget={self.masked_lm_budget}: the released code reads "
                 f"it nowhere; use --dynamic_masking and --masked_lm_prob"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingRunSettings(TrainingSettings):
+    """How to pretrain.
+
+    Raises:
+        InputError: see `TrainingSettings`.
+    """
+
+    train_minutes: float | None = flags.field(
+        "Minutes of training from the first step on, evaluations and saves included, "
+        "at the end of which the rate is 0, whatever the machine's speed.",
+        None,
+        above=0,
+        instead_of=("num_train_steps",),
+    )

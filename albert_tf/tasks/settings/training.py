@@ -174,6 +174,11 @@ class TrainingSettings(CheckpointSettings):
             )
 
     @property
+    def train_minutes(self) -> float | None:
+        """Minutes after which training ends; None: it ends after a number of steps."""
+        return None
+
+    @property
     def steps_between_evaluations(self) -> int:
         """Updates between evaluations."""
         return self.eval_every_steps or self.save_checkpoints_steps
