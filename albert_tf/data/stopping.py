@@ -2,16 +2,20 @@
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # `timeout` and batch systems may send one signal twice.
 _SECONDS_OF_ONE = 1.0
+# After which an exception that is gone while its block runs on counts as lost.
+_SECONDS_TO_ARRIVE = 0.5
 
 
 class Stopped(SystemExit):
@@ -35,9 +39,32 @@ class Watch:
 
     Attributes:
         number: of the first signal that came; None: none did.
+        is_over: whether there is nothing more to interrupt.
     """
 
     number: int | None = None
+    is_over = False
+    _raised: "weakref.ref[Interrupted] | None" = None
+
+    def interrupt(self, number: int) -> None:
+        """Raises Interrupted, unless one is on its way already."""
+        if self.is_over or (self._raised and self._raised()):
+            return
+        self.number = self.number or number
+        interrupted = Interrupted(128 + self.number)
+        self._raised = weakref.ref(interrupted)
+        try:
+            raise interrupted
+        finally:
+            del interrupted  # else its own traceback would keep it
+
+    def has_lost(self) -> bool:
+        """Whether what `interrupt` raised is gone, and the block is not.
+
+        Python itself drops what is raised in a `__del__`, a callback of the garbage
+        collector or one of ctypes.
+        """
+        return bool(not self.is_over and self._raised and not self._raised())
 
     def stop(self) -> NoReturn:
         """Raises Stopped; for SIGTERM where it was another worker that got a signal."""
@@ -55,15 +82,14 @@ def watched(log: Callable[[str], None], raises: bool = False) -> Iterator[Watch]
 
     Args:
         log: gets a line when a signal comes.
-        raises: whether the first one raises Interrupted in the block.
+        raises: whether the first one raises Interrupted in the block, again and again
+            where that is lost.
     """
     watch = Watch()
 
     def handle(number: int, _: object) -> None:
-        nonlocal raises
         if raises:
-            raises, watch.number = False, watch.number or number
-            raise Interrupted(128 + number)
+            watch.interrupt(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield watch
@@ -76,12 +102,18 @@ def watched(log: Callable[[str], None], raises: bool = False) -> Iterator[Watch]
         target=_listen, args=(reader, numbers, watch, log), daemon=True
     )
     thread.start()
+    unraisable = sys.unraisablehook
+    if raises:
+        # Where a signal came, what Python cannot raise is of its making.
+        sys.unraisablehook = lambda lost: None if watch.number else unraisable(lost)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, handle)  # else there is no number to read
     try:
         yield watch
     finally:
+        watch.is_over = True
+        sys.unraisablehook = unraisable
         for number in numbers:
             signal.signal(number, before[number] or signal.SIG_DFL)
         signal.set_wakeup_fd(wakeup)
@@ -107,6 +139,7 @@ def ending(advice: str) -> Iterator[None]:
         try:
             yield
         except BaseException as error:  # within an import, libraries raise their own
+            watch.is_over = True
             is_done = isinstance(error, SystemExit) and not error.code
             if watch.number is None or is_done:
                 raise
@@ -155,9 +188,23 @@ def held() -> Iterator[None]:
 
 
 def _listen(reader: int, numbers: list[int], watch: Watch, log) -> None:
-    first = 0.0
-    while received := os.read(reader, 1):
+    first, sent = 0.0, 0
+    poll = select.poll()
+    poll.register(reader)
+    while True:
+        wait = 1000 * _SECONDS_TO_ARRIVE if first else None
+        if not poll.poll(wait):
+            if watch.has_lost() and watch.number and not sent:
+                sent = watch.number
+                signal.pthread_kill(threading.main_thread().ident or 0, sent)
+            continue
+        received = os.read(reader, 1)
+        if not received:
+            return
         number = received[0]
+        if number == sent:
+            sent = 0
+            continue
         if number not in numbers:
             continue
         if not first:

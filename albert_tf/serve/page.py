@@ -77,11 +77,12 @@ def run(
         InputError: see `predict.load`; Gradio is missing, or the port is not free.
     """
     quiet.tensorflow()
-    with (
-        served(config, options, log),
-        contextlib.suppress(KeyboardInterrupt, Interrupted),
-    ):
-        threading.Event().wait()
+    with served(config, options, log):
+        try:
+            threading.Event().wait()
+        except (KeyboardInterrupt, Interrupted) as error:
+            interrupted = error  # kept: one that is gone counts as lost, see `stopping`
+    del interrupted
     print("Ended.", file=log)
 
 

@@ -92,6 +92,38 @@ with stopping.ending("begin anew"):
     assert run.stderr == "stopped by SIGTERM; begin anew\n"
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "type('', (), {'__del__': lambda _: stop()})()",
+        "ctypes.CFUNCTYPE(None)(stop)()",
+        "gc.callbacks.append(lambda *_: stop()); gc.collect()",
+    ],
+)
+def test_a_signal_that_python_drops_comes_again_and_waits_for_cleaning(lost):
+    code = f"""
+import ctypes, gc, signal, time
+from albert_tf.data import stopping
+def stop():
+    signal.raise_signal(signal.SIGINT)
+    print("not reached")
+with stopping.ending("begin anew"):
+    try:
+        {lost}
+        gc.callbacks.clear()
+        time.sleep(20)
+        print("not reached")
+    finally:
+        time.sleep(1.5)
+        print("cleaned")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (130, "cleaned\n")
+    assert run.stderr == "stopped by SIGINT; begin anew\n"
+
+
 def test_handlers_are_put_back():
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     lines = []
