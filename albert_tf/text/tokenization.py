@@ -13,6 +13,7 @@ import itertools
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from typing import Literal
 import numpy as np
 import sentencepiece
 
+from albert_tf import errors
 from albert_tf.errors import InputError
 
 WORD_MARK = "▁"  # SentencePiece writes the space before a word as this character
@@ -454,6 +456,13 @@ class SentencePieceTokenizer(Tokenizer):
             raise InputError(
                 f"{path}: not a SentencePiece model (a .model file)"
             ) from error
+        # SentencePiece itself takes a control piece and an ordinary one of one name.
+        if len({*pieces}) < size:
+            [(twice, _)] = Counter(pieces).most_common(1)
+            raise InputError(
+                f"{path}: has the piece {errors.shown(twice)} more than once; expected "
+                f"each once"
+            )
         longer = [piece for piece in pieces if piece != WORD_MARK]
         if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
             piece.startswith(WORD_MARK) for piece in longer
