@@ -2,9 +2,11 @@
 
 Units make parts of the records, and the parts are joined into the output files. All
 that is unfinished lies in a folder beside the output, `<output>.work`: each file in it
-appears when it is complete, with a JSON file of results that a rerun looks for.
+appears when it is complete, and once it is on the disk a JSON file of its results, that
+a rerun looks for.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import json
@@ -17,14 +19,17 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
+from albert_tf import errors
 from albert_tf.corpus import documents, files, manifest, units, vocabulary
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.corpus.workers import Workers
 from albert_tf.data import records
-from albert_tf.data.files import LOCK, atomic, locked
+from albert_tf.data.files import LOCK, atomic, flush, locked
+from albert_tf.errors import InputError
 from albert_tf.text import tokenization
 
 _SETTINGS = "settings.json"
+_PART = ".part"
 _SECONDS_BETWEEN_LINES = 5.0
 
 Result = dict[str, Any]
@@ -75,11 +80,14 @@ def warn_of_marks(config: CorpusSettings, log: IO[str]) -> None:
         log.write(f"warning: {warning}\n")
 
 
-def make_part(path: Path, config: CorpusSettings, unit: units.Unit) -> Result:
+def make_part(
+    path: Path, config: CorpusSettings, unit: units.Unit
+) -> tuple[Path, Result]:
     """Makes the records of one unit; a job for a worker."""
-    with atomic(str(path.with_suffix(".part"))) as file:
+    # Flushed by `_finish`, while the next unit is made.
+    with atomic(str(path.with_suffix(_PART)), flushes=False) as file:
         counts, blocks = units.make(unit, config, tokenizer(config), file)
-    return _finish(path, counts=counts, blocks=blocks)
+    return path, {"counts": counts, "blocks": blocks}
 
 
 def join_file(
@@ -88,19 +96,26 @@ def join_file(
     subset: Subset,
     number: int,
     blocks: Sequence[units.Source],
-) -> Result:
+) -> tuple[Path, Result]:
     """Makes an output file of its blocks; a job for a worker."""
     target = config.files_of(subset)[number]
     with records.create(target, config.compress) as writer:
         for window in units.joined(blocks, config, subset, number):
             writer.write_framed(window)
-    return _finish(path)
+    return path, {}
 
 
-def _finish(path: Path, **result: Any) -> Result:
-    """Writes the result of a job, which is finished then."""
+def _finish(path: Path, result: Result) -> None:
+    """Writes the result of a job, which is finished then, once its part is on disk."""
+    part = path.with_suffix(_PART)
+    if part.exists():
+        try:
+            with errors.writing(part):
+                flush(part)
+        except InputError:
+            part.unlink()  # what is full may have room then
+            raise
     manifest.write(str(path), result)
-    return result
 
 
 @contextlib.contextmanager
@@ -220,7 +235,7 @@ class _Run:
             units.Part(
                 unit.subset,
                 unit.number,
-                str(path.with_suffix(".part")),
+                str(path.with_suffix(_PART)),
                 result["counts"],
                 np.array(result["blocks"], np.int64),
             )
@@ -246,7 +261,7 @@ class _Run:
     def _each(
         self,
         name: str,
-        function: Callable[..., Result],
+        function: Callable[..., tuple[Path, Result]],
         paths: Sequence[Path],
         jobs: Iterable[tuple[Any, ...]],
     ) -> list[Result]:
@@ -254,7 +269,7 @@ class _Run:
 
         Args:
             name: what the jobs make.
-            function: does one; it takes the path of the result, which it writes last.
+            function: does one; it takes the path of the result, and returns both.
             paths: of the result of each job.
             jobs: the other arguments of `function`, for each job.
 
@@ -269,13 +284,20 @@ class _Run:
         )
         if finished:
             self.log.write(f"{name}: {len(finished)} of {len(paths)} resumed\n")
-        with tqdm(
+        bar = tqdm(
             total=len(paths),
             initial=len(finished),
             desc=name,
             file=self.log,
             mininterval=0.2 if self.log.isatty() else _SECONDS_BETWEEN_LINES,
-        ) as bar:
-            for _ in self.workers.each(function, missing):
+        )
+        with bar, concurrent.futures.ThreadPoolExecutor(1) as flusher:
+            before = None
+            for path, result in self.workers.each(function, missing):
+                if before:
+                    before.result()  # raises what its flush did
+                before = flusher.submit(_finish, path, result)
                 bar.update()
+            if before:
+                before.result()
         return [json.loads(path.read_bytes()) for path in paths]

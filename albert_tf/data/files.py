@@ -31,11 +31,13 @@ _NUMBERS = {"stdout": 1, "stderr": 2}
 _TEMPORARY = re.compile(r"\.tmp-[0-9]+-[0-9a-f]{8}")
 _WRITING = ".writing-"
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+# Of a file that is written, in bytes.
+_BEGUN_TOGETHER = 1 << 22
 _held = threading.local()
 
 
 @contextlib.contextmanager
-def atomic(path: str) -> Iterator[IO[bytes]]:
+def atomic(path: str, flushes: bool = True) -> Iterator[IO[bytes]]:
     """Opens a file for writing that replaces `path` only when it is complete.
 
     Where `path` is a link, the file that it names is replaced and the link stays. A
@@ -45,6 +47,7 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
 
     Args:
         path: the file to make; its folder must exist.
+        flushes: whether it waits until the file is on its disk, before it replaces.
 
     Yields:
         A binary file, under a temporary name beside the one to replace.
@@ -73,7 +76,8 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             with errors.writing(path):
-                os.fsync(file.fileno())
+                if flushes:
+                    os.fsync(file.fileno())
         with errors.writing(path):
             os.replace(temporary, target)
     finally:
@@ -227,10 +231,23 @@ class _Output(io.FileIO):
     def __init__(self, path: str, opened: str | int):
         super().__init__(opened, "wb")
         self._path = path
+        self._written = self._begun = 0
 
     def write(self, data: Any) -> int:
         with errors.writing(self._path):
-            return super().write(data)
+            count = super().write(data)
+        self._written += count
+        if self._written - self._begun >= _BEGUN_TOGETHER:
+            self._begin_flush()
+        return count
+
+    def _begin_flush(self) -> None:
+        """Lets the system write what it holds, so that a later flush waits less."""
+        part = self._begun, self._written - self._begun
+        self._begun = self._written
+        # Linux writes dirty pages before it could forget them; its errors stay.
+        with contextlib.suppress(OSError, AttributeError):  # pipes, other systems
+            os.posix_fadvise(self.fileno(), *part, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         with errors.writing(self._path):

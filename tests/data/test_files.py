@@ -238,3 +238,24 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     with pytest.raises(InputError) as mistake:
         take(tmp_path / "file")
     assert str(mistake.value) == f"{tmp_path}/file: cannot be written: File exists"
+
+
+def test_the_system_begins_to_write_long_files_before_they_end(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(files.os, "posix_fadvise", lambda *a: begun.append(a[1:]))
+    part = bytes(3 << 20)
+    with files.atomic(str(tmp_path / "x")) as file:
+        for _ in range(5):
+            file.write(part)
+    advice = os.POSIX_FADV_DONTNEED
+    assert begun == [(0, 6 << 20, advice), (6 << 20, 6 << 20, advice)]
+
+
+def test_long_output_goes_into_a_pipe(monkeypatch):
+    reader, writer = os.pipe()
+    monkeypatch.setattr(files, "_BEGUN_TOGETHER", 1)
+    with files.atomic(f"/dev/fd/{writer}") as file:
+        file.write(b"text")
+    os.close(writer)
+    assert os.read(reader, 9) == b"text"
+    os.close(reader)
