@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+# More than C's `struct sigaction` has on any system.
+_SIGACTION_BYTES = 512
+_SECONDS_WITHOUT_HANDLER = 0.002
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributionSettings(flags.Settings):
@@ -272,18 +276,40 @@ def _multi_worker(timeout: int) -> "tf.distribute.Strategy":
         resolver = named() if where == "TF_CONFIG" else _slurm()
         watch = workers.meet(resolver, timeout)
         judging = watch.judging_errors() if watch else contextlib.nullcontext()
-        with judging, _letting_threads_run():
+        with judging, _letting_threads_run(), _keeping_handler():
             strategy = tf.distribute.MultiWorkerMirroredStrategy(
                 cluster_resolver=resolver
             )
     except (ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"the workers that {where} names: {error}") from None
     strategy.watch = watch
-    # TensorFlow's coordination service takes SIGTERM for itself, and nobody asks it.
-    if threading.current_thread() is threading.main_thread():
-        before = signal.getsignal(signal.SIGTERM)  # None: set by other than Python
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
     return strategy
+
+
+@contextlib.contextmanager
+def _keeping_handler() -> Iterator[None]:
+    """Puts the handler of SIGTERM back at once where TensorFlow replaces it.
+
+    Its coordination service takes the signal for itself, and nobody asks it; what came
+    before the workers are connected, which may take seconds, would be lost.
+    """
+    sigaction = ctypes.CDLL(None).sigaction
+    handler = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    sigaction(signal.SIGTERM, None, handler)
+    done = threading.Event()
+
+    def keep() -> None:
+        while not done.wait(_SECONDS_WITHOUT_HANDLER):
+            sigaction(signal.SIGTERM, handler, None)
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        sigaction(signal.SIGTERM, handler, None)
 
 
 @contextlib.contextmanager

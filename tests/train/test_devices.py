@@ -1,4 +1,6 @@
+import ctypes
 import signal
+import time
 import types
 
 import pytest
@@ -45,16 +47,25 @@ def test_a_tpu_that_is_not_there_is_named():
         devices.create(DistributionSettings(use_tpu=True))
 
 
-def test_a_handler_that_is_not_pythons_is_put_back_as_the_default(monkeypatch):
-    set_to, strategy = [], types.SimpleNamespace()
+def test_sigterm_is_not_lost_while_workers_connect(monkeypatch):
+    class Taking:
+        def __init__(self, cluster_resolver):
+            # As the coordination service does, past Python.
+            ctypes.CDLL(None).signal(signal.SIGTERM, ctypes.c_void_p(1))  # ignored
+            time.sleep(0.5)
+            signal.raise_signal(signal.SIGTERM)
+
+    came = []
     monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(
-        "tensorflow.distribute.MultiWorkerMirroredStrategy", lambda **_: strategy
-    )
-    monkeypatch.setattr(signal, "getsignal", lambda number: None)
-    monkeypatch.setattr(signal, "signal", lambda *given: set_to.append(given))
-    assert devices._multi_worker(300) is strategy
-    assert set_to == [(signal.SIGTERM, signal.SIG_DFL)]
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", Taking)
+    before = signal.signal(signal.SIGTERM, lambda *_: came.append(True))
+    try:
+        devices._multi_worker(0)
+        assert len(came) == 1
+        signal.raise_signal(signal.SIGTERM)
+        assert len(came) == 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_worker_that_ended_before_the_others_knew_was_refused(monkeypatch):
