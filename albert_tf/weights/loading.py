@@ -203,6 +203,11 @@ def _assign(loaded: Mapping[Target, str], source: Source) -> None:
                 f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
             )
         value = target.to_ours(tensor)
+        if np.isnan(value).any():
+            raise InputError(
+                f"{source.path}: {name} holds NaN; expected numbers, as before the "
+                f"training diverged"
+            )
         variable, first = values.setdefault(
             id(target.variable), (target.variable, value)
         )

@@ -511,6 +511,15 @@ def test_layers_that_differ_cannot_be_loaded_as_shared(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("format", ["tf1", "hf"])
+def test_weights_of_a_diverged_training_are_named(format, tmp_path):
+    model = randomised(models.AlbertEncoder(SHARED_CONFIG))
+    model.pooler.bias.assign(np.full(12, np.nan))
+    written = weights.save(model, tmp_path / "ckpt", format)
+    with pytest.raises(InputError, match=r"pooler.*bias holds NaN; expected numbers"):
+        weights.load(models.AlbertEncoder(SHARED_CONFIG), written)
+
+
 def test_no_projection_becomes_the_identity_for_hugging_face(tmp_path):
     config = AlbertConfig(**{**SIZES, "embedding_size": 12})
     model = randomised(models.AlbertEncoder(config))
