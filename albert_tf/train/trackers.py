@@ -6,6 +6,7 @@ its runs there, which a run that resumes continues.
 """
 
 import abc
+import contextlib
 import importlib
 import json
 import math
@@ -186,7 +187,12 @@ class Trackers:
             project = self._projects[name]
             noted = stored.get(name) or {}
             id = noted.get("id") if noted.get("project") == project else None
-            id = tracker.start(self._folder, settings, id)
+            try:
+                id = tracker.start(self._folder, settings, id)
+            except Exception:
+                with contextlib.suppress(Exception):  # it may not have begun
+                    tracker.end({}, False)
+                raise
             stored[name] = {"project": project, "id": id}
 
         self._each(begin)

@@ -148,6 +148,19 @@ def test_a_service_that_fails_is_warned_of_once_and_the_others_go_on(
     assert mlflow.calls[-1] == ("set_terminated", "7", "FINISHED")
 
 
+def test_a_service_that_fails_as_it_starts_is_ended(wandb, mlflow, tmp_path):
+    def fail(*args, **kwargs):
+        raise OSError("no network")
+
+    client = mlflow.MlflowClient()
+    client.log_batch = fail
+    mlflow.MlflowClient = lambda: client
+    lines = []
+    track(tmp_path, lines.append, mlflow="stars")
+    assert lines == ["Warning: --mlflow=stars: no network; the run goes on without it"]
+    assert mlflow.calls[-1] == ("set_terminated", "7", "KILLED")
+
+
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_missing_library_is_named(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
