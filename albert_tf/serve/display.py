@@ -118,16 +118,27 @@ def _spans(row, answer) -> Iterator[str]:
 
 
 def _gaps(row, answer) -> Iterator[str]:
-    before, *texts = row["text"].split(MASK)
-    parts: list[Part] = [(before, None)]
-    for gap, text in zip(answer["gaps"], texts, strict=True):
-        filled = gap[0]["piece"].replace(WORD_MARK, "") if gap else MASK
+    *texts, last = row["text"].split(MASK)
+    rest = answer.get("filled")
+    parts: list[Part] = []
+    for gap, before in zip(answer["gaps"], texts, strict=True):
+        piece = _bare(gap[0]["piece"]) if gap else MASK
         name = f"{gap[0]['probability']:.0%}" if gap else "beyond the length"
-        parts += [(filled, name), (text, None)]
-    yield marked(parts)
+        if rest:  # has no space before a piece that goes on with a word
+            begin = rest.index(piece, len(before.rstrip()))
+            before, rest = rest[:begin], rest[begin + len(piece) :]
+        parts += [(before, None), (piece, name)]
+    yield marked([*parts, (last, None)])
     for number, gap in enumerate(answer["gaps"], 1):
-        pairs = ((p["piece"].replace(WORD_MARK, ""), p["probability"]) for p in gap)
+        pairs = ((_bare(p["piece"]), p["probability"]) for p in gap)
         yield bars(f"Gap {number}", pairs)
+
+
+def _bare(piece: str) -> str:
+    """Returns a piece as `pretrained.filled` writes it."""
+    if piece.startswith(WORD_MARK):
+        return piece.removeprefix(WORD_MARK) or MASK
+    return piece.removeprefix("##") or MASK
 
 
 def _order(row, answer) -> Iterator[str]:

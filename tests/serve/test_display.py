@@ -92,6 +92,14 @@ def test_spans_of_a_type_share_a_colour():
     assert colours[0] == colours[1] != colours[2]
 
 
+def test_a_piece_within_a_word_joins_it():
+    row = {"text": "un [MASK] [MASK], [MASK]"}
+    gaps = [[{"piece": piece, "probability": 0.4}] for piece in ("do", "▁it")]
+    answer = {"gaps": [*gaps, []], "filled": "undo it, [MASK]"}
+    shown = read(display.answer_html("fill_mask", row, answer))
+    assert shown.startswith("un[do 40%] [it 40%], [[MASK] beyond the length]")
+
+
 def test_no_answer_is_named():
     answer = {"answer": "", "begin": -1, "end": -1, "probability": 0.0, "null_odds": 2}
     row = {"question": "q", "context": "c"}
