@@ -528,7 +528,8 @@ class FineTuningTask(Task):
             answers = self.predict(split, predictions)
             if metrics := self.measure(split, answers):
                 run.log(f"{split.name}: {shown(metrics)}")
-            write_files(run, self.write(split, answers))
+            if run.writes:
+                write_files(run, self.write(split, answers))
 
     @abc.abstractmethod
     def answer(self, model: keras.Model, options: AnswerSettings) -> Answer:

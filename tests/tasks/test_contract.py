@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import types
 from pathlib import Path
 
 import keras
@@ -363,3 +364,17 @@ def test_a_folder_of_another_kind_is_refused_before_anything_is_read(
     (folder / "task.json").write_text(json.dumps({**stored, "kind": other}))
     with pytest.raises(InputError, match=rf"a model with kind '{other}', but this ta"):
         fit("run", do_train=True)
+
+
+def test_only_the_first_worker_makes_what_is_written():
+    def write(split, answers):
+        pytest.fail("made on another worker, too")
+
+    class Task:
+        source, predict, measure = (lambda *given, **more: {} for _ in range(3))
+
+    Task.write = staticmethod(write)
+    run = types.SimpleNamespace(
+        writes=False, batch_size=2, predict=lambda source, size: iter([])
+    )
+    base.FineTuningTask.finish(Task(), run, {"test": [base.Split("test", [])]})
