@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from albert_tf.tasks.squad import (
     conversion,
     features,
     reading,
+    scores,
 )
 from albert_tf.tasks.squad.task import (
     QuestionAnswering,
@@ -239,7 +241,12 @@ def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tin
     task = task_of(tiny(), tokenizer, "2.0", "linear", windows, **given)
     # [CLS] who [SEP] a b [SEP]: null odds of 2 - 8 and 6 - 8.
     rows = [logits([null, 0, 0, 0, 4, 0], [null, 0, 0, 0, 4, 0]) for null in (1, 3)]
-    metrics = task.score(iter(rows), {})
+    searched = mock.patch.object(
+        scores, "search_threshold", wraps=scores.search_threshold
+    )
+    with searched as search:
+        metrics = task.score(iter(rows), {})
+    assert search.call_count == fits
     assert metrics["best_f1_thresh"] == -6.0
     assert metrics["null_score_diff_threshold"] == (-6.0 if fits else -7.0)
     assert metrics["f1"] == (100.0 if fits else 50.0)

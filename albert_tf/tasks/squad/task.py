@@ -70,6 +70,7 @@ class QuestionAnswering(base.FineTuningTask):
         self.search = Search(settings.n_best_size, settings.max_answer_length)
         self.threshold = settings.threshold
         self.fitted_on = settings.threshold_fitted_on
+        self._searched: tuple[Answers, float | None] | None = None
         # No run replaces a threshold that is given by a better one.
         self._is_given = settings.null_score_diff_threshold is not None
         self.kept = () if self._is_given else (THRESHOLD, FITTED_ON)
@@ -299,7 +300,7 @@ class QuestionAnswering(base.FineTuningTask):
     def _report(self, run: base.FinishedRun, split: Split, answered: Answers) -> None:
         """Writes answers, and how good they are where that is known."""
         dataset: Dataset = split.examples
-        if run.settings.do_predict:
+        if run.settings.do_predict and run.writes:
             base.write_files(run, self.write(split, answered))
         if metrics := self.measure(split, answered):
             run.log(f"{dataset.path}: {base.shown(metrics)}")
@@ -312,15 +313,21 @@ class QuestionAnswering(base.FineTuningTask):
 
     def _fit(self, split: Split, answered: Answers) -> tuple[float | None, str]:
         """Returns the best threshold for questions, and their digest."""
-        threshold = search_threshold(split.examples, answered)
+        threshold = self._best_threshold(split.examples, answered)
         return threshold, digest(split.examples)
+
+    def _best_threshold(self, dataset: Dataset, answered: Answers) -> float | None:
+        """Returns what `search_threshold` does, and searches once for the same."""
+        if self._searched is None or self._searched[0] is not answered:
+            self._searched = answered, search_threshold(dataset, answered)
+        return self._searched[1]
 
     def _threshold_for(self, dataset: Dataset, answered: Answers) -> float | None:
         """Returns the threshold to decide with; never one fitted on these questions."""
         if self.threshold is None:
             return None
         if self.settings.fit_threshold:
-            return search_threshold(dataset, answered)
+            return self._best_threshold(dataset, answered)
         return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
 
     def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> bool:
