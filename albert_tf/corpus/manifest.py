@@ -52,7 +52,8 @@ def of(record_file: str) -> dict[str, Any] | None:
         The description, or None where there is none or it is not about this file.
 
     Raises:
-        InputError: it is damaged: no JSON, or a value is missing or of another type.
+        InputError: it is damaged: no JSON, or a value is missing, of another type, or
+            contradicts another one.
     """
     path = path_for(record_file)
     description = read(path)
@@ -67,6 +68,15 @@ def of(record_file: str) -> dict[str, Any] | None:
     for part, keys in _TRAITS.items():
         for key, kind in keys.items():
             get(get(description, part, dict, path), key, kind, f"{path}: {part}")
+    # What a run takes for the length of an epoch, without counting.
+    number = sum(get(each, "records", int, path) for each in files_of.values())
+    statistics = description.get("statistics", {"instances": number})
+    instances = get(statistics, "instances", int, f"{path}: statistics")
+    if number != instances:
+        raise InputError(
+            f"{path}: {instances} instances, and {number} records in its files; "
+            f"expected as many"
+        )
     return description
 
 
