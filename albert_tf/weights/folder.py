@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,8 @@ def _vocabulary_in(folder: Path) -> Path | None:
             metadata.get(path, note, "do_lower_case")
             return path.parent / metadata.get(path, note, "vocabulary")
         # What a pretraining run could not copy is put there by hand.
-        if (vocabulary := path.parent / note.get("vocabulary", "")).is_file():
+        vocabulary = path.parent / note.get("vocabulary", "")
+        if os.path.isfile(vocabulary):  # False also for what can be no name
             return vocabulary
     return _only_vocabulary(folder)
 
