@@ -40,6 +40,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 # Of the TFRecord format: length and its checksum before a record, one checksum after.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _VERIFIED_TOGETHER = 512
+_VERIFIED_BYTES = 1 << 20
 _WHOLE = "a whole record; make the file again or leave it out"
 # Field numbers and wire types of tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
@@ -321,7 +322,8 @@ def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> No
 
     Raises:
         InputError: a record is damaged or is no `tf.train.Example`, or a feature is
-            missing, of the other kind, of another length or beyond its limits.
+            missing, of the other kind, of another length or beyond its limits; or
+            something stands behind compressed data, even zeros.
     """
     import tensorflow as tf
 
@@ -335,6 +337,23 @@ def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> No
             except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
                 for place, record in batch:
                     _check_example(place, _features(place, record), spec, limits)
+        if compression([path]):
+            _check_end(path)
+
+
+def _check_end(path: str) -> None:
+    """Refuses zeros behind data of gzip: Python passes over them, TensorFlow fails."""
+    with open(path, "rb") as file:
+        inflate, data = zlib.decompressobj(wbits=31), b""
+        while data or (data := file.read(_VERIFIED_BYTES)):
+            if inflate.eof:
+                if data[:1] != GZIP_MAGIC[:1]:
+                    raise InputError(
+                        f"{path}: something stands behind its data; make the file again"
+                    )
+                inflate = zlib.decompressobj(wbits=31)
+            inflate.decompress(data, _VERIFIED_BYTES)
+            data = inflate.unconsumed_tail or inflate.unused_data
 
 
 def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
