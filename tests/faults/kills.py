@@ -4,9 +4,11 @@
 
 Of a chain of kills (`kill -9`, SIGTERM, SIGINT, or SIGSTOP, while which a second run
 must be refused where there is a lock, and then SIGCONT or `kill -9`) the last run goes
-on to its end; its files are compared with those of an undisturbed run. Ends with 1
-where a byte differs, a process or a temporary file is left, a command hangs or shows a
-traceback. Give it an unprivileged user and a TMPDIR.
+on to its end; its files are compared with those of an undisturbed run. Where the
+system ended a run (-15, -2), "early" is before its first line, "done" after its last
+file. Ends with 1 where it was between them, a byte differs, a process or a temporary
+file is left, a command hangs or shows a traceback. Give it an unprivileged user and a
+TMPDIR.
 """
 
 import argparse
@@ -43,6 +45,7 @@ _MORE = {
     "vocabulary": ["--input_file={work}/words.txt", "--vocab_size=2000"],
     "pretrain": [*_TRAINING, "--num_train_steps=60", "--eval_every_steps=20"],
     "classify": [*_TRAINING, "--train_step=40", "--eval_every_steps=10"],
+    **{name: [*_TRAINING, "--num_train_steps=8"] for name in ("tag", "squad", "race")},
 }
 
 
@@ -162,9 +165,20 @@ class Chains:
         else:
             run.process.send_signal(number)
         code = run.finish()
-        self.statuses[name][code] += 1
-        self._check(run, code)
+        self._count(name, run, code)
         return code == 0
+
+    def _count(self, name: str, run: Run, code: int) -> None:
+        status = str(code)
+        if code in (-signal.SIGTERM, -signal.SIGINT):
+            if not run.log.stat().st_size:
+                status += " early"
+            elif short_runs.contents(run.folder) == self.expected:
+                status += " done"
+            else:
+                self._note(f"{status} without a line: {run.log.read_text()[-2000:]}")
+        self.statuses[name][status] += 1
+        self._check(run, code)
 
     def _stop(self, run: Run) -> bool:
         os.killpg(run.process.pid, signal.SIGSTOP)
@@ -183,8 +197,7 @@ class Chains:
             name = "STOP, KILL"
             run.process.kill()
         code = run.finish()
-        self.statuses[name][code] += 1
-        self._check(run, code)
+        self._count(name, run, code)
         return code == 0
 
     def _note(self, finding: str) -> None:

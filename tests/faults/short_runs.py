@@ -18,6 +18,16 @@ _TRAINING = (
     "--save_checkpoints_steps=1",
     "--keep_checkpoint_max=1",
 )
+_FINE_TUNING = (
+    *_TRAINING,
+    "--max_seq_length=32",
+    "--do_train",
+    "--do_eval",
+    "--do_predict",
+    "--num_train_steps=3",
+    "--num_warmup_steps=1",
+    "--eval_every_steps=2",
+)
 # Logs with times, pictures, and what TensorFlow numbers by what else a process made.
 _DIFFERENT = {"checksums.json", "fingerprint.pb", "run.json", "saved_model.pb"}
 
@@ -67,6 +77,50 @@ def commands_of(folder: Path) -> dict[str, list[str]]:
             "--train_step=3",
             "--warmup_step=1",
             "--eval_every_steps=2",
+        ],
+        "tag": [
+            "tag",
+            *_MODEL,
+            f"--train_file={FIXTURES}/tagging/train.txt",
+            f"--eval_file={FIXTURES}/tagging/valid.txt",
+            f"--predict_file={FIXTURES}/tagging/valid.txt",
+            f"--output_dir={folder}",
+            *_FINE_TUNING,
+        ],
+        "squad": [
+            "squad",
+            *_MODEL,
+            f"--train_file={FIXTURES}/squad_own.json",
+            f"--predict_file={FIXTURES}/squad_own.json",
+            "--version_2_with_negative",
+            "--max_query_length=8",
+            "--doc_stride=8",
+            f"--output_dir={folder}",
+            *_FINE_TUNING,
+        ],
+        "race": [
+            "race",
+            *_MODEL,
+            *(
+                f"--{split}_file={FIXTURES}/race_own/RACE/dev/middle/all.txt"
+                for split in ("train", "eval", "predict")
+            ),
+            "--max_qa_length=8",
+            f"--output_dir={folder}",
+            *_FINE_TUNING,
+        ],
+        "predict": [
+            "predict",
+            f"--model={DATA}/fine_tuned",
+            f"--spm_model_file={DATA}/vocab.model",
+            f"--input_file={DATA}/text.txt",
+            f"--output_file={folder}/answers.jsonl",
+        ],
+        "score": [
+            "score",
+            f"{Path(__file__).parent}/predictions.json",
+            f"--data={FIXTURES}/squad_own.json",
+            f"--output_file={folder}/scores.json",
         ],
         "convert to hf": [*convert, f"--output={folder}", "--output_format=hf"],
         "convert to tf1": [*convert, f"--output={folder}", "--output_format=tf1"],

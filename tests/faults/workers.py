@@ -1,11 +1,13 @@
-"""Loses one of two workers again and again, and compares what the set ends with.
+r"""Loses one of two workers again and again, and compares what the set ends with.
 
-    python tests/faults/workers.py [--losses=20] [--kinds=kill,stop,cut,srun,alone]
+    python tests/faults/workers.py [--losses=20] [--kinds=kill,stop,cut,srun,alone] \
+        [--aims=save,evaluation]
 
 A loss comes at a random moment of a random worker: while the workers start, train, save
-and evaluate. The other must end within --worker_timeout, with status 75 and a line that
-names the lost one. Then both start again and lose one another, until the run is
-complete: its last checkpoint must have the bytes of an undisturbed run.
+and evaluate; some wait for a save or an evaluation, with --aims all do. The other must
+end within --worker_timeout, with status 75 and a line that names the lost one. Then
+both start again and lose one another, until the run is complete: its last checkpoint
+must have the bytes of an undisturbed run.
 
     kill   kill -9
     stop   kill -STOP, and -CONT once the other has ended: then it has to end, too
@@ -114,8 +116,9 @@ class Set:
         folder: where to train.
     """
 
-    def __init__(self, context, kind: str, folder: Path):
+    def __init__(self, context, kind: str, folder: Path, aims=("",)):
         self._context, self._kind, self._folder = context, kind, folder
+        self._aims = aims
         self._spaces = SPACES if kind == "cut" else (None, None)
         hosts = HOSTS if kind == "cut" else ("localhost", "localhost")
         # Below the ports that systems give to those who connect.
@@ -165,9 +168,9 @@ class Set:
 
     def lose(self) -> bool:
         """Loses a worker; returns whether there was one to lose, and not the end."""
-        aim = random.choice((None, "save", "evaluation"))
+        aim = random.choice(self._aims)
         begin, after = time.monotonic(), random.uniform(0, LONGEST)
-        while time.monotonic() - begin < after or aim not in (None, self._moment()):
+        while time.monotonic() - begin < after or aim not in ("", self._moment()):
             if any(each.process.exitcode is not None for each in self.workers.values()):
                 break
             time.sleep(0.002)
@@ -284,7 +287,9 @@ def _network():
             subprocess.run(["ip", "netns", "delete", space])
 
 
-def chains(context, kind: str, losses: int, whole: dict[str, bytes], work: Path) -> int:
+def chains(
+    context, kind: str, aims, losses: int, whole: dict[str, bytes], work: Path
+) -> int:
     """Loses workers of one run after the other; returns the number of problems."""
     moments: collections.Counter = collections.Counter()
     seconds: list[float] = []
@@ -292,7 +297,7 @@ def chains(context, kind: str, losses: int, whole: dict[str, bytes], work: Path)
     while sum(moments.values()) < losses and problems < losses:
         runs += 1
         folder = work / f"{kind}-{runs}"
-        each = Set(context, kind, folder)
+        each = Set(context, kind, folder, aims)
         for _ in range(losses - sum(moments.values())):
             each.start()
             if not each.lose():
@@ -322,7 +327,9 @@ def main() -> None:
     parser.add_argument("--losses", type=int, default=20)
     parser.add_argument("--kinds", default="kill,stop,cut,srun,alone")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--aims", default=",save,evaluation")
     given = parser.parse_args()
+    aims = given.aims.split(",")
     random.seed(given.seed)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     context = multiprocessing.get_context("forkserver")
@@ -349,7 +356,7 @@ def main() -> None:
                     print("cut: skipped, only root may cut a network")
                     continue
                 stack.enter_context(_network())
-            bad += chains(context, kind, given.losses, whole, work)
+            bad += chains(context, kind, aims, given.losses, whole, work)
     sys.exit(1 if bad else 0)
 
 
