@@ -16,7 +16,8 @@ In reading order:
     demo-page    try a model on a local page
     check        verify the files of a folder
 
-A module describes one command: its docstring is what --help prints, `SETTINGS` are the
+`imports` is no command: what TensorFlow's import leaves out when one runs. Any other
+module describes one command: its docstring is what --help prints, `SETTINGS` are the
 classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
 what is no flag. TensorFlow takes seconds to import, which --help and mistakes in the
 flags need not wait: only the body of a `main` imports what needs it.
@@ -26,6 +27,7 @@ import importlib
 import types
 
 from albert_tf import flags
+from albert_tf.commands import imports
 from albert_tf.data import stopping
 
 # What runs a command in a checkout.
@@ -62,6 +64,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
     resumes = " to resume" if name in _RESUMING else ""
+    imports.leave_out()
     with stopping.ending(f"run the same command again{resumes}"):
         command = module(name)
         flags.run(
