@@ -326,8 +326,8 @@ REFUSED = {
     (ConversionSettings, tuple(CONVERSION.items())): [
         (
             {name: value},
-            f"--{name} with output_format='tf1': expected 'hf', which alone is written "
-            f"with a vocabulary",
+            f"--{name} with output_format='tf1': expected 'hf', or a folder of litert "
+            f"or onnx, which have a vocabulary",
         )
         for name, value in {
             **{"spm_model_file": "x", "vocab_file": "x"},

@@ -44,7 +44,9 @@ class Pretrained(Model):
         """
         predictor = self.predictor()
         data = [data] if isinstance(data, str) else data
-        return self._answered(rows.read(data, predictor.fields, "texts"), predictor)
+        return self._answered(
+            rows.read(data, tuple(predictor.fields), "texts"), predictor
+        )
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""

@@ -62,7 +62,7 @@ class _Texts(FineTuned):
         return
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
-        fields = self.predictor().fields
+        fields = tuple(self.predictor().fields)
         data = [data] if isinstance(data, str) else data
         if not rows.has_columns(data) and not hasattr(data, "element_spec"):
             data = list(data)  # a generator, whose first row says what it has

@@ -9,7 +9,8 @@ In reading order:
     service       the answer of a task as one graph, called here or saved
     saved_models  SavedModels that `weights.load` reads again, whole or not there
     hub           TF-Hub modules: the encoder, its heads, and preprocessing
-    runtimes      LiteRT and ONNX: conversion, and models that they compute
+    sessions      models in LiteRT or ONNX Runtime, and folders of them with texts
+    runtimes      conversion to LiteRT and ONNX, and models that they compute
     convert       weights from one format to another, checked
     programs      Hugging Face's and KerasHub's own programs, to check against
     settings      the scripts' flags

@@ -7,15 +7,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import weights
+from albert_tf import errors, weights
 from albert_tf.data import quiet
+from albert_tf.data.files import write_together
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import programs, runtimes
+from albert_tf.serve import programs, runtimes, sessions
 from albert_tf.serve.runtimes.signatures import signature
 from albert_tf.serve.settings.conversion import ConversionSettings
-from albert_tf.weights import released
+from albert_tf.tasks import base
+from albert_tf.weights import metadata, released
 from albert_tf.weights.folder import ModelFolder
 
 # Largest difference of an output that two programs may show on the same weights.
@@ -38,10 +40,7 @@ def convert(settings: ConversionSettings) -> None:
     _check_settings(settings)
     opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
     source, config = opened.source, opened.config
-    model = weights.model_for(source, config)
-    is_choice = opened.task.get("kind") == "multiple_choice"
-    if isinstance(model, models.AlbertClassifier) and is_choice:
-        model = models.AlbertMultipleChoice(config)  # looks like regression
+    model = _model(settings, opened)
     report = weights.load(model, source, allow_missing=settings.allow_missing)
     print(
         f"read     {source.path} ({report.format}): {type(model).__name__}, "
@@ -51,7 +50,7 @@ def convert(settings: ConversionSettings) -> None:
     tokens = _sample_tokens(config)
     places = [(released.resolve(settings.input), report.format)]
     if settings.output_format in runtimes.SUFFIXES:
-        _export(model, settings, tokens)
+        _export(model, settings, opened, tokens)
     else:
         written = _save(model, settings, opened)
         _check_written(model, written, tokens)
@@ -74,6 +73,22 @@ def _check_settings(settings: ConversionSettings) -> None:
         raise InputError(
             f"output={settings.output!r}: expected another path than input"
         )
+
+
+def _model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
+    """Creates the model whose weights are read."""
+    kind = opened.task.get("kind")
+    family = base.families().get(kind or "")
+    if settings.output_format in runtimes.SUFFIXES and family is not None:
+        # The weights do not say how many spans a head tries.
+        place = opened.folders[0] / metadata.TASK
+        tokenizer = opened.tokenizer
+        task = family.from_stored(opened.task, opened.config, tokenizer, place)
+        return task.build_model()
+    model = weights.model_for(opened.source, opened.config)
+    if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
+        return models.AlbertMultipleChoice(opened.config)  # looks like regression
+    return model
 
 
 def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder):
@@ -120,17 +135,17 @@ def _check_natively(
 def _export(
     model: keras.Model,
     settings: ConversionSettings,
+    opened: ModelFolder,
     tokens: Mapping[str, np.ndarray],
 ) -> None:
-    """Writes a file for another runtime, and runs it there."""
-    path = runtimes.save(
-        model,
-        settings.output,
-        settings.output_format,
-        precision=settings.precision,
-    )
+    """Writes a model for another runtime, and runs it there."""
+    path, format = Path(settings.output), settings.output_format
+    if path.suffix in runtimes.SUFFIXES.values():
+        runtimes.save(model, path, format, precision=settings.precision)
+    else:
+        path = _export_folder(model, settings, opened)
     print(
-        f"written  {path} ({settings.output_format}, {settings.precision}, "
+        f"written  {path} ({format}, {settings.precision}, "
         f"{path.stat().st_size:,} bytes)"
     )
     mask = tokens["input_mask"]
@@ -140,8 +155,29 @@ def _export(
     theirs = runtimes.load(path)(batch)
     # What rounding costs depends on the weights: it is shown, and has no bound.
     tolerance = TOLERANCE if settings.precision == "float32" else np.inf
-    what = f"{path} run by {settings.output_format} itself"
+    what = f"{path} run by {format} itself"
     _compare(what, _run(model, tokens), theirs, mask, tolerance)
+
+
+def _export_folder(
+    model: keras.Model, settings: ConversionSettings, opened: ModelFolder
+) -> Path:
+    """Writes a folder that answers texts without TensorFlow, see `sessions`."""
+    folder, format = Path(settings.output), settings.output_format
+    name = f"{sessions.NAME}{runtimes.SUFFIXES[format]}"
+    other = sessions.find(folder)
+    if other is not None and other.name != name:
+        raise InputError(f"{other}: exists; expected another folder for {name}")
+    tokenizer = opened.tokenizer
+    with errors.writing(folder), write_together(folder) as new:
+        if opened.task:
+            metadata.write_task(new, tokenizer, opened.task)
+        else:
+            metadata.write_vocabulary(new, metadata.identity(tokenizer), tokenizer)
+        config = model.config.to_json_string().encode()
+        (new / metadata.CONFIG).write_bytes(config)
+        runtimes.save(model, new / name, format, precision=settings.precision)
+    return folder / name
 
 
 def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from typing import IO, Any
 from albert_tf.data import quiet
 from albert_tf.data.stopping import Interrupted
 from albert_tf.errors import InputError
-from albert_tf.serve import display, predict, rows
+from albert_tf.serve import display, predict
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings.page import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
@@ -139,7 +139,7 @@ def _row(predictor: Predictor, texts: Sequence[str], most: int) -> dict[str, Any
         InputError: a text is empty or too long, or there are too few options.
     """
     row: dict[str, Any] = {}
-    for (name, spec), text in zip(_specs(predictor), texts, strict=True):
+    for (name, is_list), text in zip(predictor.fields.items(), texts, strict=True):
         label = _FIELDS[name][0]
         if not text.strip():
             raise InputError(f"{label}: empty; expected a text")
@@ -148,15 +148,11 @@ def _row(predictor: Predictor, texts: Sequence[str], most: int) -> dict[str, Any
                 f"{label}: {len(text):,} characters; expected at most {most:,}"
             )
         row[name] = text
-        if rows.is_list(spec):
+        if is_list:
             row[name] = [line.strip() for line in text.splitlines() if line.strip()]
             if len(row[name]) < 2:
                 raise InputError(f"{label}: 1 option; expected at least 2")
     return row
-
-
-def _specs(predictor: Predictor):
-    return predictor.service.answer.specs.items()
 
 
 def example(predictor: Predictor) -> list[str]:

@@ -4,36 +4,39 @@
     for row in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
         print(row["label"], row["probability"])
 
-Texts go through the very graphs that `Service.save` writes, so a served model gives the
-same answers. Texts of like length share a batch.
+TensorFlow or another runtime computes the model, and `tasks.row_answers` what stands
+around it. Texts of like length share a batch.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-import keras
-import tensorflow as tf
-
-from albert_tf import errors, weights
+from albert_tf import errors
 from albert_tf.data import quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
-from albert_tf.serve import runtimes
-from albert_tf.serve.service import Service
+from albert_tf.serve import sessions
 from albert_tf.serve.settings.predict import PredictSettings
-from albert_tf.tasks import base, pretrained
+from albert_tf.tasks import row_answers
+from albert_tf.tasks.row_answers import PRETRAINED, RowAnswer, Run
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
+
+if TYPE_CHECKING:  # an exported model answers without them
+    import keras
+
+    from albert_tf.serve.service import Service
 
 # Rows that are sorted by length together, and so held in memory.
 _ROWS_TO_SORT = 2048
@@ -47,25 +50,41 @@ class Predictor:
     """Answers rows of text.
 
     Args:
-        service: what answers them.
-        tokenizer: counts the tokens of a text, to find rows of like length.
+        answer: how.
+        run: the model, as a function of arrays.
+        make_service: the same as one graph, for other programs.
         batch_size: rows that are answered at once.
 
     Attributes:
-        fields: the keys that a row must have, in the order of columns.
-        service: as given; `save` exports it.
+        fields: the keys that a row must have, in the order of columns, and whether each
+            holds a list of texts.
         source: where its weights were read from, None if they are not of a file.
         task: its `kind`, and what else `task.json` holds of a fine-tuned one.
     """
 
-    def __init__(self, service: Service, tokenizer: Tokenizer, batch_size: int = 32):
-        self.service = service
+    def __init__(
+        self,
+        answer: RowAnswer,
+        run: Run,
+        make_service: "Callable[[], Service]",
+        batch_size: int = 32,
+    ):
         self.source: str | None = None
         self.task: Mapping[str, Any] = {}
-        self.fields = tuple(service.answer.specs)
-        self._answer = service.answer
-        self._tokenizer = tokenizer
+        self.fields = answer.fields
+        self._answer = answer
+        self._run = run
+        self._make_service = make_service
         self._batch_size = batch_size
+
+    @functools.cached_property
+    def service(self) -> "Service":
+        """The same answers as one graph, made when first asked for; `save` exports it.
+
+        Raises:
+            InputError: the model is an exported one.
+        """
+        return self._make_service()
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows in their order, some thousand of them at a time.
@@ -96,7 +115,7 @@ class Predictor:
 
     def _checked(self, place: str, row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns a row, and what the model can read of it."""
-        checked = text_rows.check(place, row, self._answer.specs)
+        checked = text_rows.check(place, row, self.fields)
         if problem := self._answer.problem(checked):
             raise InputError(f"{place}: {problem}")
         shortened = self._answer.shorten(checked)
@@ -132,16 +151,11 @@ class Predictor:
         """
         texts = [_texts(row) for row in rows]
         flat = list(itertools.chain.from_iterable(texts))
-        lengths = map(len, self._tokenizer.encode_batch(flat))
+        lengths = map(len, self._answer.tokenizer.encode_batch(flat))
         return [(len(row), sum(itertools.islice(lengths, len(row)))) for row in texts]
 
     def _answer_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        texts = {name: tf.constant([row[name] for row in rows]) for name in self.fields}
-        outputs = {k: v.numpy() for k, v in self.service.compiled(**texts).items()}
-        return [
-            self._answer.describe({name: value[i] for name, value in outputs.items()})
-            for i in range(len(rows))
-        ]
+        return self._answer.respond(rows, self._run)
 
 
 def _texts(row: Row) -> list[str]:
@@ -167,15 +181,15 @@ def run(
     Raises:
         InputError: see `load`; or a file cannot be read or written, or a row is bad.
     """
-    quiet.tensorflow()
+    if sessions.find(config.model) is None:
+        quiet.tensorflow()
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
     text_rows.has_json(config)  # refuses a format before the model is read
     predictor = load(config.model, options, checkpoint=config.checkpoint, files=config)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
-        specs = predictor.service.answer.specs
-        rows = text_rows.read(config, arguments, specs, files, log)
+        rows = text_rows.read(config, arguments, predictor.fields, files, log)
         write: Callable[[bytes], Any] = _to_standard_output
         if config.output_file:
             write = files.enter_context(atomic(config.output_file)).write
@@ -220,32 +234,82 @@ def load(
     Raises:
         InputError: something is missing or does not fit.
     """
+    exported = sessions.find(path)
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
     fine_tuned = opened.task.get("kind")
     kind = options.task or fine_tuned
     if kind is None:
-        _ = opened.source  # refuses a path where nothing is
+        _ = exported or opened.source  # refuses a path where nothing is
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
-            f"one of {', '.join(pretrained.FAMILIES)}"
+            f"one of {', '.join(PRETRAINED)}"
         )
-    allowed = [*pretrained.FAMILIES, *filter(None, [fine_tuned])]
+    allowed = [*PRETRAINED, *filter(None, [fine_tuned])]
     if kind not in allowed:
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
     place = opened.folders[0] / metadata.TASK
-    family = _family(kind, options, place)
-    source, tokenizer = opened.source, opened.tokenizer
-    task = family.from_stored(opened.task, opened.config, tokenizer, place)
-    model = task.build_model()
-    weights.load(model, source, only=task.parts, warn=False)
-    predictor = _predictor(task, model, options)
-    predictor.source = source.path
+    if exported is not None:
+        predictor = _of_export(exported, kind, opened, options)
+    else:
+        predictor = _of_weights(kind, opened, options, place)
     predictor.task = opened.task if kind == fine_tuned else {"kind": kind}
     return predictor
 
 
+def _of_export(
+    file: Path, kind: str, opened: ModelFolder, options: AnswerSettings
+) -> Predictor:
+    """Opens what `convert` writes, without TensorFlow."""
+    runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
+    if options.runtime not in (None, runtime):
+        raise InputError(
+            f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
+        )
+    place = opened.folders[0] / metadata.TASK
+    if kind in row_answers.OPTIONS:
+        options.check_for(kind, row_answers.OPTIONS)
+    answer = row_answers.of_kind(
+        kind, opened.task, opened.config, opened.tokenizer, options, place
+    )
+    session = sessions.load(file)
+    lacks = answer and [n for n in answer.outputs if n not in session.outputs]
+    if answer is None or lacks:
+        raise InputError(
+            f"--task={kind}: {file} gives {', '.join(session.outputs)}; expected the "
+            f"folder that it was converted from"
+        )
+
+    def refuse() -> NoReturn:
+        raise InputError(
+            f"{file}: another runtime computes the model; expected the folder that it "
+            f"was converted from"
+        )
+
+    predictor = Predictor(answer, session, refuse, options.batch_size)
+    predictor.source = str(file)
+    return predictor
+
+
+def _of_weights(
+    kind: str, opened: ModelFolder, options: AnswerSettings, place: Path
+) -> Predictor:
+    from albert_tf import weights
+
+    family = _family(kind, options, place)
+    source, tokenizer = opened.source, opened.tokenizer
+    task = family.from_stored(opened.task, opened.config, tokenizer, place)
+    answer = row_answers.of_kind(
+        kind, opened.task, opened.config, tokenizer, options, place
+    )
+    model = task.build_model()
+    weights.load(model, source, only=task.parts, warn=False)
+    predictor = _predictor(task, model, answer, options)
+    predictor.source = source.path
+    return predictor
+
+
 def of_model(
-    model: keras.Model,
+    model: "keras.Model",
     tokenizer: Tokenizer,
     task: Mapping[str, Any],
     options: AnswerSettings = AnswerSettings(),
@@ -262,16 +326,51 @@ def of_model(
         InputError: the options do not fit the model.
     """
     family = _family(task["kind"], options, metadata.TASK)
-    return _predictor(family.from_stored(task, model.config, tokenizer), model, options)
+    answer = row_answers.of_kind(task["kind"], task, model.config, tokenizer, options)
+    stored = family.from_stored(task, model.config, tokenizer)
+    return _predictor(stored, model, answer, options)
 
 
-def _predictor(task: Any, model: keras.Model, options: AnswerSettings) -> Predictor:
-    answer = task.answer(model, options)
-    if options.runtime is not None:
-        # Takes long: the answer above was made for what it refuses.
-        model = runtimes.computed_by(model, options.runtime, answer.outputs)
-        answer = task.answer(model, options)
-    return Predictor(Service(answer), task.tokenizer, options.batch_size)
+def _predictor(
+    task: Any, model: "keras.Model", answer: RowAnswer | None, options: AnswerSettings
+) -> Predictor:
+    from albert_tf.serve import runtimes
+    from albert_tf.serve.service import Service
+
+    if answer is None:
+        graph = task.answer(model, options)
+        if options.runtime is not None:
+            # Takes long: the answer above was made for what it refuses.
+            model = runtimes.computed_by(model, options.runtime)
+            graph = task.answer(model, options)
+        return of_service(Service(graph), task.tokenizer, options.batch_size)
+    if options.runtime is None:
+        run = runtimes.in_tensorflow(model)
+    else:
+        run = runtimes.session_of(model, options.runtime, answer.outputs)
+
+    def make_service() -> "Service":
+        return Service(task.answer(model, options))
+
+    return Predictor(answer, run, make_service, options.batch_size)
+
+
+def of_service(
+    service: "Service", tokenizer: Tokenizer, batch_size: int = 32
+) -> Predictor:
+    """Makes a predictor of a graph, for the kinds that it alone answers."""
+    import tensorflow as tf
+
+    graph = service.answer
+
+    def respond(rows: Sequence[Row], run: Run) -> list[dict[str, Any]]:
+        texts = {name: tf.constant([row[name] for row in rows]) for name in graph.specs}
+        outputs = {k: v.numpy() for k, v in service.compiled(**texts).items()}
+        return row_answers.described(graph.describe, outputs, len(rows))
+
+    fields = {name: spec.shape.rank == 2 for name, spec in graph.specs.items()}
+    answer = RowAnswer(fields, tokenizer, respond, shorten=graph.shorten)
+    return Predictor(answer, dict, lambda: service, batch_size)
 
 
 def _family(kind: str, options: AnswerSettings, place: str | Path) -> type[Any]:
@@ -280,6 +379,8 @@ def _family(kind: str, options: AnswerSettings, place: str | Path) -> type[Any]:
     Raises:
         InputError: there is none, or an option of another kind is given.
     """
+    from albert_tf.tasks import base, pretrained
+
     every: dict[str, type[Any]] = {**base.families(), **pretrained.FAMILIES}
     if kind not in every:
         raise InputError(

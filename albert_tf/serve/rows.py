@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import tensorflow as tf
-
 from albert_tf import errors
 from albert_tf.data import json_values, tables
 from albert_tf.data.tables import RowError, Table
@@ -20,14 +18,15 @@ _MOST_CHARACTERS = 1_000_000
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-Specs = Mapping[str, tf.TensorSpec]
+# The fields of a row, and whether each holds a list of texts.
+Fields = Mapping[str, bool]
 Line = tuple[int, str | RowError]
 
 
 def read(
     config: PredictSettings,
     arguments: Iterable[str],
-    specs: Specs,
+    fields: Fields,
     files: contextlib.ExitStack,
     log: IO[str],
 ) -> Iterator[tuple[str, Any]]:
@@ -39,7 +38,7 @@ def read(
     Args:
         config: names the input and its format.
         arguments: lines to read instead; if there are none, `config`'s input.
-        specs: the fields of a row, see `Answer`.
+        fields: of a row.
         files: closes the input.
         log: where blank lines are counted.
 
@@ -55,12 +54,12 @@ def read(
             raise InputError(f"{place}: {text}")
         if is_json:
             text = text.strip()
-        if not text and (is_json or len(specs) > 1):
+        if not text and (is_json or len(fields) > 1):
             blank += 1
         elif is_json:
             yield place, json_values.parse(text, name, number)
         else:
-            yield place, _split(text, specs, place)
+            yield place, _split(text, fields, place)
     for note in Table([], [], blank).notes(name):
         print(note, file=log)
 
@@ -104,40 +103,40 @@ def _opened(path: str | None, files: contextlib.ExitStack) -> IO[bytes]:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def _split(text: str, specs: Specs, place: str) -> dict[str, Any]:
+def _split(text: str, fields: Fields, place: str) -> dict[str, Any]:
     """Splits a line at tabs; the last field takes all further columns if a list."""
     columns: list[Any] = text.split("\t")
-    last = len(specs) - 1
-    if is_list([*specs.values()][last]):
+    last = len(fields) - 1
+    if [*fields.values()][last]:
         columns = [*columns[:last], columns[last:]]
-    if len(columns) != len(specs):
+    if len(columns) != len(fields):
         raise InputError(
-            f"{place}: {len(columns)} columns; expected {len(specs)} "
-            f"({', '.join(specs)}), with tabs between them"
+            f"{place}: {len(columns)} columns; expected {len(fields)} "
+            f"({', '.join(fields)}), with tabs between them"
         )
-    return dict(zip(specs, columns, strict=True))
+    return dict(zip(fields, columns, strict=True))
 
 
-def check(place: str, row: Any, specs: Specs) -> dict[str, Any]:
-    """Returns the fields of a row, in the order of `specs`.
+def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
+    """Returns the fields of a row, in the order of `fields`.
 
     Args:
         place: for messages.
         row: texts by name, and perhaps more; or the text where there is one field.
-        specs: the fields, see `Answer`.
+        fields: of a row.
 
     Raises:
         InputError: it is no such thing.
     """
-    if isinstance(row, str) and len(specs) == 1:
-        row = dict.fromkeys(specs, row)
+    if isinstance(row, str) and len(fields) == 1:
+        row = dict.fromkeys(fields, row)
     if not isinstance(row, Mapping):
         raise InputError(
-            f"{place}: {errors.shown(row)}; expected an object with {', '.join(specs)}"
+            f"{place}: {errors.shown(row)}; expected an object with {', '.join(fields)}"
         )
     checked: dict[str, Any] = {}
-    for name, spec in specs.items():
-        value, expects_list = row.get(name), is_list(spec)
+    for name, expects_list in fields.items():
+        value = row.get(name)
         texts = value if expects_list and isinstance(value, list) else [value]
         if (
             not texts
@@ -148,7 +147,7 @@ def check(place: str, row: Any, specs: Specs) -> dict[str, Any]:
             given = errors.shown(value) if name in row else "missing"
             raise InputError(
                 f"{place}: {name} is {given}; expected {kind} "
-                f"(a row has {', '.join(specs)})"
+                f"(a row has {', '.join(fields)})"
             )
         # Half of a surrogate pair is no text, and TensorFlow refuses it.
         texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
@@ -165,8 +164,3 @@ def check_lengths(place: str, row: Mapping[str, Any]) -> None:
                 f"{place}: {name} has {longest:,} characters; expected at most "
                 f"{_MOST_CHARACTERS:,}"
             )
-
-
-def is_list(spec: tf.TensorSpec) -> bool:
-    """Returns whether a field is a list of texts."""
-    return spec.shape.rank == 2

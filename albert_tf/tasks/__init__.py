@@ -1,7 +1,8 @@
 """What a model is trained to do: its data, its head, its loss and its scores.
 
     base            the contract: what the loop and the driver ask of a task
-    answer          how a model answers raw text
+    row_answers     how a model answers raw text in Python, whatever runs it
+    answer          how it does in a TensorFlow graph, as SavedModels hold it
     pretraining     masked LM and sentence order, from records
     classification  texts to labels or numbers
     text_task       a data set of it: files, columns, labels, metrics

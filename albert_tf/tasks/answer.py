@@ -1,14 +1,14 @@
-"""How a model answers raw text: once for Python, SavedModels and other runtimes."""
+"""How a model answers raw text in a TensorFlow graph, as SavedModels hold it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import InputError
+from albert_tf.tasks.row_answers import Row, check_inputs
 from albert_tf.text import in_graph, inputs
 from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.text.tokenization import Tokenizer
@@ -17,8 +17,6 @@ from albert_tf.weights import metadata
 TEXTS = tf.TensorSpec([None], tf.string)
 # The memory that an answer needs grows with the windows that a model reads at once.
 _WINDOWS_AT_ONCE = 32
-
-Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +34,7 @@ class Answer:
             a TensorFlow graph.
         specs: the inputs by name, strings [B] or [B, C], in the order of columns.
         describe: makes plain text, numbers, lists and dicts of the outputs of one row.
-        complete: adds to an answer what its row is needed for.
-        problem: returns why a row cannot be answered; None where it can.
-        shorten: takes from a row what the model cannot read, so that very long texts
-            are not tokenized.
-        outputs: what `respond` needs of the model, for other runtimes; empty: all of
-            its head.
+        shorten: see `RowAnswer`.
     """
 
     model: keras.Model
@@ -49,12 +42,7 @@ class Answer:
     respond: Callable[..., Mapping[str, tf.Tensor]]
     specs: Mapping[str, tf.TensorSpec]
     describe: Callable[[Mapping[str, Any]], dict[str, Any]]
-    complete: Callable[[Row, dict[str, Any]], dict[str, Any]] = lambda row, answer: (
-        answer
-    )
-    problem: Callable[[Row], str | None] = lambda row: None
     shorten: Callable[[Row], Row] = lambda row: row
-    outputs: tuple[str, ...] = ()
 
 
 class TextInputs(tf.Module):
@@ -78,7 +66,7 @@ class TextInputs(tf.Module):
         beginnings: bool = True,
     ):
         super().__init__()
-        check_inputs(model, tokenizer, max_seq_length)
+        check_inputs(model.config, tokenizer, max_seq_length)
         inputs.encode(tokenizer, [], None, max_seq_length)  # refuses a short length
         self.vocabulary = metadata.identity_json(tokenizer)
         most = max_seq_length if beginnings else None
@@ -107,23 +95,6 @@ class TextInputs(tf.Module):
             first, second, self._max_seq_length, self._cls, self._sep
         )
         return in_graph.pad(ids, first_lengths, self._pad)
-
-
-def check_inputs(model: keras.Model, tokenizer: Tokenizer, max_seq_length: int) -> None:
-    """Refuses ids or positions that a model does not have; warns of unused ids.
-
-    Raises:
-        InputError: see `AlbertConfig.check_vocabulary`; or a length above the model's
-            positions.
-    """
-    path, size = tokenizer.path, tokenizer.vocab_size
-    model.config.check_vocabulary(path, size, is_noted=False)
-    longest = model.config.max_position_embeddings
-    if max_seq_length > longest:
-        raise InputError(
-            f"--max_seq_length={max_seq_length}: expected at most {longest}, the "
-            f"model's max_position_embeddings"
-        )
 
 
 def check_kind(model: keras.Model, kind: type[keras.Model]) -> None:
@@ -169,20 +140,3 @@ def in_turn(
 def text_specs(pairs: bool) -> dict[str, tf.TensorSpec]:
     """Returns the specs of a text, or of a pair of texts."""
     return {"text_a": TEXTS, "text_b": TEXTS} if pairs else {"text": TEXTS}
-
-
-def beginnings(
-    tokenizer: Tokenizer, max_seq_length: int, *names: str
-) -> Callable[[Row], Row]:
-    """Returns an `Answer.shorten` that keeps the beginnings of the named texts."""
-
-    def shorten(row: Row) -> Row:
-        cut = {n: inputs.cut(tokenizer, row[n], max_seq_length) for n in names}
-        return {**row, **cut}
-
-    return shorten
-
-
-def rounded(value: np.ndarray) -> Any:
-    """Returns numbers with the digits that a float32 has, and no more."""
-    return np.asarray(value).astype(str).astype(float).tolist()

@@ -19,6 +19,7 @@ from albert_tf import errors, tasks, weights
 from albert_tf.data.batches import Source
 from albert_tf.data.files import atomic
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks import row_answers
 from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.settings.answer import AnswerSettings
@@ -300,7 +301,7 @@ class FineTuningTask(Task):
     Attributes:
         kinds: what `task.json` calls the family; some have several.
         settings_class: its flags, and what `task.json` stores.
-        options: the settings of answers that it takes, see `options_of`.
+        options: see `options_of`; of no account where `row_answers` has the kind.
         parts: of the model, for answers.
         head_keys: keys of `task.json` that have to be alike for a head to be used.
         folder_keys: keys that have to be alike in the folder of a run beside them.
@@ -361,7 +362,7 @@ class FineTuningTask(Task):
     @classmethod
     def options_of(cls, kind: str) -> tuple[str, ...]:
         """Returns the fields of `AnswerSettings` that are not for all kinds."""
-        return cls.options
+        return row_answers.OPTIONS.get(kind, cls.options)
 
     @property
     def kind(self) -> str:

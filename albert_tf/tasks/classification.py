@@ -48,7 +48,6 @@ class Classification(base.FineTuningTask):
 
     kinds = ("classification", "multi_label", "regression")
     settings_class = ClassificationSettings
-    options = ("threshold", "runtime")
     # Weights of one task may answer another with the same labels: AX is MNLI.
     head_keys = ("labels", "label_separator", "texts")
     folder_keys = ("task",)
@@ -262,10 +261,6 @@ class Classification(base.FineTuningTask):
             threshold=options.threshold,
             **common,
         )
-
-    @classmethod
-    def options_of(cls, kind: str) -> tuple[str, ...]:
-        return ("runtime",) if kind == "regression" else cls.options
 
     def export_options(self, run) -> AnswerSettings:
         return AnswerSettings(threshold=run.threshold)

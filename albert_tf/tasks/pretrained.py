@@ -5,32 +5,24 @@ Beside the functions for graphs there is a class for each kind, with what
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import keras
 import tensorflow as tf
 
-from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.answer import (
-    Answer,
-    Row,
-    TextInputs,
-    beginnings,
-    check_kind,
-    rounded,
-    text_specs,
-)
+from albert_tf.tasks import row_answers
+from albert_tf.tasks.answer import Answer, TextInputs, check_kind, text_specs
+from albert_tf.tasks.row_answers import beginnings, rounded
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.text import in_graph, inputs
+from albert_tf.text import in_graph
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
-_MAX_SEQ_LENGTH = 512
 # Tokens of copies of texts, one copy for each token, that are scored at once.
 _TOKENS_AT_ONCE = 8192
 
@@ -44,12 +36,12 @@ class Pretrained(abc.ABC):
 
     Attributes:
         kinds: its name.
-        options: the fields of `AnswerSettings` that it has beside those of all.
+        options: see `options_of`; of no account where `row_answers` has the kind.
         parts: of the model, to load.
     """
 
     kinds: ClassVar[tuple[str, ...]]
-    options: ClassVar[tuple[str, ...]] = ("runtime",)
+    options: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]]
 
     def __init__(self, config: AlbertConfig, tokenizer: Tokenizer):
@@ -69,8 +61,8 @@ class Pretrained(abc.ABC):
 
     @classmethod
     def options_of(cls, kind: str) -> tuple[str, ...]:
-        """Returns `options`."""
-        return cls.options
+        """Returns the fields of `AnswerSettings` that it has beside those of all."""
+        return row_answers.OPTIONS.get(kind, cls.options)
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -85,16 +77,13 @@ class Pretrained(abc.ABC):
         """
 
     def _max_seq_length(self, options: AnswerSettings) -> int:
-        if options.max_seq_length is not None:
-            return options.max_seq_length
-        return min(_MAX_SEQ_LENGTH, self.config.max_position_embeddings)
+        return row_answers.longest_input(self.config, options)
 
 
 class FillMask(Pretrained):
     """Tokens for the gaps of a text."""
 
     kinds = ("fill_mask",)
-    options = ("top_k", "runtime")
     parts = ("encoder", "masked_lm")
 
     def build_model(self):
@@ -110,7 +99,6 @@ class Score(Pretrained):
     """How likely texts are; other runtimes have no loop over the tokens of a text."""
 
     kinds = ("score",)
-    options = ()
     parts = ("encoder", "masked_lm")
 
     def build_model(self):
@@ -167,7 +155,7 @@ def fill_mask(
     tokenizer: Tokenizer,
     *,
     max_seq_length: int,
-    top_k: int = 5,
+    top_k: int = row_answers.TOP_K,
 ) -> Answer:
     """Returns what fills the gaps of texts.
 
@@ -188,11 +176,7 @@ def fill_mask(
         InputError: the model, the length, k or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertPretrainer)
-    if not 1 <= top_k <= tokenizer.vocab_size:
-        raise InputError(
-            f"top_k {top_k}: expected 1 to {tokenizer.vocab_size}, the pieces of the "
-            f"vocabulary"
-        )
+    row_answers.check_top_k(tokenizer, top_k)
     graph = TextInputs(model, tokenizer, max_seq_length)
     names, mask = _names(tokenizer, model.config.vocab_size), tokenizer.mask_id
     space = tokenizer.piece_to_id(WORD_MARK)
@@ -218,24 +202,12 @@ def fill_mask(
             "beyond_length": tf.maximum(beyond, 0),
         }
 
-    def shorten(row: Row) -> Row:
-        text = inputs.cut(tokenizer, row["text"], max_seq_length)
-        # The gaps beyond the length are counted.
-        return {"text": text + MASK * (row["text"].count(MASK) - text.count(MASK))}
-
     return Answer(
         model,
         graph,
         respond,
         text_specs(pairs=False),
-        _describe_gaps,
-        complete=lambda row, answer: {
-            **answer,
-            "filled": filled(row["text"], answer["gaps"], tokenizer),
-        },
-        problem=_lack_of_gaps,
-        shorten=shorten,
-        outputs=("mlm_logits",),
+        row_answers.describe_gaps,
     )
 
 
@@ -243,52 +215,6 @@ def _names(tokenizer: Tokenizer, count: int) -> tf.Tensor:
     """Returns tokens by id; a model may have more ids than its vocabulary."""
     names = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
     return tf.constant(names + [""] * (count - len(names)))
-
-
-def _describe_gaps(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    rows = zip(outputs["pieces"], outputs["probabilities"], strict=True)
-    gaps = [
-        [
-            {"piece": piece.decode(), "probability": probability}
-            for piece, probability in zip(pieces, rounded(best), strict=True)
-        ]
-        for pieces, best in rows
-        if best[0] > 0  # another text in the batch may have more gaps
-    ]
-    if beyond := int(outputs["beyond_length"]):
-        return {"gaps": gaps + [[]] * beyond, "beyond_length": beyond}
-    return {"gaps": gaps}
-
-
-def filled(
-    text: str, gaps: Sequence[Sequence[Mapping[str, Any]]], tokenizer: Tokenizer
-) -> str:
-    """Fills the gaps of a text with the likeliest pieces.
-
-    A piece that begins no word has no space before it.
-
-    Args:
-        text: with [MASK] for each gap.
-        gaps: as answered; one without pieces stays [MASK].
-        tokenizer: the vocabulary.
-    """
-    marks_words = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
-    result, *others = text.split(MASK)
-    for number, after in enumerate(others):
-        piece = gaps[number][0]["piece"] if number < len(gaps) and gaps[number] else ""
-        if piece.startswith(WORD_MARK):
-            piece = piece[len(WORD_MARK) :]
-            result += " " if result and not result[-1].isspace() else ""
-        elif piece.startswith("##") or (piece and marks_words):
-            piece, result = piece.removeprefix("##"), result.rstrip()
-        result += (piece or MASK) + after
-    return result
-
-
-def _lack_of_gaps(row: Row) -> str | None:
-    if MASK in row["text"]:
-        return None
-    return f"no {MASK} in {errors.shown(row['text'])}; expected one for each gap"
 
 
 def _count_masks(texts: tf.Tensor) -> tf.Tensor:
@@ -444,9 +370,7 @@ def sentence_order(
         graph,
         respond,
         specs,
-        describe=lambda outputs: {"in_order": rounded(outputs["in_order"])},
-        shorten=beginnings(tokenizer, max_seq_length, *specs),
-        outputs=("sop_logits",),
+        row_answers.describe_order,
     )
 
 

@@ -1,21 +1,19 @@
 """Classes and numbers of a text, or of a pair of texts, in a graph."""
 
-import math
 from collections.abc import Sequence
 
 import tensorflow as tf
+from keras import ops
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
+from albert_tf.tasks import row_answers
 from albert_tf.tasks.answer import (
     Answer,
     TextInputs,
-    beginnings,
     check_kind,
-    rounded,
     text_specs,
 )
-from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
 
 
@@ -51,36 +49,18 @@ def classifier(
     """
     _check_labels(model, labels, multi_label, threshold)
     inputs = TextInputs(model, tokenizer, max_seq_length)
-    least = THRESHOLD if threshold is None else threshold
     names = tf.constant(list(labels))
 
     def respond(**texts):
         logits = model(inputs(*texts.values()))["logits"]
-        probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
-        every = tf.broadcast_to(names, tf.shape(probabilities))
-        outputs = {"probabilities": probabilities, "labels": every}
-        if multi_label:
-            return {**outputs, "chosen": tf.cast(probabilities >= least, tf.int32)}
-        best = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
-        if threshold is not None:
-            best = tf.cast(probabilities[:, 1] >= least, tf.int32)
-        probability = tf.gather(probabilities, best, batch_dims=1)
-        return {**outputs, "label": tf.gather(names, best), "probability": probability}
+        outputs = row_answers.labelled(ops, logits, multi_label, threshold)
+        every = tf.broadcast_to(names, tf.shape(outputs["probabilities"]))
+        if not multi_label:
+            outputs["label"] = tf.gather(names, outputs.pop("choice"))
+        return {**outputs, "labels": every}
 
-    def describe(outputs):
-        each = dict(zip(labels, rounded(outputs["probabilities"]), strict=True))
-        if multi_label:
-            has = zip(labels, outputs["chosen"], strict=True)
-            return {"labels": [k for k, c in has if c], "probabilities": each}
-        return {
-            "label": outputs["label"].decode(),
-            "probability": rounded(outputs["probability"]),
-            "probabilities": each,
-        }
-
-    specs = text_specs(pairs)
-    shorten = beginnings(tokenizer, max_seq_length, *specs)
-    return Answer(model, inputs, respond, specs, describe, shorten=shorten)
+    describe = row_answers.describe_labels(labels)
+    return Answer(model, inputs, respond, text_specs(pairs), describe)
 
 
 def regressor(
@@ -109,18 +89,13 @@ def regressor(
     if model.head.num_labels != 1:
         raise InputError(f"a model of {model.head.num_labels} outputs; expected 1")
     inputs = TextInputs(model, tokenizer, max_seq_length)
-    low, high = bounds or (-math.inf, math.inf)
 
     def respond(**texts):
-        value = model(inputs(*texts.values()))["logits"][:, 0]
-        return {"value": tf.clip_by_value(value, low, high)}
+        logits = model(inputs(*texts.values()))["logits"]
+        return {"value": row_answers.bounded(ops, logits, bounds)}
 
-    def describe(outputs):
-        return {"value": rounded(outputs["value"])}
-
-    specs = text_specs(pairs)
-    shorten = beginnings(tokenizer, max_seq_length, *specs)
-    return Answer(model, inputs, respond, specs, describe, shorten=shorten)
+    describe = row_answers.describe_value
+    return Answer(model, inputs, respond, text_specs(pairs), describe)
 
 
 def _check_labels(model, labels, multi_label: bool, threshold: float | None) -> None:
@@ -130,12 +105,4 @@ def _check_labels(model, labels, multi_label: bool, threshold: float | None) -> 
             f"{len(labels)} labels ({', '.join(labels)}); expected "
             f"{model.head.num_labels}, one for each output of the model"
         )
-    if threshold is None:
-        return
-    if not 0 <= threshold <= 1:
-        raise InputError(f"threshold {threshold}: expected a probability in [0, 1]")
-    if not multi_label and len(labels) != 2:
-        raise InputError(
-            f"threshold {threshold} with {len(labels)} labels of which a text has one; "
-            f"expected 2 labels"
-        )
+    row_answers.check_threshold(labels, multi_label, threshold)

@@ -5,15 +5,17 @@ import functools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata, released
-from albert_tf.weights.reading import Source, open_source
 from albert_tf.weights.settings import ModelFileSettings
+
+if TYPE_CHECKING:
+    from albert_tf.weights.reading import Source
 
 _OF_WEIGHTS = (
     *("*.index", "*.safetensors", "*.h5", "*.keras", "*.bin", "saved_model.pb"),
@@ -56,12 +58,14 @@ class ModelFolder:
             self.folders.append(self._path if is_folder else self._path.parent)
 
     @functools.cached_property
-    def source(self) -> Source:
+    def source(self) -> "Source":
         """The weights themselves.
 
         Raises:
             InputError: no path is given, or see `open_source`.
         """
+        from albert_tf.weights.reading import open_source  # which waits for Keras
+
         if self._path is None:
             raise InputError("no weights: expected a path")
         return open_source(self._path, self._checkpoint)
@@ -148,8 +152,6 @@ class ModelFolder:
 
     def _open(self, files: tuple[str | None, str | None]) -> Tokenizer:
         notes = list(filter(None, map(metadata.find, self.folders)))
-        for path, note in notes[:1]:
-            _check_fingerprint(files, path, note)
         given = dataclasses.asdict(self._files)
         beside = [note for _, note in notes]
         certain = [note for note in beside if "fingerprint" in note]
@@ -158,7 +160,10 @@ class ModelFolder:
         for key in ("do_lower_case", "keep_accents"):
             values = (note.get(key) for note in (given, *certain, own, *beside))
             cleaning.append(next((v for v in values if v is not None), None))
-        return tokenization.load(*files, *cleaning)
+        tokenizer = tokenization.load(*files, *cleaning)
+        for path, note in notes[:1]:
+            _check_fingerprint(tokenizer, files, path, note)
+        return tokenizer
 
 
 def _has_checkpoint(folder: str | Path | None) -> bool:
@@ -208,11 +213,17 @@ def _only_vocabulary(folder: Path) -> Path | None:
 
 
 def _check_fingerprint(
-    files: tuple[str | None, str | None], path: Path, note: Mapping[str, Any]
+    tokenizer: Tokenizer,
+    files: tuple[str | None, str | None],
+    path: Path,
+    note: Mapping[str, Any],
 ) -> None:
     """Refuses a vocabulary other than the one whose fingerprint is noted."""
     if "fingerprint" not in note:
         return
+    if tokenizer.fingerprint == note["fingerprint"]:
+        return
+    # Cleaned as given it may have another one.
     cleaning = note.get("do_lower_case"), note.get("keep_accents")
     tokenizer = tokenization.load(*files, *cleaning)
     if tokenizer.fingerprint != note["fingerprint"]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from albert_tf import errors
 from albert_tf.data import download
 from albert_tf.errors import InputError
-from albert_tf.model import models
 from albert_tf.model.config import PUBLISHED
 
 # https://github.com/google-research/albert lists them.
@@ -60,6 +59,7 @@ def names_for(path: str | Path) -> str:
 
 def _checked(name: str, new: Path) -> Path:
     """Returns the folder of an unpacked archive that has the checkpoint."""
+    from albert_tf.model import models
     from albert_tf.weights import loading, reading
 
     folders = sorted({path.parent for path in new.rglob("albert_config.json")})

@@ -181,7 +181,7 @@ def test_padding_is_not_searched_and_that_is_documented(dataset, tokenizer, tiny
     task = task_of(tiny(), tokenizer, "1.1", "linear", n_best_size=3)
     ((_, found),) = task.candidates(windows, iter([scores]))
     assert [span.text for span in found.spans] == ["b", "a b", "a"]
-    for documented in (answers, answers.spans_of_logits, task._spans):
+    for documented in (answers, answers.spans_of_logits, answers._spans):
         assert "padding" in documented.__doc__.split("**As released:**")[1]
 
 

@@ -108,7 +108,7 @@ def answering(tiny, tokenizer):
             for word, label in known.items()
         }
         answer = graph.tag_texts(model, tokenizer, labels=labels, max_seq_length=length)
-        return predict.Predictor(Service(answer), tokenizer)
+        return predict.of_service(Service(answer), tokenizer)
 
     return make
 
@@ -175,7 +175,7 @@ def test_a_saved_model_answers_as_predict_does(
     answer = graph.tag_texts(model, tokenizer, labels=LABELS, max_seq_length=11)
     service = Service(answer)
     texts = ["Größe of the «list», 中文 files' end. " * 5, "", "😀 a"]
-    expected = list(predict.Predictor(service, tokenizer)(texts))
+    expected = list(predict.of_service(service, tokenizer)(texts))
     assert sum(len(row["spans"]) for row in expected) > 3
     service.save(tmp_path / "saved")
     (tmp_path / "texts.json").write_text(json.dumps(texts))

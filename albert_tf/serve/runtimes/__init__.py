@@ -3,12 +3,11 @@
 The blocks that ALBERT's layers share are in these files once.
 
 signatures  inputs and outputs of each class of model, and its graph in float32
-litert      to LiteRT, and back as a model that is called
+litert      to LiteRT
 onnx_graph  to ONNX: the graph written by hand, the shared block as a function
 """
 
 import dataclasses
-import importlib.util
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve.runtimes.signatures import in_float32, signature
+from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
 
 __all__ = [
     "SUFFIXES",
@@ -27,11 +27,12 @@ __all__ = [
     "Difference",
     "compare",
     "computed_by",
+    "in_tensorflow",
     "load",
     "save",
+    "session_of",
 ]
 
-SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
 PRECISIONS = ("float32", "float16", "int8")
 
 # Neither format holds more in one file.
@@ -99,39 +100,53 @@ def save(
     return path
 
 
-def load(path: str | Path, num_threads: int | None = None) -> Runner:
-    """Opens a file of `save` in its runtime, on the CPU.
+def session_of(
+    model: keras.Model,
+    format: str,
+    outputs: Sequence[str] = (),
+    num_threads: int | None = None,
+) -> Session:
+    """Returns what another runtime computes of a model, with the weights of now.
 
     Args:
-        path: a `.tflite` or `.onnx` file.
-        num_threads: threads of one run. By default LiteRT has one for each core, and
-            ONNX Runtime chooses for itself.
-
-    Returns:
-        a function from a batch, int arrays by name, to the outputs by name. It ignores
-        what the model does not take, so that a whole batch can be given.
+        model: one of the models of `albert_tf.model.models`.
+        format: "litert" or "onnx".
+        outputs: see `save`.
+        num_threads: see `load`.
 
     Raises:
-        InputError: another file, or the runtime is not installed. The function: an
-            input is missing.
+        InputError: see `save` and `load`.
     """
-    path = Path(path)
-    formats = {suffix: format for format, suffix in SUFFIXES.items()}
-    if path.suffix not in formats:
-        raise InputError(f"{path}: expected a file that ends in {' or '.join(formats)}")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    names, run = module_of(formats[path.suffix]).load(path, num_threads)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"model{SUFFIXES.get(format, '')}")
+        return load(save(model, path, format, outputs=outputs), num_threads)
 
-    def call(batch):
-        missing = [name for name in names if name not in batch]
-        if missing:
-            raise InputError(
-                f"{path} takes {', '.join(names)}; missing: {', '.join(missing)}"
-            )
-        return run({name: np.asarray(batch[name], np.int32) for name in names})
 
-    return call
+def in_tensorflow(model: keras.Model) -> Runner:
+    """Returns a function that runs a model in TensorFlow on arrays by name.
+
+    The first batch is run as it is: a graph takes a second to make, which the answer to
+    a single text need not wait for. All others share one graph, whatever their sizes.
+    """
+    import tensorflow as tf
+
+    def compute(batch: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = model(batch)
+        return {name: outputs[name] for name in names}
+
+    names = signature(model).outputs
+    functions: list[Callable] = [compute]
+
+    def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs = functions[-1]({name: tf.constant(x) for name, x in batch.items()})
+        if functions == [compute]:
+            sizes = {name: [None] * x.ndim for name, x in batch.items()}
+            specs = {n: tf.TensorSpec(size, tf.int32) for n, size in sizes.items()}
+            graph = tf.function(compute, input_signature=[specs], autograph=False)
+            functions.append(graph)
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    return run
 
 
 class Computed:
@@ -160,9 +175,7 @@ def computed_by(
     import tensorflow as tf
 
     spec = signature(model, outputs)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"model{SUFFIXES.get(format, '')}")
-        run = load(save(model, path, format, outputs=outputs), num_threads)
+    run = session_of(model, format, outputs, num_threads)
     specs = {
         name: tf.TensorSpec(
             [size if isinstance(size, int) else None for size in shape],
@@ -194,7 +207,7 @@ def computed_by(
 
 
 def module_of(format: str) -> Any:
-    """Returns the module of a format, with `convert` and `load`.
+    """Returns the module of a format, with `convert`.
 
     Raises:
         InputError: a package that it needs is not installed.
@@ -203,11 +216,7 @@ def module_of(format: str) -> Any:
         from albert_tf.serve.runtimes import litert
 
         return litert
-    for package in ("onnx", "onnxruntime"):
-        if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"ONNX needs the package {package}: pip install 'albert_tf[onnx]'"
-            )
+    check_installed("onnx", "onnxruntime")
     from albert_tf.serve.runtimes import onnx_graph
 
     return onnx_graph

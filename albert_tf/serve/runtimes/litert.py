@@ -1,13 +1,7 @@
-"""LiteRT (TensorFlow Lite) files: written from the Keras model, and run."""
-
-import threading
-from collections.abc import Callable
-from pathlib import Path
+"""LiteRT (TensorFlow Lite) files, written from the Keras model."""
 
 import keras
 
-from albert_tf.data import cores, quiet
-from albert_tf.errors import InputError
 from albert_tf.serve.runtimes.signatures import Signature
 
 
@@ -43,26 +37,3 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
 
 def _number(size: str | int) -> int | None:
     return None if isinstance(size, str) else size
-
-
-def load(path: Path, num_threads: int | None) -> tuple[list[str], Callable]:
-    """Opens a file: its inputs, and a function of them."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    try:
-        # By itself it would take a single thread.
-        threads = num_threads or cores.available()
-        with quiet.standard_error():
-            interpreter = Interpreter(str(path), num_threads=threads)
-            interpreter.allocate_tensors()  # which logs that it uses XNNPACK
-    except (ValueError, RuntimeError):
-        raise InputError(f"{path}: no LiteRT model") from None
-    # A signature's runner gives its inputs the sizes of what they are given.
-    run = interpreter.get_signature_runner()
-    lock = threading.Lock()  # An interpreter holds the inputs and outputs of one call.
-
-    def call(inputs):
-        with lock:
-            return run(**inputs)
-
-    return list(run.get_input_details()), call

@@ -1,20 +1,14 @@
-"""ONNX files: the model's graph, written node by node from its weights, and run.
+"""ONNX files: the model's graph, written node by node from its weights.
 
 Every layer's nodes name the same initializers, so shared weights are in the file once.
 The graph uses standard operators alone.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
 
-from albert_tf.errors import InputError
 from albert_tf.model import heads, models
 from albert_tf.model.layers import MASKED_SCORE, NORM_EPSILON
 from albert_tf.serve.runtimes.signatures import Signature
@@ -379,21 +373,3 @@ def _mask(graph: _Graph, logits: str, impossible: str) -> str:
     kept = graph.add("Mul", logits, possible)
     taken = graph.add("Mul", impossible, graph.number(heads.IMPOSSIBLE_LOGIT))
     return graph.add("Add", kept, taken)
-
-
-def load(path: Path, num_threads: int | None) -> tuple[list[str], Callable]:
-    """Opens a file: its inputs, and a function of them."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads or 0
-    try:
-        session = onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"]
-        )
-    except InvalidProtobuf:
-        raise InputError(f"{path}: no ONNX model") from None
-    outputs = [tensor.name for tensor in session.get_outputs()]
-
-    def run(inputs):
-        return dict(zip(outputs, session.run(outputs, inputs), strict=True))
-
-    return [tensor.name for tensor in session.get_inputs()], run

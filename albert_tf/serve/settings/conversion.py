@@ -20,7 +20,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
     )
     output: str = flags.field(
         "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
-        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file."
+        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file; for the "
+        "last two also a folder, from which predict.py answers without TensorFlow."
     )
     output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field(
         "Format to write: tf1 is read by the released code, hf by transformers, litert "
@@ -44,11 +45,13 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.output_format != "hf":
+        is_file = self.output.endswith((".onnx", ".tflite"))
+        has_texts = self.output_format in ("litert", "onnx") and not is_file
+        if self.output_format != "hf" and not has_texts:
             names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
             for name in names:
                 if getattr(self, name) is not None:
                     raise InputError(
                         f"--{name} with output_format={self.output_format!r}: expected "
-                        f"'hf', which alone is written with a vocabulary"
+                        f"'hf', or a folder of litert or onnx, which have a vocabulary"
                     )

@@ -3,5 +3,6 @@
 reading    files to questions
 features   questions to the model's inputs
 task       the family: loss, accuracies, predictions
-graph      one question with its choices, in a graph
+rows       questions with choices to answers, in Python
+graph      the same in a graph
 """

@@ -3,16 +3,10 @@
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.answer import (
-    TEXTS,
-    Answer,
-    TextInputs,
-    beginnings,
-    check_kind,
-    rounded,
-)
+from albert_tf.tasks.answer import TEXTS, Answer, TextInputs, check_kind
 from albert_tf.tasks.race.features import Lengths
 from albert_tf.tasks.race.reading import GAP
+from albert_tf.tasks.race.rows import describe
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
@@ -69,12 +63,7 @@ def multiple_choice(
         inputs,
         respond,
         texts,
-        describe=lambda outputs: {
-            "choice": int(outputs["choice"]),
-            "answer": outputs["answer"].decode(),
-            "probabilities": rounded(outputs["probabilities"]),
-        },
-        shorten=beginnings(tokenizer, max_seq_length, "article"),
+        describe,
     )
 
 

@@ -4,6 +4,7 @@ reading     files to questions
 features    questions to windows: what a model reads, and what it learns
 conversion  the same in processes, whole paragraphs to each
 answers     scores of positions to answers: n-best lists, null odds, files
+rows        raw text to answers in Python
 graph       raw text to answers in a TensorFlow graph, for SavedModels
 scores      exact match and F1 of the official scripts, thresholds
 task        the family: heads, losses, thresholds, files

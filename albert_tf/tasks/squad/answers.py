@@ -18,14 +18,14 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.tasks.squad.features import Window
+from albert_tf.tasks.squad.features import Window, Windows
 
 # What the release writes for a question of SQuAD 1.1 of which no span is valid.
 NO_SPAN_TEXT = "empty"
@@ -225,6 +225,61 @@ class Collector:
     def candidates(self) -> dict[str, Candidates]:
         """Returns the candidates so far, by question id, in the order of coming."""
         return self._candidates
+
+
+LOGITS = ("start_logits", "end_logits")
+
+
+def candidates(
+    windows: Windows,
+    predictions: Iterable[Mapping[str, np.ndarray]],
+    search: Search,
+    head: str,
+    version: str,
+) -> Iterator[tuple[str, Candidates]]:
+    """Finds the possible answers of one question after the other.
+
+    Only one question's are held. Of a question whose windows were not all seen nothing
+    comes.
+
+    Args:
+        windows: what was read.
+        predictions: of each, in the same order.
+        search: what counts as an answer.
+        head: "conditional" or "linear".
+        version: "1.1", or "2.0" where a question may have no answer.
+    """
+    predictions = iter(predictions)
+    for number, question in enumerate(windows.questions):
+        collector = Collector(search)
+        for place in range(*windows.bounds[number : number + 2].tolist()):
+            scored = next(predictions, None)
+            if scored is None:
+                return
+            window = windows[place]
+            spans, null = _spans(window, scored, search, head)
+            collector.add(window, spans, null if version == "2.0" else None)
+        found = collector.candidates()[question.id]
+        if head != "conditional" and found.null_odds is not None:
+            # The null score becomes odds against the best span.
+            odds = found.null_odds - found.listed()[0].score
+            found = dataclasses.replace(found, null_odds=odds)
+        yield question.id, found
+
+
+def _spans(
+    window: Window, scored: Mapping[str, np.ndarray], search: Search, head: str
+) -> tuple[list[Span], float]:
+    """Returns the spans of a window, and its null odds or null score.
+
+    **As released:** the linear head's logits of padding are searched, too. Here they
+    are left out, so that the neighbours in a batch decide nothing.
+    """
+    if head == "conditional":
+        return spans_of_beams(window, scored, search), float(scored["cls_logits"])
+    start, end = (scored[name][: len(window.ids)] for name in LOGITS)
+    null = float(start[0]) + float(end[0])
+    return spans_of_logits(window, start, end, search), null
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ Letters: B questions, W windows of all questions, T tokens of a window, M spans.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import keras
 import numpy as np
@@ -14,16 +13,11 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.tasks.answer import (
-    TEXTS,
-    Answer,
-    beginnings,
-    check_inputs,
-    in_turn,
-    rounded,
-)
+from albert_tf.tasks.answer import TEXTS, Answer, in_turn
+from albert_tf.tasks.row_answers import check_inputs
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import PER_TOKEN, Lengths
+from albert_tf.tasks.squad.rows import check_threshold, describe
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import OffsetTokenizer, without_end_spaces
 from albert_tf.text.tokenization import Tokenizer
@@ -76,33 +70,17 @@ def question_answering(
         raise InputError(f"{type(model).__name__}: expected a model of spans")
     if version is None:
         version = "2.0" if _is_conditional(model) else "1.1"
-    if threshold is not None and version == "1.1":
-        raise InputError(
-            f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"
-        )
+    check_threshold(version, threshold)
     lengths, search = lengths or Lengths(), search or Search()
-    check_inputs(model, tokenizer, lengths.max_seq_length)
+    check_inputs(model.config, tokenizer, lengths.max_seq_length)
     graph = _Questions(model, tokenizer, lengths, search, version == "2.0", threshold)
     return Answer(
         model,
         graph,
         graph.answer,
         {"question": TEXTS, "context": TEXTS},
-        _describe,
-        shorten=beginnings(tokenizer, lengths.max_seq_length, "question"),
+        describe,
     )
-
-
-def _describe(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    answer = {
-        "answer": outputs["answer"].decode(),
-        "begin": int(outputs["begin"]),
-        "end": int(outputs["end"]),
-        "probability": rounded(outputs["probability"]),
-    }
-    if "null_odds" in outputs:
-        answer["null_odds"] = rounded(outputs["null_odds"])
-    return answer
 
 
 class _Questions(tf.Module):

@@ -23,14 +23,13 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, conversion, graph, reading, scores
 from albert_tf.tasks.squad.answers import Answers, Candidates, Search
-from albert_tf.tasks.squad.features import Lengths, Tokens, Window, Windows
+from albert_tf.tasks.squad.features import Lengths, Tokens, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
 # Keys of `task.json`: the threshold, and `digest` of the questions it was fitted on.
 THRESHOLD, FITTED_ON = "null_score_diff_threshold", "threshold_fitted_on"
 
-_LOGITS = ("start_logits", "end_logits")
 _BEAMS = (
     *("start_top_index", "start_top_log_probs"),
     *("end_top_index", "end_top_log_probs"),
@@ -58,7 +57,6 @@ class QuestionAnswering(base.FineTuningTask):
 
     kinds = ("question_answering",)
     settings_class = SquadSettings
-    options = ("threshold", "runtime")
     head_keys = ("version", "head")
     runtimes = ("litert",)
 
@@ -206,7 +204,7 @@ class QuestionAnswering(base.FineTuningTask):
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Keeps the logits of every position, or the beams and the null odds."""
         if self.settings.head == "linear":
-            return {name: outputs[name] for name in _LOGITS}
+            return {name: outputs[name] for name in answers.LOGITS}
         return {name: outputs[name] for name in (*_BEAMS, "cls_logits")}
 
     def predict(
@@ -372,49 +370,11 @@ class QuestionAnswering(base.FineTuningTask):
     def candidates(
         self, windows: Windows, predictions: base.Predictions
     ) -> Iterator[tuple[str, Candidates]]:
-        """Finds the possible answers of one question after the other.
-
-        Only one question's are held. Of a question whose windows were not all seen
-        nothing comes.
-
-        Args:
-            windows: what was read.
-            predictions: of each, in the same order.
-        """
-        predictions = iter(predictions)
-        for number, question in enumerate(windows.questions):
-            collector = answers.Collector(self.search)
-            for place in range(*windows.bounds[number : number + 2].tolist()):
-                scored = next(predictions, None)
-                if scored is None:
-                    return
-                window = windows[place]
-                collector.add(window, *self._spans(window, scored))
-            yield question.id, self._with_odds(collector.candidates()[question.id])
-
-    def _spans(
-        self, window: Window, scored: Mapping[str, np.ndarray]
-    ) -> tuple[list[answers.Span], float | None]:
-        """Returns the spans of a window, and its null odds or null score (2.0).
-
-        **As released:** the linear head's logits of padding are searched, too. Here
-        they are left out, so that the neighbours in a batch decide nothing.
-        """
+        """Finds the possible answers of one question after the other."""
         settings = self.settings
-        optional = settings.version == "2.0"
-        if settings.head == "conditional":
-            spans = answers.spans_of_beams(window, scored, self.search)
-            return spans, float(scored["cls_logits"]) if optional else None
-        start, end = (scored[name][: len(window.ids)] for name in _LOGITS)
-        spans = answers.spans_of_logits(window, start, end, self.search)
-        return spans, float(start[0]) + float(end[0]) if optional else None
-
-    def _with_odds(self, candidates: Candidates) -> Candidates:
-        """Turns the null score of the linear head into odds against the best span."""
-        if self.settings.head == "conditional" or candidates.null_odds is None:
-            return candidates
-        odds = candidates.null_odds - candidates.listed()[0].score
-        return dataclasses.replace(candidates, null_odds=odds)
+        return answers.candidates(
+            windows, predictions, self.search, settings.head, settings.version
+        )
 
     def answer(self, model, options: AnswerSettings) -> Answer:
         threshold = self.threshold if options.threshold is None else options.threshold

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model.models import AlbertTokenClassifier
-from albert_tf.tasks import answer
+from albert_tf.tasks import answer, row_answers
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import GraphTokenizer
@@ -98,7 +98,7 @@ def tag_texts(
         InputError: the model, the labels, the length or the vocabulary do not fit.
     """
     answer.check_kind(model, AlbertTokenClassifier)
-    answer.check_inputs(model, tokenizer, max_seq_length)
+    row_answers.check_inputs(model.config, tokenizer, max_seq_length)
     if len(labels) != model.head.num_labels:
         raise InputError(
             f"{len(labels)} labels ({', '.join(labels)}); expected "
@@ -116,7 +116,7 @@ def _describe(outputs: Mapping[str, Any]) -> dict[str, Any]:
             "text": outputs["texts"][i].decode(),
             "begin": int(outputs["begins"][i]),
             "end": int(outputs["ends"][i]),
-            "probability": answer.rounded(outputs["probabilities"][i]),
+            "probability": row_answers.rounded(outputs["probabilities"][i]),
         }
         for i in np.flatnonzero(outputs["begins"] >= 0)
     ]
