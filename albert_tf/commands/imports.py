@@ -1,23 +1,33 @@
 """What a command need not wait for while it imports TensorFlow.
 
-Keras imports scikit-learn, if it is installed, for wrappers around its models, and
-TensorFlow's converter imports JAX for JAX's models: a third of all seconds. No command
-has such a wrapper or model. Both do without where the import fails, so here it does;
-whoever else imports these packages gets them.
+Where they are installed, Keras imports scikit-learn for wrappers around its models,
+Matplotlib for galleries of images, pandas for tables to `fit` and JAX for its
+checkpoints, and TensorFlow's converter JAX for its models: a third of all seconds. No
+command has any of these. All of them do without where the import fails, so here it
+does; whoever else imports these packages gets them.
 """
 
 import importlib.abc
 import sys
 
 # What is not found while the module that would import it is being imported itself.
-_LEFT_OUT = {"sklearn": "keras.src.wrappers", "jax": "tensorflow.lite.python.util"}
+_LEFT_OUT = {
+    "jax": ("keras.src.callbacks.orbax_checkpoint", "tensorflow.lite.python.util"),
+    "matplotlib": (
+        "keras.src.visualization.plot_bounding_box_gallery",
+        "keras.src.visualization.plot_image_gallery",
+    ),
+    "pandas": ("keras.src.trainers.data_adapters.array_slicing",),
+    "sklearn": ("keras.src.wrappers",),
+}
 
 
 class _LeftOut(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):
-        importer = sys.modules.get(_LEFT_OUT.get(fullname, ""))
-        if getattr(getattr(importer, "__spec__", None), "_initializing", False):
-            raise ModuleNotFoundError(f"left out: {fullname}", name=fullname)
+        for importer in _LEFT_OUT.get(fullname, ()):
+            spec = getattr(sys.modules.get(importer), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                raise ModuleNotFoundError(f"left out: {fullname}", name=fullname)
         return None
 
 

@@ -318,6 +318,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             # No step branches on a tensor: there is nothing for AutoGraph to convert,
             # and its search for it takes as long as making the graph.
             graph = tf.function(step, input_signature=[spec], autograph=False)
+            begin = time.perf_counter()
+            graph.get_concrete_function()
+            seconds = time.perf_counter() - begin
+            if seconds > _WORTH_A_LINE:
+                self._log(f"Traced the graph to {name} in {seconds:.1f} s")
             self._graphs[name] = spec, graph
         return self._graphs[name][1]
 

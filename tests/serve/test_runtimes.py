@@ -6,6 +6,7 @@ import os
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -398,3 +399,21 @@ def test_an_input_that_is_missing_is_named(tiny, tmp_path):
     assert str(caught.value) == (
         f"{path} takes input_ids, input_mask, segment_ids; missing: segment_ids"
     )
+
+
+def test_batches_of_all_sizes_share_a_graph_but_for_the_first(tiny, monkeypatch):
+    model = models.AlbertClassifier(tiny(), 3)
+    run, call, traced = runtimes.in_tensorflow(model), models.AlbertClassifier.call, []
+
+    def counted(self, inputs, training=False):
+        traced.append(tf.executing_eagerly())
+        return call(self, inputs, training=training)
+
+    monkeypatch.setattr(models.AlbertClassifier, "call", counted)
+    for shape in ((1, 4), (2, 5), (3, 4), (1, 7)):
+        ids = np.ones(shape, np.int32)
+        batch = {"input_ids": ids, "input_mask": ids, "segment_ids": 0 * ids}
+        found = run(batch)["logits"]
+        expected = keras.ops.convert_to_numpy(call(model, batch)["logits"])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert traced == [True, False]
