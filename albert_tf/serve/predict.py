@@ -9,6 +9,7 @@ around it. Texts of like length share a batch.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -44,6 +45,11 @@ _ROWS_TO_SORT = 2048
 _BETWEEN_LINES = 10.0
 
 Row = Mapping[str, Any]
+Log = Callable[[str], None]
+
+
+def _no_line(line: str) -> None:
+    return
 
 
 class Predictor:
@@ -186,7 +192,13 @@ def run(
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
     text_rows.has_json(config)  # refuses a format before the model is read
-    predictor = load(config.model, options, checkpoint=config.checkpoint, files=config)
+    predictor = load(
+        config.model,
+        options,
+        checkpoint=config.checkpoint,
+        files=config,
+        log=functools.partial(print, file=log),
+    )
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         rows = text_rows.read(config, arguments, predictor.fields, files, log)
@@ -221,6 +233,7 @@ def load(
     *,
     checkpoint: str = "best",
     files: ModelFileSettings = ModelFileSettings(),
+    log: Log = _no_line,
 ) -> Predictor:
     """Opens a model for raw text.
 
@@ -230,6 +243,7 @@ def load(
         options: how to answer.
         checkpoint: which one of a run's folder, see `weights.open_source`.
         files: the configuration and vocabulary; by default those beside the weights.
+        log: logs a line, on what computes the model where that is to be found out.
 
     Raises:
         InputError: something is missing or does not fit.
@@ -251,7 +265,7 @@ def load(
     if exported is not None:
         predictor = _of_export(exported, kind, opened, options)
     else:
-        predictor = _of_weights(kind, opened, options, place)
+        predictor = _of_weights(kind, opened, options, place, log)
     predictor.task = opened.task if kind == fine_tuned else {"kind": kind}
     return predictor
 
@@ -261,7 +275,7 @@ def _of_export(
 ) -> Predictor:
     """Opens what `convert` writes, without TensorFlow."""
     runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
-    if options.runtime not in (None, runtime):
+    if options.runtime not in ("auto", runtime):
         raise InputError(
             f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
         )
@@ -291,7 +305,7 @@ def _of_export(
 
 
 def _of_weights(
-    kind: str, opened: ModelFolder, options: AnswerSettings, place: Path
+    kind: str, opened: ModelFolder, options: AnswerSettings, place: Path, log: Log
 ) -> Predictor:
     from albert_tf import weights
 
@@ -303,7 +317,7 @@ def _of_weights(
     )
     model = task.build_model()
     weights.load(model, source, only=task.parts, warn=False)
-    predictor = _predictor(task, model, answer, options)
+    predictor = _predictor(task, model, answer, options, log)
     predictor.source = source.path
     return predictor
 
@@ -316,6 +330,9 @@ def of_model(
 ) -> Predictor:
     """Makes a predictor of a model that is there already.
 
+    TensorFlow computes it unless `options` name another runtime, which would not see
+    weights that change later.
+
     Args:
         model: of the kind of `task`.
         tokenizer: its vocabulary.
@@ -325,6 +342,8 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
+    if options.runtime == "auto":
+        options = dataclasses.replace(options, runtime="tensorflow")
     family = _family(task["kind"], options, metadata.TASK)
     answer = row_answers.of_kind(task["kind"], task, model.config, tokenizer, options)
     stored = family.from_stored(task, model.config, tokenizer)
@@ -332,20 +351,27 @@ def of_model(
 
 
 def _predictor(
-    task: Any, model: "keras.Model", answer: RowAnswer | None, options: AnswerSettings
+    task: Any,
+    model: "keras.Model",
+    answer: RowAnswer | None,
+    options: AnswerSettings,
+    log: Log = _no_line,
 ) -> Predictor:
     from albert_tf.serve import runtimes
     from albert_tf.serve.service import Service
 
     if answer is None:
         graph = task.answer(model, options)
-        if options.runtime is not None:
+        if options.runtime not in ("auto", "tensorflow"):
             # Takes long: the answer above was made for what it refuses.
             model = runtimes.computed_by(model, options.runtime)
             graph = task.answer(model, options)
         return of_service(Service(graph), task.tokenizer, options.batch_size)
-    if options.runtime is None:
+    run: Run
+    if options.runtime == "tensorflow":
         run = runtimes.in_tensorflow(model)
+    elif options.runtime == "auto":
+        run = runtimes.fastest(model, answer.outputs, log)
     else:
         run = runtimes.session_of(model, options.runtime, answer.outputs)
 

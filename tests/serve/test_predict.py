@@ -20,6 +20,7 @@ from albert_tf.serve.service import Service
 from albert_tf.tasks import row_answers
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -540,6 +541,50 @@ def test_other_runtimes_give_the_same_answers(folder, kind, runtime, monkeypatch
     monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
     assert_alike(list(predictor(rows)), expected)
     assert_alike(list(predictor(rows[-1:])), expected[-1:])
+
+
+@pytest.mark.parametrize("kind", ["classification", "question_answering"])
+def test_by_default_more_than_a_batch_is_computed_by_the_fastest(
+    folder, kind, monkeypatch
+):
+    pytest.importorskip("onnxruntime")
+    rows = [{"text": f"{SHORT} {n}"} for n in range(5)]
+    if kind == "question_answering":
+        rows = [{"question": each["text"], "context": LONG} for each in rows]
+    log = []
+
+    def answered(runtime, count):
+        options = predict.AnswerSettings(batch_size=2, runtime=runtime)
+        return list(load(folder(kind), options, log=log.append)(rows[:count]))
+
+    expected = answered("tensorflow", 5)
+    assert_alike(answered("auto", 5), expected)
+    line = "Computed by ONNX Runtime from here on; --runtime=tensorflow is slower"
+    assert log == [line]
+    monkeypatch.setattr(runtimes, "session_of", lambda *_: pytest.fail("converted"))
+    assert_alike(answered("auto", 2), expected[:2])
+    assert log == [line]
+
+
+def test_where_the_fastest_is_not_installed_tensorflow_computes(folder, monkeypatch):
+    def absent(name):
+        raise InputError(f"no {name}")
+
+    log = []
+    monkeypatch.setattr(runtimes, "module_of", absent)
+    options = predict.AnswerSettings(batch_size=1)
+    predictor = load(folder("classification"), options, log=log.append)
+    assert len(list(predictor([SHORT, LONG, SHORT]))) == 3
+    assert log == ["Computed by TensorFlow; ONNX Runtime would be faster: no onnx"]
+    # Weights of a model that is there already may change.
+    model, folder = models.AlbertClassifier(CONFIG, 3), folder("classification")
+    tokenizer = ModelFolder(folder).tokenizer
+    task = {"kind": "classification", **TASKS["classification"], "max_seq_length": 40}
+    monkeypatch.setattr(runtimes, "fastest", lambda *_: pytest.fail("not live"))
+    answer = predict.of_model(model, tokenizer, task, options)
+    first = list(answer([SHORT, LONG]))
+    model.head.output_dense.bias.assign([9.0, 0.0, 0.0])
+    assert [row["label"] for row in answer([SHORT, LONG])] == ["no", "no"] != first
 
 
 def test_what_does_not_fit_is_refused_before_the_model_is_converted(

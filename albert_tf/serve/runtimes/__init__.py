@@ -27,6 +27,7 @@ __all__ = [
     "Difference",
     "compare",
     "computed_by",
+    "fastest",
     "in_tensorflow",
     "load",
     "save",
@@ -147,6 +148,51 @@ def in_tensorflow(model: keras.Model) -> Runner:
         return {name: value.numpy() for name, value in outputs.items()}
 
     return run
+
+
+def fastest(
+    model: keras.Model,
+    outputs: Sequence[str] = (),
+    log: Callable[[str], None] = lambda line: None,
+) -> Runner:
+    """Returns what runs a model fastest here, whose weights stay as they are.
+
+    The first batch is TensorFlow's, without a graph. Before the second, a file for ONNX
+    Runtime is made in less time than a graph for TensorFlow, and is run faster on a
+    CPU; with a GPU, without the packages, or of a model too large for a file the graph
+    is made. A line says which.
+
+    Args:
+        model: one of the models of `albert_tf.model.models`.
+        outputs: see `save`.
+        log: logs a line.
+    """
+    runners: list[Runner] = []
+
+    def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if not runners:
+            runners.append(in_tensorflow(model))
+        elif len(runners) == 1:
+            runners.append(_after_the_first(model, outputs, log) or runners[0])
+        return runners[-1](batch)
+
+    return run
+
+
+def _after_the_first(model, outputs, log) -> Runner | None:
+    """Returns what `fastest` runs from the second batch on; None: TensorFlow."""
+    import tensorflow as tf
+
+    if tf.config.list_logical_devices("GPU"):
+        log("Computed by TensorFlow, on a GPU")
+        return None
+    try:
+        session = session_of(model, "onnx", outputs)
+    except InputError as reason:
+        log(f"Computed by TensorFlow; ONNX Runtime would be faster: {reason}")
+        return None
+    log("Computed by ONNX Runtime from here on; --runtime=tensorflow is slower")
+    return session
 
 
 class Computed:

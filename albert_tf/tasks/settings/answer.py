@@ -9,6 +9,8 @@ from albert_tf.errors import InputError
 
 # All other options are for some kinds of task alone.
 _FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size")
+# Values of the others that every kind takes.
+_EVERYWHERE = {"runtime": ("auto", "tensorflow")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,11 +33,12 @@ class AnswerSettings(flags.Settings):
         None,
     )
     batch_size: int = flags.field("Texts that are answered at once.", 32, at_least=1)
-    runtime: Literal["onnx", "litert"] | None = flags.field(
-        "Compute the model in ONNX Runtime or LiteRT, on the CPU and in float32, where "
-        "ONNX Runtime is most often faster; by default in TensorFlow. Not for score "
-        "and embedding.",
-        None,
+    runtime: Literal["auto", "tensorflow", "onnx", "litert"] = flags.field(
+        "What computes the model: TensorFlow; ONNX Runtime or LiteRT, on the CPU and "
+        "in float32, not for score and embedding. By default what is fastest: ONNX "
+        "Runtime where it is installed, no GPU is there, and the texts are more than "
+        "one batch; else TensorFlow.",
+        "auto",
     )
     top_k: int | None = flags.field(
         "fill_mask: tokens to list for each gap, by default 5.", None, at_least=1
@@ -76,7 +79,8 @@ class AnswerSettings(flags.Settings):
         """
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
-            if value is not None and name not in (*_FOR_EVERY_KIND, *options[kind]):
+            given = value is not None and value not in _EVERYWHERE.get(name, ())
+            if given and name not in (*_FOR_EVERY_KIND, *options[kind]):
                 kinds = ", ".join(k for k, names in options.items() if name in names)
                 raise InputError(
                     f"--{name}={value}: only for {kinds}; the task is {kind}"
