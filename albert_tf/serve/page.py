@@ -15,7 +15,7 @@ from typing import IO, Any
 from albert_tf.data import quiet
 from albert_tf.data.stopping import Interrupted
 from albert_tf.errors import InputError
-from albert_tf.serve import display, predict
+from albert_tf.serve import display, predict, sessions
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings.page import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
@@ -76,7 +76,8 @@ def run(
     Raises:
         InputError: see `predict.load`; Gradio is missing, or the port is not free.
     """
-    quiet.tensorflow()
+    if sessions.find(config.model) is None:
+        quiet.tensorflow()
     with served(config, options, log):
         try:
             threading.Event().wait()

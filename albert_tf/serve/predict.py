@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from albert_tf import errors
-from albert_tf.data import quiet
+from albert_tf.data import checksums, quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
@@ -279,6 +279,7 @@ def _of_export(
         raise InputError(
             f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
         )
+    checksums.verify(file.parent)
     place = opened.folders[0] / metadata.TASK
     if kind in row_answers.OPTIONS:
         options.check_for(kind, row_answers.OPTIONS)

@@ -112,7 +112,7 @@ def check_installed(*packages: str) -> None:
 def _open_onnx(path: Path, num_threads: int | None) -> Session:
     check_installed("onnxruntime")
     import onnxruntime
-    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0
@@ -123,7 +123,7 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-    except InvalidProtobuf:
+    except (state.InvalidProtobuf, state.InvalidGraph, state.Fail):
         raise InputError(f"{path}: no ONNX model") from None
     outputs = [tensor.name for tensor in session.get_outputs()]
 

@@ -264,6 +264,11 @@ def _text_task(stored, config, tokenizer, options, place) -> RowAnswer:
         if task.labels is None:
             value = bounded(NUMPY, logits, task.bounds)
             return described(describe_value, {"value": value}, len(rows))
+        if logits.shape[-1] != len(task.labels):
+            raise InputError(
+                f"{place}: {len(task.labels)} labels; expected {logits.shape[-1]}, one "
+                f"for each output of the model"
+            )
         outputs = labelled(NUMPY, logits, multi_label, options.threshold)
         return described(describe_labels(task.labels), outputs, len(rows))
 

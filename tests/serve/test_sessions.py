@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -157,6 +158,7 @@ def test_the_folder_holds_what_an_answer_needs(folder):
     assert sorted(path.name for path in written.iterdir()) == [
         "albert.onnx",
         "albert_config.json",
+        "checksums.json",
         "spm_small.model",
         "task.json",
     ]
@@ -195,6 +197,25 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
                 input=str(run), output=str(written), output_format="litert"
             )
         )
+
+
+def test_damage_is_named(folder, tmp_path):
+    _, written = folder("classification", "onnx")
+    copy = shutil.copytree(written, tmp_path / "copy")
+    file, task = copy / "albert.onnx", copy / "task.json"
+    contents = file.read_bytes()
+    file.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
+    assert refused(copy).startswith(f"{file}: differs from its SHA-256 in checksums.js")
+    (copy / "checksums.json").unlink()
+    file.write_bytes(contents[: len(contents) // 2])
+    assert refused(copy) == f"{file}: no ONNX model"
+    file.write_bytes(contents)
+    task.write_text(task.read_text().replace('"maybe"', '"maybe", "never"'))
+    with pytest.raises(InputError) as mistake:
+        list(predict.load(copy)([SHORT]))
+    assert str(mistake.value) == (
+        f"{task}: 4 labels; expected 3, one for each output of the model"
+    )
 
 
 def test_the_command_names_the_file(folder):
