@@ -57,7 +57,7 @@ def measure(args):
         own = [sys.executable, *sys.argv, f"--prepare={folder}"]
         subprocess.run(own, check=True, stdout=sys.stderr)
         commands = commands_of(Path(folder))
-        turns = {name: [] for name in commands}
+        turns: dict[str, list] = {name: [] for name in commands}
         for _ in range(args.rounds + 1):
             for name, command in commands.items():
                 turns[name].append(timed(command, Path(folder)))
@@ -138,7 +138,7 @@ def timed(command, folder):
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     lines = []
-    for line in process.stdout:
+    for line in process.stdout or ():
         lines.append(line)
         if line.startswith(("Traced", "step 1/")):
             print(line[:60], file=sys.stderr)
