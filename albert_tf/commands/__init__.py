@@ -16,8 +16,7 @@ In reading order:
     demo-page    try a model on a local page
     check        verify the files of a folder
 
-`imports` is no command: what TensorFlow's import leaves out when one runs. Any other
-module describes one command: its docstring is what --help prints, `SETTINGS` are the
+A module describes one command: its docstring is what --help prints, `SETTINGS` are the
 classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
 what is no flag. TensorFlow takes seconds to import, which --help and mistakes in the
 flags need not wait: only the body of a `main` imports what needs it.
@@ -27,8 +26,7 @@ import importlib
 import types
 
 from albert_tf import flags
-from albert_tf.commands import imports
-from albert_tf.data import stopping
+from albert_tf.data import imports, stopping
 
 # What runs a command in a checkout.
 SCRIPTS = {

@@ -13,4 +13,5 @@ In reading order:
     cores        cores and memory that this process may use
     stopping     signals that stop a run between two steps
     quiet        TensorFlow's log lines, silenced
+    imports      what TensorFlow's import leaves out when a command runs
 """

@@ -31,7 +31,11 @@ class Pretrained(Model):
 
     @classmethod
     def _options(cls) -> tuple[str, ...]:
-        return ("max_seq_length", "batch_size", *cls.family.options)
+        return (
+            "max_seq_length",
+            "batch_size",
+            *cls.family.options_of(cls.family.kinds[0]),
+        )
 
     def __call__(self, data: Any) -> notebooks.Answers:
         """Answers rows as `predict.py` does, a dict for each.

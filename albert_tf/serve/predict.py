@@ -9,7 +9,6 @@ around it. Texts of like length share a batch.
 """
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import json
@@ -46,10 +45,6 @@ _BETWEEN_LINES = 10.0
 
 Row = Mapping[str, Any]
 Log = Callable[[str], None]
-
-
-def _no_line(line: str) -> None:
-    return
 
 
 class Predictor:
@@ -233,17 +228,20 @@ def load(
     *,
     checkpoint: str = "best",
     files: ModelFileSettings = ModelFileSettings(),
-    log: Log = _no_line,
+    log: Log | None = None,
 ) -> Predictor:
     """Opens a model for raw text.
 
     Args:
-        path: the folder of a fine-tuning run, or one of its checkpoints; or weights
-            of any format that `weights.load` takes, for `options.task`.
+        path: the folder of a fine-tuning run, or one of its checkpoints; a folder that
+            `convert` wrote for another runtime; or weights of any format that
+            `weights.load` takes, for `options.task`.
         options: how to answer.
         checkpoint: which one of a run's folder, see `weights.open_source`.
         files: the configuration and vocabulary; by default those beside the weights.
-        log: logs a line, on what computes the model where that is to be found out.
+        log: logs a line. With it `options.runtime` "auto" is what is fastest, see
+            `runtimes.fastest`: from batch to batch the last digits may differ. Without
+            it TensorFlow computes, and the same rows get the same digits each time.
 
     Raises:
         InputError: something is missing or does not fit.
@@ -263,6 +261,8 @@ def load(
         raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
     place = opened.folders[0] / metadata.TASK
     if exported is not None:
+        if checkpoint != "best":
+            raise InputError(f"--checkpoint={checkpoint}: {exported} is one model")
         predictor = _of_export(exported, kind, opened, options)
     else:
         predictor = _of_weights(kind, opened, options, place, log)
@@ -306,7 +306,11 @@ def _of_export(
 
 
 def _of_weights(
-    kind: str, opened: ModelFolder, options: AnswerSettings, place: Path, log: Log
+    kind: str,
+    opened: ModelFolder,
+    options: AnswerSettings,
+    place: Path,
+    log: Log | None,
 ) -> Predictor:
     from albert_tf import weights
 
@@ -331,7 +335,7 @@ def of_model(
 ) -> Predictor:
     """Makes a predictor of a model that is there already.
 
-    TensorFlow computes it unless `options` name another runtime, which would not see
+    TensorFlow computes it unless `options` name another runtime, which does not see
     weights that change later.
 
     Args:
@@ -343,8 +347,6 @@ def of_model(
     Raises:
         InputError: the options do not fit the model.
     """
-    if options.runtime == "auto":
-        options = dataclasses.replace(options, runtime="tensorflow")
     family = _family(task["kind"], options, metadata.TASK)
     answer = row_answers.of_kind(task["kind"], task, model.config, tokenizer, options)
     stored = family.from_stored(task, model.config, tokenizer)
@@ -356,7 +358,7 @@ def _predictor(
     model: "keras.Model",
     answer: RowAnswer | None,
     options: AnswerSettings,
-    log: Log = _no_line,
+    log: Log | None = None,
 ) -> Predictor:
     from albert_tf.serve import runtimes
     from albert_tf.serve.service import Service
@@ -369,10 +371,10 @@ def _predictor(
             graph = task.answer(model, options)
         return of_service(Service(graph), task.tokenizer, options.batch_size)
     run: Run
-    if options.runtime == "tensorflow":
-        run = runtimes.in_tensorflow(model)
-    elif options.runtime == "auto":
+    if options.runtime == "auto" and log is not None:
         run = runtimes.fastest(model, answer.outputs, log)
+    elif options.runtime in ("auto", "tensorflow"):
+        run = runtimes.in_tensorflow(model, first_at_once=log is not None)
     else:
         run = runtimes.session_of(model, options.runtime, answer.outputs)
 

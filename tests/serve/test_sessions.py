@@ -12,6 +12,7 @@ import pytest
 from albert_tf import AlbertConfig, InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import convert, predict, sessions
+from albert_tf.tasks import base, pretrained, row_answers
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
@@ -183,6 +184,8 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
     assert refused(written, runtime="litert") == (
         f"--runtime=litert: {file} runs in onnx; expected that"
     )
+    with pytest.raises(InputError, match=r"^--checkpoint=newest: .* is one model$"):
+        predict.load(written, checkpoint="newest")
     assert refused(written, top_k=3).startswith("--top_k=3: only for fill_mask;")
     assert refused(written, max_seq_length=65).startswith("--max_seq_length=65: expec")
     assert refused(file) == (
@@ -197,6 +200,11 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
                 input=str(run), output=str(written), output_format="litert"
             )
         )
+
+
+def test_kinds_have_the_names_of_their_families():
+    assert tuple(pretrained.FAMILIES) == row_answers.PRETRAINED
+    assert row_answers.OPTIONS.keys() <= {*base.families(), *pretrained.FAMILIES}
 
 
 def test_damage_is_named(folder, tmp_path):

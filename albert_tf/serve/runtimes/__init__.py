@@ -123,11 +123,16 @@ def session_of(
         return load(save(model, path, format, outputs=outputs), num_threads)
 
 
-def in_tensorflow(model: keras.Model) -> Runner:
+def in_tensorflow(model: keras.Model, first_at_once: bool = False) -> Runner:
     """Returns a function that runs a model in TensorFlow on arrays by name.
 
-    The first batch is run as it is: a graph takes a second to make, which the answer to
-    a single text need not wait for. All others share one graph, whatever their sizes.
+    All batches share one graph, whatever their sizes.
+
+    Args:
+        model: one of the models of `albert_tf.model.models`.
+        first_at_once: run the first batch without the graph, which takes seconds to
+            make: a single text need not wait for it. The last digits of this batch may
+            be others than the graph's.
     """
     import tensorflow as tf
 
@@ -136,15 +141,17 @@ def in_tensorflow(model: keras.Model) -> Runner:
         return {name: outputs[name] for name in names}
 
     names = signature(model).outputs
-    functions: list[Callable] = [compute]
+    waiting: list[Callable] = [compute] if first_at_once else []
+    graphs: list[Callable] = []
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        outputs = functions[-1]({name: tf.constant(x) for name, x in batch.items()})
-        if functions == [compute]:
+        if not graphs:
             sizes = {name: [None] * x.ndim for name, x in batch.items()}
             specs = {n: tf.TensorSpec(size, tf.int32) for n, size in sizes.items()}
             graph = tf.function(compute, input_signature=[specs], autograph=False)
-            functions.append(graph)
+            graphs.append(graph)
+        call = waiting.pop() if waiting else graphs[0]
+        outputs = call({name: tf.constant(x) for name, x in batch.items()})
         return {name: value.numpy() for name, value in outputs.items()}
 
     return run
@@ -171,7 +178,7 @@ def fastest(
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if not runners:
-            runners.append(in_tensorflow(model))
+            runners.append(in_tensorflow(model, first_at_once=True))
         elif len(runners) == 1:
             runners.append(_after_the_first(model, outputs, log) or runners[0])
         return runners[-1](batch)

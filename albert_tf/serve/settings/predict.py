@@ -12,9 +12,9 @@ class ServedModelSettings(CheckpointSettings, ModelFileSettings):
     """Which model answers."""
 
     model: str = flags.field(
-        "Folder of a fine-tuning run; or weights of any format that "
-        "convert_checkpoint.py reads, or a name to download, such as albert_base_v2 or "
-        "hf://owner/name."
+        "Folder of a fine-tuning run, or one that convert_checkpoint.py wrote for ONNX "
+        "Runtime or LiteRT; or weights of any format that it reads, or a name to "
+        "download, such as albert_base_v2 or hf://owner/name."
     )
 
 

@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import sys
-from albert_tf.commands import imports
+from albert_tf.data import imports
 imports.leave_out()
 import tensorflow, keras
 keras.Model, tensorflow.lite
