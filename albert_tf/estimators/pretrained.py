@@ -31,11 +31,8 @@ class Pretrained(Model):
 
     @classmethod
     def _options(cls) -> tuple[str, ...]:
-        return (
-            "max_seq_length",
-            "batch_size",
-            *cls.family.options_of(cls.family.kinds[0]),
-        )
+        (kind,) = cls.family.kinds
+        return ("max_seq_length", "batch_size", *cls.family.options_of(kind))
 
     def __call__(self, data: Any) -> notebooks.Answers:
         """Answers rows as `predict.py` does, a dict for each.

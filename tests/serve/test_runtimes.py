@@ -403,11 +403,8 @@ def test_an_input_that_is_missing_is_named(tiny, tmp_path):
 
 def test_batches_of_all_sizes_share_a_graph_but_for_the_first(tiny, monkeypatch):
     model = models.AlbertClassifier(tiny(), 3)
-    run, call, traced = (
-        runtimes.in_tensorflow(model, True),
-        models.AlbertClassifier.call,
-        [],
-    )
+    run, traced = runtimes.in_tensorflow(model, first_at_once=True), []
+    call = models.AlbertClassifier.call
 
     def counted(self, inputs, training=False):
         traced.append(tf.executing_eagerly())
