@@ -198,7 +198,7 @@ def _after_the_first(model, outputs, log) -> Runner | None:
     except InputError as reason:
         log(f"Computed by TensorFlow; ONNX Runtime would be faster: {reason}")
         return None
-    log("Computed by ONNX Runtime from here on; --runtime=tensorflow is slower")
+    log("Computed by ONNX Runtime from here on; --runtime names another")
     return session
 
 
