@@ -65,14 +65,14 @@ class PretrainingSettings(flags.Settings):
         resume="free",
     )
     word_vectors_from_data: bool = flags.field(
-        "Start the word table from which tokens stand beside which in the records: "
-        "short runs learn much sooner. Not as released.",
+        "Start the word table from which tokens stand beside which in the records, for "
+        "short runs. Not as released.",
         False,
         resume="free",
     )
     attend_nearby: bool = flags.field(
-        "Start with attention that looks at near positions and like tokens: short runs "
-        "learn sooner. Not as released.",
+        "Start with attention that looks at near positions and like tokens, for short "
+        "runs. Not as released.",
         False,
         resume="free",
     )
