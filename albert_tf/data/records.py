@@ -352,7 +352,10 @@ def _check_end(path: str) -> None:
                         f"{path}: something stands behind its data; make the file again"
                     )
                 inflate = zlib.decompressobj(wbits=31)
-            inflate.decompress(data, _VERIFIED_BYTES)
+            try:
+                inflate.decompress(data, _VERIFIED_BYTES)
+            except zlib.error as error:  # of a header that Python passes over, too
+                raise InputError(f"{path}: {error}; make the file again") from None
             data = inflate.unconsumed_tail or inflate.unused_data
 
 
