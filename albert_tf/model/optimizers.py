@@ -204,7 +204,7 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
 
     def _updated(self, variable, update, rate):
         """Returns the new value of a variable, whose update has no decay yet."""
-        raise NotImplementedError  # Each of the two optimizers has its own.
+        raise NotImplementedError  # AdamW and Lamb have their own.
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         grads = self._summed(grads, trainable_variables)

@@ -574,7 +574,7 @@ def test_where_the_fastest_is_not_installed_tensorflow_computes(folder, monkeypa
     options = predict.AnswerSettings(batch_size=1)
     predictor = load(folder("classification"), options, log=log.append)
     assert len(list(predictor([SHORT, LONG, SHORT]))) == 3
-    assert log == ["Computed by TensorFlow; ONNX Runtime would be faster: no onnx"]
+    assert log == ["Computed by TensorFlow, not by ONNX Runtime: no onnx"]
 
 
 def test_from_python_the_same_rows_get_the_same_digits(folder, monkeypatch):

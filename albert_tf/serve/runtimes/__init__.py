@@ -165,9 +165,9 @@ def fastest(
     """Returns what runs a model fastest here, whose weights stay as they are.
 
     The first batch is TensorFlow's, without a graph. Before the second, a file for ONNX
-    Runtime is made in less time than a graph for TensorFlow, and is run faster on a
-    CPU; with a GPU, without the packages, or of a model too large for a file the graph
-    is made. A line says which.
+    Runtime is made in less time than a graph for TensorFlow, and is run as fast or
+    faster on a CPU; with a GPU, without the packages, or of a model too large for a
+    file the graph is made. A line says which.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
@@ -196,7 +196,7 @@ def _after_the_first(model, outputs, log) -> Runner | None:
     try:
         session = session_of(model, "onnx", outputs)
     except InputError as reason:
-        log(f"Computed by TensorFlow; ONNX Runtime would be faster: {reason}")
+        log(f"Computed by TensorFlow, not by ONNX Runtime: {reason}")
         return None
     log("Computed by ONNX Runtime from here on; --runtime names another")
     return session
