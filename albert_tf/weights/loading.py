@@ -133,6 +133,12 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     if source.fresh_model is not None:
         return source.fresh_model()
     check_model(source.path, config, sum(map(math.prod, source.shapes.values())))
+    distinct = max(config.num_attentions, config.num_feed_forwards)
+    if (blocks := distinct * config.inner_group_num) > len(source.shapes):
+        raise InputError(
+            f"{source.path}: holds {len(source.shapes):,} tensors; expected those of "
+            f"the configuration's {blocks:,} blocks, which are distinct"
+        )
 
     def shape_of(row):
         name = tensor_name(row, row.ours, source.format, "kernel")

@@ -159,9 +159,11 @@ def _child(options):
 
         try:
             read()
-        except Broken as error:
-            # Others on the way to the smallest are found again in another round.
-            finding = f"{name} {key(error)}"
+        except (Broken, hypothesis.errors.Flaky) as error:
+            # Others on the way to the smallest are found again in another round. What
+            # was broken once and not again, such as memory that was taken before, too.
+            is_flaky = not isinstance(error, Broken)
+            finding = next(reversed(last)) if is_flaky else f"{name} {key(error)}"
             known.add(finding)
             digest = zlib.crc32(finding.encode())
             files = last.get(finding) or next(iter(last.values()))
