@@ -21,6 +21,11 @@ _PLACES_AND_MEANS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
 )
+# Settings that are younger than the first descriptions, which lack them.
+_YOUNGER = (
+    *("keep_accents", "line_by_line"),
+    *("mask_replace_prob", "random_replace_prob"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,11 @@ class CorpusSettings(flags.Settings):
         "sop",
     )
     random_next_sentence: bool = flags.field("The same as --objective=nsp.", False)
+    line_by_line: bool = flags.field(
+        "Make each line a record by itself, [CLS] line [SEP]; longer ones are divided. "
+        "With --objective=none.",
+        False,
+    )
     dupe_factor: int = flags.field(
         "Times each document is used, masked anew.", 40, at_least=1, at_most=100_000
     )
@@ -90,6 +100,16 @@ class CorpusSettings(flags.Settings):
         "max_seq_length, rounded. --do_permutation doubles it.",
         None,
         at_least=1,
+    )
+    mask_replace_prob: float = flags.field(
+        "Share of the predicted tokens that become [MASK].", 0.8, at_least=0, at_most=1
+    )
+    random_replace_prob: float = flags.field(
+        "Share of the predicted tokens that become a random token; those that neither "
+        "share takes stay as they are.",
+        0.1,
+        at_least=0,
+        at_most=1,
     )
     ngram: int = flags.field("Most words in a masked span.", 3, at_least=1)
     favor_shorter_ngram: bool = flags.field(
@@ -146,13 +166,35 @@ class CorpusSettings(flags.Settings):
             raise InputError(
                 "--random_next_sentence asks for --objective=nsp: got --objective=none"
             )
+        self._check_lines()
+        if self.mask_replace_prob + self.random_replace_prob > 1:
+            raise InputError(
+                f"--mask_replace_prob={self.mask_replace_prob:g} and "
+                f"--random_replace_prob={self.random_replace_prob:g}: expected a sum "
+                f"of at most 1"
+            )
         for name in ("ngram", "max_predictions_per_seq"):
             value = getattr(self, name)
             if value is not None and value > self.max_num_tokens:
+                special = self.max_seq_length - self.max_num_tokens
                 raise InputError(
                     f"--{name}={value}: expected at most {self.max_num_tokens}, "
-                    f"--max_seq_length less 3"
+                    f"--max_seq_length less {special}"
                 )
+
+    def _check_lines(self) -> None:
+        if not self.line_by_line:
+            return
+        if self.sentence_objective != "none":
+            raise InputError(
+                f"--line_by_line makes records of one segment: expected "
+                f"--objective=none, got {self.sentence_objective}"
+            )
+        if self.released_behaviour:
+            raise InputError(
+                "--line_by_line and --released_behaviour: give one of them; the "
+                "release has no such records"
+            )
 
     def _check_files(self) -> None:
         for name in ("input_file", "output_file"):
@@ -233,8 +275,8 @@ class CorpusSettings(flags.Settings):
 
     @property
     def max_num_tokens(self) -> int:
-        """Tokens of text in an instance: [CLS] and two [SEP] take the others."""
-        return self.max_seq_length - 3
+        """Tokens of text in an instance: [CLS] and [SEP] take the others."""
+        return self.max_seq_length - (2 if self.line_by_line else 3)
 
     @property
     def max_predictions(self) -> int:
@@ -280,8 +322,9 @@ class CorpusSettings(flags.Settings):
             del values[name]
         # As before there was a choice, so that old descriptions stay valid.
         values["do_lower_case"] = self.do_lower_case is not False
-        if not self.keep_accents:
-            del values["keep_accents"]
+        for item in flags.fields(self):
+            if item.name in _YOUNGER and values[item.name] == item.default:
+                del values[item.name]
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
         values["max_predictions_per_seq"] = self.max_predictions
         values["word_rule"] = self.word_start_rule

@@ -322,6 +322,8 @@ def tokenize(
     by_text = config.word_start_rule == "released"
     encode = tokenizer.encode_batch_as_released if by_text else tokenizer.encode_batch
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
+    if config.line_by_line:
+        limit = config.max_num_tokens
     for batch in _batches(documents):
         encoded = _encode(itertools.chain.from_iterable(batch), encode)
         for lines in batch:

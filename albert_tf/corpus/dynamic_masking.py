@@ -28,7 +28,7 @@ Batch = dict[str, tf.Tensor]
 _COMMON = (
     *("max_seq_length", "max_predictions", "sentence_objective"),
     *("released_behaviour", "favor_shorter_ngram"),
-    *("do_whole_word_mask", "do_permutation"),
+    *("do_whole_word_mask", "do_permutation", "line_by_line"),
 )
 
 
@@ -100,6 +100,8 @@ def for_records(
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
     ngram: int = 3,
+    mask_replace_prob: float = 0.8,
+    random_replace_prob: float = 0.1,
 ) -> DynamicMasking:
     """Makes the masking of record files, by the descriptions beside them.
 
@@ -113,6 +115,8 @@ def for_records(
         max_predictions_per_seq: most tokens to predict in a row; the default is that of
             the generator.
         ngram: most words in a span.
+        mask_replace_prob: share of the predictions that become [MASK].
+        random_replace_prob: share that become a random token.
 
     Raises:
         InputError: a file has no description or one of another version, two files
@@ -134,6 +138,8 @@ def for_records(
         masked_lm_prob=masked_lm_prob,
         max_predictions_per_seq=max_predictions_per_seq,
         ngram=ngram,
+        mask_replace_prob=mask_replace_prob,
+        random_replace_prob=random_replace_prob,
     )
     rules = units.masking_rules(
         changed, vocabulary["size"], vocabulary["special_ids"], vocabulary["mask_id"]

@@ -2,7 +2,7 @@
 
 Paper 3.1: spans of n words, n drawn with probability 1/n up to `ngram`, until 15 % of
 the tokens are to be predicted; 80 % of these become [MASK], 10 % stay, 10 % become a
-random token.
+random token. `Rules` has other shares.
 
 All draws of a row depend on its own seed alone, so rows are masked alike in whatever
 batch they come: the generator draws the seeds, `dynamic_masking` makes them of a row's
@@ -17,9 +17,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-
-# Shares of the predictions that become [MASK] and that stay as they are.
-MASKED, KEPT = 0.8, 0.1
 
 # What draws are for: each use has 2^32 draws of a seed's sequence to itself. Spans are
 # taken twice with `permute`.
@@ -46,6 +43,8 @@ class Rules:
         cross_separators: the text on both sides of a [SEP] counts as one: a token that
             continues a word joins it across, and spans reach across (as released).
         permute: shuffle the tokens of as many more spans and predict them too.
+        mask_replace_prob: share of the predictions that become [MASK].
+        random_replace_prob: share that become a random token; the others stay.
         mask_id: id of [MASK].
         replacements: int [R], the ids that a random token is drawn from.
     """
@@ -57,6 +56,8 @@ class Rules:
     whole_words: bool
     cross_separators: bool
     permute: bool
+    mask_replace_prob: float
+    random_replace_prob: float
     mask_id: int
     replacements: np.ndarray
 
@@ -162,6 +163,7 @@ def mask(
     ids: np.ndarray,
     starts: np.ndarray,
     maskable: np.ndarray,
+    lengths: np.ndarray,
     rules: Rules,
     seeds: np.ndarray,
     counts: Counter,
@@ -180,8 +182,9 @@ def mask(
     Args:
         ids: int32 [B, T].
         starts: bool [B, T], true where a word begins.
-        maskable: bool [B, T], false at [CLS], [SEP] and padding. Every row must begin
-            with [CLS] and hold two [SEP]: they count for the number of predictions.
+        maskable: bool [B, T], false at [CLS], [SEP] and padding.
+        lengths: int [B], tokens of each row, [CLS] and [SEP] among them: a share of
+            them is predicted.
         rules: how to mask.
         seeds: uint64 [B], decide what is drawn for each row.
         counts: raised by the spans drawn and accepted, by their words, and by the
@@ -192,7 +195,6 @@ def mask(
     """
     T = ids.shape[1]
     words = Words(starts, maskable, rules)
-    lengths = np.count_nonzero(maskable, axis=1) + 3
     quota = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
     quota = np.clip(quota, 1, rules.max_predictions)
     spans = _Spans(words, rules, seeds, counts)
@@ -215,7 +217,10 @@ def mask(
 
 
 def separators(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the columns of both [SEP] of each row of features: two of int [B]."""
+    """Returns the columns of both [SEP] of each row of features: two of int [B].
+
+    They are the same where a row is a line by itself.
+    """
     last = batch["input_mask"].sum(axis=1) - 1
     return last - batch["segment_ids"].sum(axis=1), last
 
@@ -238,7 +243,8 @@ def add_masks(
     for column in (0, *separators(batch)):
         maskable[rows, column] = False
     starts = batch["token_boundary"] > 0
-    masked = mask(batch["input_ids"], starts, maskable, rules, seeds, counts)
+    lengths = batch["input_mask"].sum(axis=1)
+    masked = mask(batch["input_ids"], starts, maskable, lengths, rules, seeds, counts)
     batch["input_ids"] = masked.ids
     batch["masked_lm_positions"] = masked.positions
     batch["masked_lm_ids"] = masked.labels
@@ -355,8 +361,8 @@ def _replaced(
     kind = (drawn >> np.uint64(32)) / 2.0**32
     other = (drawn & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
     other = rules.replacements[other >> np.uint64(32)]
-    masked = kind < MASKED
-    kept = ~masked & (kind < MASKED + KEPT)
+    masked = kind < rules.mask_replace_prob
+    kept = ~masked & (kind < 1 - rules.random_replace_prob)
     counts["predictions_masked"] += int(masked.sum())
     counts["predictions_kept"] += int(kept.sum())
     counts["predictions_random"] += int((~masked & ~kept).sum())

@@ -193,7 +193,8 @@ def make(
     duplicates = config.dupe_factor if unit.subset == "train" else 1
     file_count = len(config.files_of(unit.subset))
     for text in _texts(unit, config, tokenizer, counts):
-        instances = text.bounds[-1] // config.max_num_tokens + len(text.documents)
+        instances = text.bounds[-1] // config.max_num_tokens
+        instances += len(text.bounds if config.line_by_line else text.documents)
         together = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
         for done in range(0, duplicates, together):
             drawn = np.concatenate(
@@ -405,6 +406,8 @@ def masking_rules(
         whole_words=config.do_whole_word_mask,
         cross_separators=config.released_behaviour,
         permute=config.do_permutation,
+        mask_replace_prob=config.mask_replace_prob,
+        random_replace_prob=config.random_replace_prob,
         mask_id=mask_id,
         replacements=replacements,
     )
@@ -417,7 +420,10 @@ def _assemble(
     tokenizer: Tokenizer,
     counts: Counter,
 ) -> dict[str, np.ndarray]:
-    """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
+    """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding.
+
+    A line by itself is [CLS] A [SEP], with nothing in B.
+    """
     B, T = len(drawn), config.max_seq_length
     ids = np.full((B, T), tokenizer.pad_id, np.int32)
     for row, (a_begin, a_end, b_begin, b_end, _) in zip(
@@ -427,7 +433,9 @@ def _assemble(
         row[1 : b - 1] = tokens[a_begin:a_end]
         row[b : b + b_end - b_begin] = tokens[b_begin:b_end]
     first_sep = drawn[:, pairs.A_END] - drawn[:, pairs.A_BEGIN] + 1
-    last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
+    last_sep = first_sep
+    if not config.line_by_line:
+        last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
     rows, column = np.arange(B), np.arange(T)
     special = np.zeros((B, T), bool)
     special[:, 0] = special[rows, first_sep] = special[rows, last_sep] = True
@@ -440,7 +448,8 @@ def _assemble(
         ids[ids == tokenizer.mask_id] = tokenizer.unk_id
     if not config.released_behaviour:
         # A word never reaches across [SEP]: what follows one begins a word.
-        boundary[:, 1] = boundary[rows, first_sep + 1] = True
+        boundary[:, 1] = True
+        boundary[rows, np.minimum(first_sep, last_sep - 1) + 1] = True
     _count(drawn[:, pairs.LABEL], last_sep + 1, config, counts)
     return {
         "input_ids": ids,

@@ -11,11 +11,12 @@ B is the batch of all devices together.
 import abc
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,6 +45,8 @@ _ROWS_TO_PREPARE = 512
 # and from so many examples in evaluation, whose outputs wait to be put in order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
+# Batches are padded to a multiple of it.
+MULTIPLE = 8
 
 
 @contextlib.contextmanager
@@ -141,6 +144,9 @@ class Records(Source):
         prepare: what is done to a batch of examples, with the seed and int64 [B], the
             place of each in the run; None for nothing.
         limits: what all values of some features are below, see `records.parser`.
+        padded: features that are 0 in padding alone, and those that end where they do.
+            With some, the rows of a batch in training are alike in the first's length,
+            and its features are cut to the longest, the first's to a multiple of 8.
         are_trusted: whether the records are this package's own, as they were made, so
             that `limits` need not be checked of each batch, at 5 % of the time.
     """
@@ -150,6 +156,7 @@ class Records(Source):
     spec: records.Spec
     prepare: "Prepare | None" = None
     limits: records.Limits = dataclasses.field(default_factory=dict)
+    padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     are_trusted: bool = False
 
     def __len__(self) -> int:
@@ -172,9 +179,9 @@ class Records(Source):
         records.verify(self.files, self.spec, self.limits)
 
     def training(self, share, *, seed, start=0):
-        epoch, skipped = divmod(start, len(self))
-        lines = _epochs(self, seed, epoch).skip(skipped).enumerate(start)
-        lines = lines.batch(share.rows, drop_remainder=True)
+        if self.padded:
+            return _by_length(self, share, seed, start)
+        lines = self._numbered(seed, start).batch(share.rows, drop_remainder=True)
         lines = lines.shard(share.pipelines, share.pipeline)
         return _parsed(lines, self, share, seed)
 
@@ -191,6 +198,11 @@ class Records(Source):
         lines = lines.batch(share.rows, drop_remainder=True)
         lines = lines.shard(share.pipelines, share.pipeline)
         return _parsed(lines, self, share, 0, count)
+
+    def _numbered(self, seed: int, start: int) -> "tf.data.Dataset":
+        """Reads serialised examples for training, each with its place in the run."""
+        epoch, skipped = divmod(start, len(self))
+        return _epochs(self, seed, epoch).skip(skipped).enumerate(start)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +224,7 @@ class ByLength(Source):
     lengths: np.ndarray
     make: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
     longest: int
-    multiple: int = 8
+    multiple: int = MULTIPLE
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -232,7 +244,7 @@ class ByLength(Source):
         size = share.batch_size
 
         def batches():
-            sorted_together = max(1, min(_BATCHES_TO_SORT, len(self) // size))
+            sorted_together = _sorted_together(len(self), size)
             number, skipped = divmod(start // size, sorted_together)
             while True:
                 rows = self._shuffled(number * sorted_together * size, seed, size)
@@ -268,7 +280,7 @@ class ByLength(Source):
 
     def _shuffled(self, first: int, seed: int, batch_size: int) -> np.ndarray:
         """Returns the examples of the batches that are sorted together."""
-        count = max(1, min(_BATCHES_TO_SORT, len(self) // batch_size)) * batch_size
+        count = _sorted_together(len(self), batch_size) * batch_size
         epochs, places = np.divmod(np.arange(first, first + count), len(self))
         rows = np.concatenate(
             [
@@ -285,7 +297,7 @@ class ByLength(Source):
     def _padded(self, longest: int) -> int:
         if not self.multiple:
             return self.longest
-        return min(-(-longest // self.multiple) * self.multiple, self.longest)
+        return min(_rounded_up(longest, self.multiple), self.longest)
 
     def _dataset(self, batches, share, finish) -> "tf.data.Dataset":
         import tensorflow as tf
@@ -406,6 +418,97 @@ def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
     )
 
 
+def _sorted_together(examples: int, batch_size: int) -> int:
+    """Returns from how many batches those of like length are made in training."""
+    return max(1, min(_BATCHES_TO_SORT, examples // batch_size))
+
+
+def _rounded_up(number: Any, multiple: int) -> Any:
+    return -(-number // multiple) * multiple
+
+
+def _by_length(
+    source: Records, share: Share, seed: int, start: int
+) -> "tf.data.Dataset":
+    """Makes batches of like length for training.
+
+    As in `ByLength`: the examples of some batches are sorted, cut, and the batches
+    shuffled. Every pipeline reads them all and takes its rows of each batch.
+    """
+    import tensorflow as tf
+
+    size = share.batch_size
+    most = max(1, _EXAMPLES_TO_SORT // size)
+    together = min(_sorted_together(len(source), size), most)
+    group, skipped = divmod(start // size, together)
+    lines = source._numbered(seed, group * together * size)
+    lines = lines.batch(together * size, drop_remainder=True)
+    replicas = share.rows // share.per_replica
+    first = next(iter(source.padded))
+    as_written = tf.autograph.experimental.do_not_convert
+
+    def sizes(batch, mask):
+        # Of the last that is not 0, wherever the others are.
+        places = tf.range(1, batch[mask].shape[1] + 1)
+        return tf.reduce_max(tf.where(batch[mask] > 0, places, 0), axis=1)
+
+    def grouped(places, batch):
+        lengths = {mask: sizes(batch, mask) for mask in source.padded}
+        tokens = lengths[first]
+        # Epochs apart: else the two copies of an example would be neighbours.
+        epochs = tf.cast(places // len(source), tf.int32)
+        order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
+        order = tf.random.experimental.stateless_shuffle(
+            tf.reshape(order, [together, size]), tf.stack([seed, places[0]])
+        )
+        longest = {
+            mask: tf.repeat(tf.reduce_max(tf.gather(each, order), axis=1), replicas)
+            for mask, each in lengths.items()
+        }
+        own = order[:, share.pipeline * share.rows :][:, : share.rows]
+        own = tf.reshape(own, [-1, share.per_replica])
+        rows = tf.data.Dataset.from_tensor_slices((own, longest))
+        return rows.map(as_written(functools.partial(cut, batch)))
+
+    def cut(batch, rows, longest):
+        taken = {name: tf.gather(value, rows) for name, value in batch.items()}
+        for mask, others in source.padded.items():
+            multiple = MULTIPLE if mask == first else 1
+            length = _rounded_up(tf.maximum(longest[mask], 1), multiple)
+            length = tf.minimum(length, batch[mask].shape[1])
+            for name in taken.keys() & {mask, *others}:
+                taken[name] = taken[name][:, :length]
+        return taken
+
+    dataset = _prepared(lines, source, seed).flat_map(as_written(grouped))
+    return _ahead(dataset.skip(skipped * replicas), share)
+
+
+def _prepared(
+    lines: "tf.data.Dataset", source: Records, seed: int
+) -> "tf.data.Dataset":
+    """Parses and prepares batches of numbered lines."""
+    import tensorflow as tf
+
+    limits = None if source.are_trusted else source.limits
+    parse = records.parser(source.spec, limits)
+    prepare = source.prepare
+
+    # Nothing here branches on a tensor; to look for it takes longer than the graphs.
+    as_written = tf.autograph.experimental.do_not_convert
+
+    def work(places, serialised):
+        return tf.reshape(places, [-1]), parse(tf.reshape(serialised, [-1]))
+
+    calls = min(cores.available(), _CALLS_AT_ONCE)
+    dataset = lines.map(as_written(work), num_parallel_calls=calls, deterministic=True)
+    if prepare is None:
+        return dataset
+    return dataset.map(
+        as_written(lambda places, batch: (places, prepare(batch, seed, places)))
+    )
+
+
 def _parsed(
     lines: "tf.data.Dataset",
     source: Records,
@@ -424,16 +527,7 @@ def _parsed(
     """
     import tensorflow as tf
 
-    limits = None if source.are_trusted else source.limits
-    parse = records.parser(source.spec, limits)
-    prepare = source.prepare
     per_replica = share.per_replica
-
-    # Nothing here branches on a tensor; to look for it takes longer than the graphs.
-    as_written = tf.autograph.experimental.do_not_convert
-
-    def work(places, serialised):
-        return tf.reshape(places, [-1]), parse(tf.reshape(serialised, [-1]))
 
     def cut(places, batch):
         if count is not None:
@@ -446,15 +540,10 @@ def _parsed(
             for name, value in batch.items()
         }
 
-    calls = min(cores.available(), _CALLS_AT_ONCE)
-    if prepare is not None and count is None:
+    if source.prepare is not None and count is None:
         lines = lines.batch(-(-_ROWS_TO_PREPARE // share.rows))
-    dataset = lines.map(as_written(work), num_parallel_calls=calls, deterministic=True)
-    if prepare is not None:
-        dataset = dataset.map(
-            as_written(lambda places, batch: (places, prepare(batch, seed, places)))
-        )
-    return _ahead(dataset.map(as_written(cut)).unbatch(), share)
+    cut = tf.autograph.experimental.do_not_convert(cut)
+    return _ahead(_prepared(lines, source, seed).map(cut).unbatch(), share)
 
 
 def _ahead(dataset: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":

@@ -28,6 +28,11 @@ from albert_tf.weights import metadata
 from albert_tf.weights.folder import names_vocabulary
 
 _EXAMPLES_TO_COUNT, _TOKENS_TO_COUNT = 50_000, 20_000_000
+# Features that end where others do.
+_PADDED = {
+    "input_mask": ("input_ids", "segment_ids", "token_boundary"),
+    "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
+}
 # Flags that decide what a run starts with.
 _STARTS = ("output_bias_from_data", "word_vectors_from_data", "attend_nearby")
 # Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
@@ -319,6 +324,8 @@ class _Records:
                 masked_lm_prob=settings.masked_lm_prob,
                 max_predictions_per_seq=settings.max_predictions_per_seq,
                 ngram=settings.ngram,
+                mask_replace_prob=settings.mask_replace_prob,
+                random_replace_prob=settings.random_replace_prob,
             )
             spec = masking.spec
         else:
@@ -329,6 +336,7 @@ class _Records:
             spec=spec,
             prepare=masking,
             limits=_limits(spec, config),
+            padded=_PADDED if settings.group_by_length else {},
             are_trusted=all(map(_is_as_made, descriptions, descriptions.values())),
         )
         records.check(self._paths, self.source.spec)

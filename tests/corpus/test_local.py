@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import documents, manifest, units
+from albert_tf.corpus import documents, dynamic_masking, manifest, units
 from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.text import tokenization
@@ -836,6 +836,36 @@ def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     starts = tokenization.load(str(DATA / "spm_small.model")).word_starts()
     first = batch["input_ids"][:, 1]
     assert starts.always[first].mean() > 0.5
+
+
+def test_a_line_is_a_record_by_itself(make, tmp_path):
+    changes = {"objective": "none", "line_by_line": True, "max_seq_length": 32}
+    lines = ["say that the wooden parliament", "brilliant", "the wooden"]
+    long = " ".join(["brilliant parliament say that"] * 10)
+    (tmp_path / "x").write_text("\n".join([*lines[:2], "", lines[2], long]) + "\n")
+    folder = make(input_file=(f"{tmp_path}/x",), dupe_factor=1, **changes)
+    batch = read([folder / "x.tfrecord"], settings(**changes))
+    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    ids = dynamic_masking.unmasked(batch)
+    rows = []
+    for row, length in zip(ids, batch["input_mask"].sum(1), strict=True):
+        assert row[0] == tokenizer.cls_id and row[length - 1] == tokenizer.sep_id
+        assert np.flatnonzero(row == tokenizer.sep_id).tolist() == [length - 1]
+        rows.append(tokenizer.decode(row[1 : length - 1]))
+    assert set(lines) <= set(rows)
+    pieces = sorted(row for row in rows if row not in lines)
+    # The long one in even pieces, which begin with words.
+    assert len(pieces) > 1
+    assert sorted(" ".join(pieces).split()) == sorted(long.split())
+    assert max(map(len, pieces)) < 2 * min(map(len, pieces))
+    assert not batch["segment_ids"].any() and not batch["next_sentence_labels"].any()
+    predictions = np.maximum(1, np.rint(0.15 * batch["input_mask"].sum(1)))
+    np.testing.assert_array_equal(batch["masked_lm_weights"].sum(1), predictions)
+    # Masked anew during training, they are masked in the same way.
+    masking = dynamic_masking.for_records([str(folder / "x.tfrecord")])
+    again = masking.mask(batch, 3, np.arange(len(ids)))
+    np.testing.assert_array_equal(dynamic_masking.unmasked(again), ids)
+    np.testing.assert_array_equal(again["masked_lm_weights"].sum(1), predictions)
 
 
 def test_the_vocabulary_stands_beside_the_records(make, tmp_path):

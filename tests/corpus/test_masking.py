@@ -26,6 +26,8 @@ def rules(**changes):
         "whole_words": True,
         "cross_separators": False,
         "permute": False,
+        "mask_replace_prob": 0.8,
+        "random_replace_prob": 0.1,
         "mask_id": MASK,
         "replacements": np.arange(5, V),
     }
@@ -240,6 +242,16 @@ def test_eighty_percent_become_mask_ten_stay_ten_are_random():
     times = np.bincount(random, minlength=V)
     assert not times[:5].any()
     assert abs(times[5:] - times.sum() / 92).max() < 4 * np.sqrt(times.sum() / 92)
+
+
+@pytest.mark.parametrize(("mask", "random"), [(1.0, 0.0), (0.5, 0.2), (0.0, 1.0)])
+def test_shares_of_what_becomes_of_predictions_are_settings(mask, random):
+    batch, counts = random_rows(B=2003), Counter()
+    run(batch, counts=counts, mask_replace_prob=mask, random_replace_prob=random)
+    kinds = {k: counts[f"predictions_{k}"] for k in ("masked", "random", "kept")}
+    total = sum(kinds.values())
+    expected = {"masked": mask, "random": random, "kept": 1 - mask - random}
+    assert {k: n / total for k, n in kinds.items()} == near(expected, total)
 
 
 def test_permutation_moves_as_many_more_tokens_within_their_row():

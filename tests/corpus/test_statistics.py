@@ -193,7 +193,8 @@ def test_masking_predicts_as_many_tokens_of_recorded_rows():
         maskable = ~np.isin(ids, [2, 3])
         seeds = np.zeros(1, np.uint64)
         starts = tokenizer.word_starts(config.word_start_rule)(ids)
-        masked = masking.mask(ids, starts, maskable, rules, seeds, Counter())
+        sizes = np.array([ids.size])
+        masked = masking.mask(ids, starts, maskable, sizes, rules, seeds, Counter())
         room = min(20, max(1, round(0.15 * ids.size))) - int(masked.weights.sum())
         assert room >= 0
         # Nothing that would have fitted was left: every other word is longer.

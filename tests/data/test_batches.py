@@ -132,6 +132,71 @@ def test_prepared_examples_resume_with_the_same_draws(source):
     assert np.unique(whole_numbers[:, :, 0]).size > 590  # the draws are not repeated
 
 
+@pytest.fixture
+def padded(tmp_path):
+    """Makes numbered records of 1 to 30 tokens in 30, with a third as many slots."""
+    spec = {
+        "number": records.Feature("int", 1),
+        **{name: records.Feature("int", 30) for name in ("mask", "ids")},
+        "slots": records.Feature("float", 10),
+    }
+    count, path = 107, str(tmp_path / "padded.tfrecord")
+    lengths = np.random.default_rng(5).integers(1, 31, count)[:, None]
+    rows = {
+        "number": np.arange(count)[:, None],
+        "mask": np.arange(30) < lengths,
+        "ids": np.where(np.arange(30) < lengths, np.arange(30) + 1, 0),
+        "slots": np.arange(10) < lengths // 3,
+    }
+    with records.create(path) as writer:
+        writer.write(records.encode(spec, rows))
+    trims = {"mask": ("ids", "absent"), "slots": ()}
+    return batches.Records((path,), (count,), spec, padded=trims), lengths[:, 0]
+
+
+def test_records_of_like_length_make_a_batch_without_their_padding(padded):
+    source, lengths = padded
+    found = list(source.training(batches.Share(4), seed=3).take(26))
+    rows = flat([batch["number"].numpy()[:, 0].tolist() for batch in found])
+    assert len(set(rows)) == 104
+    for batch in found:
+        longest = lengths[batch["number"].numpy()[:, 0]].max()
+        assert batch["mask"].shape[1] == min(30, -(-longest // 8) * 8)
+        assert batch["ids"].shape == batch["mask"].shape
+        assert batch["ids"].numpy().sum(1).tolist() == [
+            n * (n + 1) // 2 for n in lengths[batch["number"].numpy()[:, 0]]
+        ]
+        assert batch["slots"].shape[1] == max(1, longest // 3)
+    sizes = [batch["mask"].shape[1] for batch in found]
+    assert sizes != sorted(sizes)  # the batches are shuffled
+    plain = dataclasses.replace(source, padded={}).training(batches.Share(4), seed=3)
+    filled = [
+        [b["mask"].numpy().mean() for b in set_] for set_ in (found, plain.take(26))
+    ]
+    assert np.mean(filled[0]) > 1.4 * np.mean(filled[1])
+
+
+@pytest.mark.parametrize("start", [4, 24, 92, 108, 256])
+def test_batches_of_records_by_length_go_on_where_they_stopped(padded, start):
+    source, _ = padded
+    whole = numbers(source.training(batches.Share(4), seed=3), 80)
+    rest = source.training(batches.Share(4), seed=3, start=start)
+    assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
+    assert whole[:40] != numbers(source.training(batches.Share(4), seed=4), 40)
+
+
+def test_replicas_and_pipelines_share_a_batch_of_records_by_length(padded):
+    source, _ = padded
+    whole = list(source.training(batches.Share(12), seed=3).take(5))
+    shares = [batches.Share(12, 2, pipeline, 3) for pipeline in (0, 1)]
+    parts = [list(source.training(share, seed=3).take(10)) for share in shares]
+    for step, batch in enumerate(whole):
+        of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
+        for name, value in batch.items():
+            joined = np.concatenate([part[name].numpy() for part in of_step])
+            np.testing.assert_array_equal(joined, value.numpy())
+
+
 def test_evaluation_reads_everything_once_and_fills_up(source):
     found = list(source().evaluation(batches.Share(5)))
     read = flat(batch["number"].numpy()[:, 0].tolist() for batch in found)

@@ -52,11 +52,31 @@ class PretrainingSettings(flags.Settings):
         below=1,
         needs=("dynamic_masking",),
     )
+    mask_replace_prob: float = flags.field(
+        "With --dynamic_masking: share of the predicted tokens that become [MASK].",
+        0.8,
+        at_least=0,
+        at_most=1,
+        needs=("dynamic_masking",),
+    )
+    random_replace_prob: float = flags.field(
+        "With --dynamic_masking: share of the predicted tokens that become a random "
+        "token; those that neither share takes stay as they are.",
+        0.1,
+        at_least=0,
+        at_most=1,
+        needs=("dynamic_masking",),
+    )
     ngram: int = flags.field(
         "With --dynamic_masking: most words in a masked span.",
         3,
         at_least=1,
         needs=("dynamic_masking",),
+    )
+    group_by_length: bool = flags.field(
+        "Make batches of records of like length and cut their padding: faster where "
+        "many are short.",
+        False,
     )
     output_bias_from_data: bool = flags.field(
         "Start the masked LM's output bias at the log frequencies of the tokens: short "
