@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.recipes import glue_all
+from albert_tf.recipes import glue_all, one_hour
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
@@ -82,3 +82,39 @@ def test_the_table_has_the_papers_order(tmp_path):
     runs = {"mean_of_sound": 0.612, "spread_of_sound": 0.0345, "failed": [2]}
     (tmp_path / "cola/runs.json").write_text(json.dumps(runs))
     assert "61.2+-3.5 (1 failed)" in glue_all._table(tmp_path).splitlines()[2]
+
+
+def test_an_hour_is_commands_that_are_valid_and_the_same_again(
+    settings_of, tmp_path, monkeypatch
+):
+    called, minutes = [], iter(range(100))
+
+    def wait(command):
+        called.append(command[2:])
+
+    monkeypatch.setattr(one_hour, "_wait", wait)
+    monkeypatch.setattr(one_hour.time, "monotonic", lambda: 60.0 * next(minutes))
+    settings = one_hour.Settings(
+        input_file="text.txt", output_dir=str(tmp_path), minutes=20, pairs="*.jsonl"
+    )
+    one_hour.main(settings)
+    names = [arguments[1] for arguments in called[:-1]]
+    assert names == ["vocabulary", "corpus", "corpus", "pretrain", "pretrain"]
+    for _, name, *given in called[:-1]:
+        settings_of(name, *given)
+    trained = [
+        flag.partition("=")[2]
+        for arguments in called
+        for flag in arguments
+        if flag.startswith("--train_minutes=")
+    ]
+    # A minute went into records, and one is to start and to end both stages.
+    assert trained == ["9.0", "9.0"]
+    start = [f"--init_checkpoint={tmp_path / 'sentences'}", "--checkpoint=newest"]
+    assert set(start) <= set(called[4]) and not set(start) & set(called[3])
+    assert called[5][0] == "albert_tf.recipes.minimal_pairs"
+    assert f"--model={tmp_path / 'pairs'}" in called[5]
+    (tmp_path / "vocab.model").touch()
+    first, called[:] = list(called), []
+    one_hour.main(settings)
+    assert called == first[1:]

@@ -1,15 +1,11 @@
-"""benchmarks/minimal_pairs.py counts and reads as its documentation says."""
+"""recipes/minimal_pairs.py counts and reads as its documentation says."""
 
 import json
-import runpy
-from pathlib import Path
 
 import pytest
 
 from albert_tf.errors import InputError
-
-PROGRAM = Path(__file__).parents[2] / "benchmarks/minimal_pairs.py"
-MINIMAL_PAIRS = runpy.run_path(str(PROGRAM))
+from albert_tf.recipes import minimal_pairs
 
 
 def line(good, bad, term, paradigm):
@@ -26,9 +22,9 @@ def test_shares_of_paradigms_terms_and_all(tmp_path):
         + line("a", "b", "first", "y")
     )
     (tmp_path / "2.jsonl").write_text(line("b", "a", "second", "z"))
-    pairs = MINIMAL_PAIRS["read"]([f"{tmp_path}/*.jsonl"])
+    pairs = minimal_pairs.read([f"{tmp_path}/*.jsonl"])
     scores = {"a": -1.0, "b": -2.0, "c": -1.0, "a b": -3.0}
-    assert MINIMAL_PAIRS["accuracies"](pairs, scores) == {
+    assert minimal_pairs.accuracies(pairs, scores) == {
         "paradigms": {"x": 2.5 / 4, "y": 1.0, "z": 0.0},
         "terms": {"first": (2.5 / 4 + 1) / 2, "second": 0.0},
         "mean": {
@@ -51,4 +47,4 @@ def test_what_is_no_pair_is_refused(contents, message, tmp_path):
     if contents is not None:
         path.write_text(contents)
     with pytest.raises(InputError, match=message):
-        MINIMAL_PAIRS["read"]([str(path)])
+        minimal_pairs.read([str(path)])
