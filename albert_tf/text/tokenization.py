@@ -463,6 +463,11 @@ class SentencePieceTokenizer(Tokenizer):
                 f"{path}: has the piece {errors.shown(twice)} more than once; expected "
                 f"each once"
             )
+        if self._processor.unk_id() < 0:
+            raise InputError(
+                f"{path}: has no piece for what is unknown; expected one of the type "
+                f"UNKNOWN with the name that the model's settings give it"
+            )
         longer = [piece for piece in pieces if piece != WORD_MARK]
         if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
             piece.startswith(WORD_MARK) for piece in longer
