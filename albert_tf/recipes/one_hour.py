@@ -44,7 +44,7 @@ _RECORDS = {
 }
 _TRAINING = [
     *("--optimizer=muon", "--weight_decay=0.01", "--precision=bfloat16"),
-    "--num_warmup_steps=100",
+    *("--num_warmup_steps=100", "--eval_every_steps=1000"),
 ]
 _STAGES = {
     "sentences": [
