@@ -25,11 +25,11 @@ from albert_tf.data.files import atomic
 # Shares no layer: within an hour more parameters learn more than more layers.
 MODEL = {
     "embedding_size": 128,
-    "hidden_size": 256,
+    "hidden_size": 192,
     "num_hidden_layers": 4,
     "num_hidden_groups": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 1024,
+    "num_attention_heads": 3,
+    "intermediate_size": 768,
     "max_position_embeddings": 512,
     "initializer_range": 0.05,
     "hidden_dropout_prob": 0.0,
