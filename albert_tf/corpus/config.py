@@ -22,10 +22,7 @@ _PLACES_AND_MEANS = (
     *("num_workers", "runner", "runner_options"),
 )
 # Settings that are younger than the first descriptions, which lack them.
-_YOUNGER = (
-    *("keep_accents", "line_by_line"),
-    *("mask_replace_prob", "random_replace_prob"),
-)
+_YOUNGER = ("line_by_line", "mask_replace_prob", "random_replace_prob")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,6 +319,8 @@ class CorpusSettings(flags.Settings):
             del values[name]
         # As before there was a choice, so that old descriptions stay valid.
         values["do_lower_case"] = self.do_lower_case is not False
+        if not self.keep_accents:
+            del values["keep_accents"]
         for item in flags.fields(self):
             if item.name in _YOUNGER and values[item.name] == item.default:
                 del values[item.name]
