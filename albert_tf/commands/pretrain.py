@@ -29,7 +29,7 @@ def main(
     """Trains and evaluates."""
     from albert_tf.tasks.pretraining import Pretraining
     from albert_tf.train import loop, workers
-    from albert_tf.train.devices import is_chief, together
+    from albert_tf.train.devices import is_chief, pad_multiple, together
     from albert_tf.train.run_file import RunFile
     from albert_tf.weights.folder import ModelFolder
 
@@ -42,7 +42,8 @@ def main(
             strategy, config.output_dir, lambda: run_file.check(log) if notes else None
         )
         opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
-        task = Pretraining(pretraining, config.do_eval, opened.folders)
+        multiple = pad_multiple(strategy, config.xla)
+        task = Pretraining(pretraining, config.do_eval, opened.folders, multiple)
         ready = functools.partial(run_file.write, task) if notes else lambda: None
         loop.run(task, config, strategy, ready=ready)
     if notes:

@@ -21,7 +21,8 @@ _PLACES_AND_MEANS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
 )
-# Settings that are younger than the first descriptions, which lack them.
+# Settings that are younger than the first descriptions, which lack them: so do all
+# where the default was taken, which must not change.
 _YOUNGER = ("line_by_line", "mask_replace_prob", "random_replace_prob")
 
 
@@ -73,8 +74,8 @@ class CorpusSettings(flags.Settings):
     )
     random_next_sentence: bool = flags.field("The same as --objective=nsp.", False)
     line_by_line: bool = flags.field(
-        "Make each line a record by itself, [CLS] line [SEP]; longer ones are divided. "
-        "With --objective=none.",
+        "Make each line a record by itself, [CLS] line [SEP], or several where it does "
+        "not fit. With --objective=none; --short_seq_prob does not act.",
         False,
     )
     dupe_factor: int = flags.field(

@@ -28,7 +28,7 @@ Batch = dict[str, tf.Tensor]
 _COMMON = (
     *("max_seq_length", "max_predictions", "sentence_objective"),
     *("released_behaviour", "favor_shorter_ngram"),
-    *("do_whole_word_mask", "do_permutation", "line_by_line"),
+    *("do_whole_word_mask", "do_permutation"),
 )
 
 

@@ -41,12 +41,11 @@ _BATCHES_AHEAD = 8
 _CALLS_AT_ONCE = 16
 # Rows that are prepared together: preparing has costs for each call.
 _ROWS_TO_PREPARE = 512
-# Batches of like length are made from the examples of so many batches, in training,
-# and from so many examples in evaluation, whose outputs wait to be put in order.
+# Batches of like length are made from the examples of so many batches in training, and
+# in evaluation from so many examples, whose outputs wait to be put in order. Records
+# are parsed before: training takes no more of them at once, either.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
-# Batches are padded to a multiple of it.
-MULTIPLE = 8
 
 
 @contextlib.contextmanager
@@ -146,7 +145,9 @@ class Records(Source):
         limits: what all values of some features are below, see `records.parser`.
         padded: features that are 0 in padding alone, and those that end where they do.
             With some, the rows of a batch in training are alike in the first's length,
-            and its features are cut to the longest, the first's to a multiple of 8.
+            and its features are cut to the longest row. A run then resumes with the
+            same batches, but with another batch size at about the same place.
+        multiple: of what such features are cut to, see `ByLength`.
         are_trusted: whether the records are this package's own, as they were made, so
             that `limits` need not be checked of each batch, at 5 % of the time.
     """
@@ -157,6 +158,7 @@ class Records(Source):
     prepare: "Prepare | None" = None
     limits: records.Limits = dataclasses.field(default_factory=dict)
     padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    multiple: int = 8
     are_trusted: bool = False
 
     def __len__(self) -> int:
@@ -224,7 +226,7 @@ class ByLength(Source):
     lengths: np.ndarray
     make: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
     longest: int
-    multiple: int = MULTIPLE
+    multiple: int = 8
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -473,21 +475,22 @@ def _by_length(
     def cut(batch, rows, longest):
         taken = {name: tf.gather(value, rows) for name, value in batch.items()}
         for mask, others in source.padded.items():
-            multiple = MULTIPLE if mask == first else 1
-            length = _rounded_up(tf.maximum(longest[mask], 1), multiple)
+            length = _rounded_up(tf.maximum(longest[mask], 1), source.multiple)
             length = tf.minimum(length, batch[mask].shape[1])
             for name in taken.keys() & {mask, *others}:
                 taken[name] = taken[name][:, :length]
         return taken
 
-    dataset = _prepared(lines, source, seed).flat_map(as_written(grouped))
+    # The next group is made while one is trained on.
+    groups = _prepared(lines, source, seed, calls=1).prefetch(1)
+    dataset = groups.flat_map(as_written(grouped))
     return _ahead(dataset.skip(skipped * replicas), share)
 
 
 def _prepared(
-    lines: "tf.data.Dataset", source: Records, seed: int
+    lines: "tf.data.Dataset", source: Records, seed: int, calls: int = _CALLS_AT_ONCE
 ) -> "tf.data.Dataset":
-    """Parses and prepares batches of numbered lines."""
+    """Parses batches of numbered lines, so many at once, and prepares them."""
     import tensorflow as tf
 
     limits = None if source.are_trusted else source.limits
@@ -500,7 +503,7 @@ def _prepared(
     def work(places, serialised):
         return tf.reshape(places, [-1]), parse(tf.reshape(serialised, [-1]))
 
-    calls = min(cores.available(), _CALLS_AT_ONCE)
+    calls = min(cores.available(), calls)
     dataset = lines.map(as_written(work), num_parallel_calls=calls, deterministic=True)
     if prepare is None:
         return dataset

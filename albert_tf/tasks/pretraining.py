@@ -55,6 +55,7 @@ class Pretraining(base.Task):
         settings: what to pretrain, on what.
         evaluate: whether to evaluate even where no files were named for it.
         folders: where weights may be that the run starts from.
+        multiple: of what batches of like length are padded to; 0: there can be none.
 
     Raises:
         InputError: files cannot be read, or do not fit each other, the flags or the
@@ -69,10 +70,17 @@ class Pretraining(base.Task):
         settings: PretrainingSettings,
         evaluate: bool = False,
         folders: Sequence[Path] = (),
+        multiple: int = 8,
     ):
         self.config = _model_config(settings)
         self._data = _Records(settings, "input_file", self.config, folders)
         self.training = self._data.source
+        if settings.group_by_length:
+            if not multiple:
+                raise InputError("--group_by_length: a TPU takes batches of one length")
+            self.training = dataclasses.replace(
+                self.training, padded=_PADDED, multiple=multiple
+            )
         self.vocabulary = self._data.fingerprint
         self.evaluation = None
         if settings.eval_input_file:
@@ -336,7 +344,6 @@ class _Records:
             spec=spec,
             prepare=masking,
             limits=_limits(spec, config),
-            padded=_PADDED if settings.group_by_length else {},
             are_trusted=all(map(_is_as_made, descriptions, descriptions.values())),
         )
         records.check(self._paths, self.source.spec)

@@ -152,6 +152,25 @@ def is_multi_worker(strategy: "tf.distribute.Strategy") -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
+    """Returns what batches of like length are padded to a multiple of.
+
+    What is compiled is compiled for each length anew, so there should be few there.
+    0 stands for one length for all, as on a TPU.
+
+    Args:
+        strategy: the devices.
+        xla: whether steps are compiled; None: on GPUs.
+    """
+    import tensorflow as tf
+
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return 0
+    if tf.config.list_logical_devices("GPU"):
+        return 64
+    return 8 if xla else 1
+
+
 def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[float]:
     """Adds up float32 numbers over the replicas of all workers, one by one.
 

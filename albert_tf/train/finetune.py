@@ -29,7 +29,12 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import loop, report, seeds, workers
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import DistributionSettings, is_chief, together
+from albert_tf.train.devices import (
+    DistributionSettings,
+    is_chief,
+    pad_multiple,
+    together,
+)
 from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
@@ -133,7 +138,9 @@ def _prepare(
         settings,
         _with_changes(opened.config, model),
         opened.tokenizer,
-        _pad_multiple(config, strategy),
+        pad_multiple(strategy, config.xla)
+        if config.pad_to_multiple_of is None
+        else config.pad_to_multiple_of,
     )
     drops = (
         opened.config.hidden_dropout_prob or opened.config.attention_probs_dropout_prob
@@ -209,18 +216,6 @@ def _export(
         log_line(f"Written: {path}, which takes ids")
     if task.runtimes:
         checksums.write(folder)
-
-
-def _pad_multiple(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> int:
-    """Returns what `batches.ByLength` pads to a multiple of."""
-    if config.pad_to_multiple_of is not None:
-        return config.pad_to_multiple_of
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        return 0
-    # What is compiled is compiled for each length anew: there should be few.
-    if tf.config.list_logical_devices("GPU"):
-        return 64
-    return 8 if config.xla else 1
 
 
 def _check_head(

@@ -11,6 +11,7 @@ from albert_tf import corpus
 from albert_tf.corpus import dynamic_masking, manifest, masking
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
+from albert_tf.tasks import pretraining
 
 DATA = Path(__file__).parents[1] / "fixtures"
 MASKED_FEATURES = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
@@ -540,6 +541,33 @@ def test_descriptions_of_other_versions_are_refused(file, tmp_path, newer):
         f"{path}: from another version of create_pretraining_data.py; make the records "
         f"again"
     )
+
+
+def test_batches_of_like_length_are_masked_and_resumed_alike(file):
+    mask = dynamic_masking.for_records(
+        [file], mask_replace_prob=1.0, random_replace_prob=0.0
+    )
+    count = manifest.of(file)["files"]["x.tfrecord"]["records"]
+    source = batches.Records(
+        (file,), (count,), mask.spec, mask, padded=pretraining._PADDED, multiple=1
+    )
+
+    def read(start, number):
+        found = source.training(batches.Share(8), seed=3, start=start)
+        return list(found.take(number).as_numpy_iterator())
+
+    whole = read(0, 60)
+    for batch in whole:
+        assert batch["input_mask"].sum(1).max() == batch["input_ids"].shape[1]
+        used = batch["masked_lm_weights"] > 0
+        assert used.sum(1).max() == used.shape[1] == batch["masked_lm_ids"].shape[1]
+        seen = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], 1)
+        assert (seen[used] == 4).all()
+    assert len({batch["input_ids"].shape for batch in whole}) > 3
+    for start in (3, 49, 50, 51):
+        for one, other in zip(read(8 * start, 9), whole[start:], strict=False):
+            for name, value in one.items():
+                np.testing.assert_array_equal(value, other[name])
 
 
 @pytest.mark.parametrize(

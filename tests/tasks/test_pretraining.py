@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf import errors, weights
 from albert_tf.corpus import dynamic_masking, manifest
-from albert_tf.data import records
+from albert_tf.data import batches, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks import pretraining
@@ -202,6 +202,18 @@ def test_the_word_table_starts_from_what_stands_beside_what(files, golden):
     np.testing.assert_array_equal(changed, np.flatnonzero(seen >= 4))
     size = np.sqrt(np.square(after[changed]).mean(1))
     np.testing.assert_allclose(size, before.std(), rtol=1e-4)
+
+
+def test_batches_of_like_length_are_a_flag_where_lengths_may_differ(files):
+    settings = PretrainingSettings(**files, group_by_length=True)
+    training = Pretraining(settings, multiple=1).training
+    read = training.training(batches.Share(2), seed=3)
+    assert read.element_spec["input_ids"].shape.as_list() == [2, None]
+    plain = Pretraining(PretrainingSettings(**files)).training
+    assert plain.training(batches.Share(2), seed=3).element_spec["input_ids"].shape[1]
+    with pytest.raises(InputError) as mistake:
+        Pretraining(settings, multiple=0)
+    assert str(mistake.value) == "--group_by_length: a TPU takes batches of one length"
 
 
 def test_nearby_attention_is_a_flag(files):
