@@ -1,10 +1,16 @@
 import dataclasses
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from albert_tf.errors import InputError
 from albert_tf.recipes import glue_all, one_hour
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
@@ -89,19 +95,29 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
 ):
     called, minutes = [], iter(range(100))
 
-    def wait(command):
-        called.append(command[2:])
+    def run(*arguments, module="albert_tf.commands"):
+        called.append((module, *arguments))
 
-    monkeypatch.setattr(one_hour, "_wait", wait)
-    monkeypatch.setattr(one_hour.time, "monotonic", lambda: 60.0 * next(minutes))
-    settings = one_hour.Settings(
-        input_file="text.txt", output_dir=str(tmp_path), minutes=20, pairs="*.jsonl"
-    )
+    monkeypatch.setattr(one_hour.steps, "run", run)
+    clock = types.SimpleNamespace(monotonic=lambda: 60.0 * next(minutes))
+    monkeypatch.setattr(one_hour, "time", clock)
+    for name in ("pairs.jsonl", "records/sentences.eval.tfrecord"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    given = {
+        **{"input_file": "text.txt", "output_dir": str(tmp_path), "minutes": 20.0},
+        "pairs": (f"{tmp_path}/*.jsonl",),
+    }
+    settings = one_hour.Settings(**given)
+    with pytest.raises(InputError, match=r"pairs.eval.tfrecord: of too few documents"):
+        one_hour.main(settings)
+    (tmp_path / "records/pairs.eval.tfrecord").touch()
+    minutes, called[:] = iter(range(100)), []
     one_hour.main(settings)
     names = [arguments[1] for arguments in called[:-1]]
     assert names == ["vocabulary", "corpus", "corpus", "pretrain", "pretrain"]
-    for _, name, *given in called[:-1]:
-        settings_of(name, *given)
+    for _, name, *flags in called[:-1]:
+        settings_of(name, *flags)
     trained = [
         flag.partition("=")[2]
         for arguments in called
@@ -118,3 +134,44 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     first, called[:] = list(called), []
     one_hour.main(settings)
     assert called == first[1:]
+    for changes, message in (
+        (
+            {"minutes": 30.0},
+            f"--minutes=30.0: {tmp_path} was begun with 20.0; expected ",
+        ),
+        ({"pairs": ("no*.jsonl",)}, "--pairs: no*.jsonl: no such file"),
+    ):
+        with pytest.raises(InputError) as mistake:
+            one_hour.main(one_hour.Settings(**given | changes))
+        assert str(mistake.value).startswith(message)
+
+
+_COMMAND = """
+import signal, sys, time
+def save(number, _):
+    time.sleep(0.6)
+    print("saved")
+    sys.exit(128 + number)
+signal.signal(signal.SIGINT, save)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_recipe_waits_until_its_command_has_saved(tmp_path, number):
+    (tmp_path / "command.py").write_text(_COMMAND)
+    recipe = "from albert_tf.recipes import steps; steps.run(module='command')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", recipe],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{RECIPES.parents[1]}"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    # A terminal sends Ctrl-C to all, and `kill` SIGTERM to the one.
+    send = os.killpg if number == signal.SIGINT else os.kill
+    send(process.pid, number)
+    output, _ = process.communicate(timeout=30)
+    assert (output, process.returncode) == (b"saved\n", 128 + number)

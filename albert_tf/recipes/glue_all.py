@@ -10,9 +10,10 @@ benchmark's site.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from albert_tf.recipes import steps
 
 RECIPES = Path(__file__).resolve().parent
 # The paper's table on GLUE's dev tables: its order, its metrics and the row of xxlarge
@@ -59,11 +60,7 @@ def _is(flag: str, name: str) -> bool:
 
 
 def _run(*flags: str, output_dir: Path) -> None:
-    command = [sys.executable, "-m", "albert_tf.commands", "classify", *flags]
-    command.append(f"--output_dir={output_dir}")
-    status = subprocess.run(command).returncode
-    if status:
-        sys.exit(status)
+    steps.run("classify", *flags, f"--output_dir={output_dir}")
 
 
 def _table(folder: Path) -> str:

@@ -11,16 +11,18 @@ it what came of it. A second call goes on where the first was stopped.
 """
 
 import dataclasses
+import glob
 import json
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from albert_tf import flags
-from albert_tf.data import cores
+from albert_tf.data import cores, json_values
 from albert_tf.data.files import atomic
+from albert_tf.errors import InputError
+from albert_tf.recipes import steps
 
 # Shares no layer: within an hour more parameters learn more than more layers.
 MODEL = {
@@ -69,82 +71,95 @@ class Settings(flags.Settings):
     output_dir: str = flags.field("Folder for the vocabulary, records and both runs.")
     minutes: float = flags.field("How long all may take.", 60.0, at_least=2)
     vocab_size: int = flags.field("Tokens in the vocabulary.", 8000, at_least=100)
-    pairs: str | None = flags.field(
-        "JSON lines of minimal pairs, likewise; scored in the end, beyond the time.",
-        None,
+    pairs: tuple[str, ...] = flags.field(
+        "JSON lines of minimal pairs to score in the end, beyond the time: files or "
+        "patterns, comma-separated.",
+        (),
     )
 
 
 def main(settings: Settings) -> None:
     """Runs the commands one after the other."""
     began = time.monotonic()
+    for pattern in settings.pairs:
+        if not glob.glob(pattern):
+            raise InputError(f"--pairs: {pattern}: no such file")
     folder = Path(settings.output_dir)
+    noted = folder / "one_hour.json"
+    _check(noted, settings)
+    text = f"--input_file={settings.input_file}"
     vocabulary = folder / "vocab.model"
     if not vocabulary.exists():
-        _run(
-            *("vocabulary", f"--input_file={settings.input_file}"),
-            *(
-                f"--model_prefix={folder / 'vocab'}",
-                f"--vocab_size={settings.vocab_size}",
-            ),
-        )
+        prefix = f"--model_prefix={vocabulary.with_suffix('')}"
+        steps.run("vocabulary", text, prefix, f"--vocab_size={settings.vocab_size}")
     for name, given in _RECORDS.items():
-        _run(
-            *("corpus", f"--input_file={settings.input_file}", *given),
-            *(f"--spm_model_file={vocabulary}", "--eval_fraction=0.03"),
-            f"--output_file={_records(folder, name)}",
-        )
-    plan = _plan(folder / "one_hour.json", settings, (time.monotonic() - began) / 60)
+        to = (f"--output_file={_records(folder, name)}", "--eval_fraction=0.03")
+        steps.run("corpus", text, f"--spm_model_file={vocabulary}", *given, *to)
+        if not (held_out := _records(folder, f"{name}.eval")).exists():
+            raise InputError(
+                f"{held_out}: of too few documents none was held out; expected some "
+                f"hundred in --input_file, with a blank line between them"
+            )
+    minutes = _stages(noted, settings, (time.monotonic() - began) / 60)
     model = folder / "albert_config.json"
-    with atomic(str(model)) as file:
-        file.write(
-            json.dumps(MODEL | {"vocab_size": settings.vocab_size}, indent=2).encode()
-        )
+    _write(model, MODEL | {"vocab_size": settings.vocab_size})
     start: list[str] = []
     for name, given in _STAGES.items():
-        _run(
+        steps.run(
             *("pretrain", f"--albert_config_file={model}", *_TRAINING, *given, *start),
             *(f"--input_file={_records(folder, name)}", "--do_eval"),
             f"--eval_input_file={_records(folder, f'{name}.eval')}",
-            *(f"--output_dir={folder / name}", f"--train_minutes={plan[name]}"),
+            *(f"--output_dir={folder / name}", f"--train_minutes={minutes[name]}"),
         )
         start = [f"--init_checkpoint={folder / name}", "--checkpoint=newest"]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = (used.ru_utime + used.ru_stime) / cores.available()
+    of_core = (used.ru_utime + used.ru_stime) / cores.available() / 60
     print(
-        f"{folder / 'pairs'}: a model after {(time.monotonic() - began) / 60:.1f} "
-        f"minutes; {seconds / 60:.1f} of each of {cores.available()} cores"
+        f"{folder / 'pairs'}: a model; this call took "
+        f"{(time.monotonic() - began) / 60:.1f} minutes, and {of_core:.1f} minutes of "
+        f"processor time a core of {cores.available()}"
     )
     if settings.pairs:
-        command = [sys.executable, "-m", "albert_tf.recipes.minimal_pairs"]
-        command += [f"--model={folder / 'pairs'}", f"--pairs={settings.pairs}"]
-        _wait([*command, f"--output_file={folder / 'minimal_pairs.json'}"])
+        steps.run(
+            f"--model={folder / 'pairs'}",
+            f"--pairs={','.join(settings.pairs)}",
+            f"--output_file={folder / 'minimal_pairs.json'}",
+            module="albert_tf.recipes.minimal_pairs",
+        )
 
 
 def _records(folder: Path, name: str) -> Path:
     return folder / "records" / f"{name}.tfrecord"
 
 
-def _plan(path: Path, settings: Settings, over: float) -> dict[str, float]:
-    """Returns the minutes of each stage: of the first call, if this is another."""
-    if path.exists():
-        return json.loads(path.read_bytes())
-    left = max(settings.minutes - over - _AROUND * len(_STAGES), 1.0)
-    sentences = round(_SENTENCES * left, 2)
-    plan = {"sentences": sentences, "pairs": round(left - sentences, 2)}
+def _check(noted: Path, settings: Settings) -> None:
+    """Notes what a folder is made of, or refuses to go on with anything else."""
+    given = {name: getattr(settings, name) for name in ("minutes", "vocab_size")}
+    if not noted.exists():
+        _write(noted, given)
+    before = json_values.parse(noted.read_text(), noted)
+    for name, value in given.items():
+        if before[name] != value:
+            raise InputError(
+                f"--{name}={value}: {noted.parent} was begun with {before[name]}; "
+                f"expected this, or another --output_dir"
+            )
+
+
+def _stages(noted: Path, settings: Settings, over: float) -> dict[str, float]:
+    """Returns the minutes of each stage, as noted by the call that got there first."""
+    before = json_values.parse(noted.read_text(), noted)
+    if "stages" not in before:
+        left = max(settings.minutes - over - _AROUND * len(_STAGES), 1.0)
+        sentences = round(_SENTENCES * left, 2)
+        stages = {"sentences": sentences, "pairs": round(left - sentences, 2)}
+        _write(noted, before := {**before, "stages": stages})
+    return before["stages"]
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
     with atomic(str(path)) as file:
-        file.write(json.dumps(plan).encode())
-    return plan
-
-
-def _run(*arguments: str) -> None:
-    _wait([sys.executable, "-m", "albert_tf.commands", *arguments])
-
-
-def _wait(command: list[str]) -> None:
-    print(f"=== {' '.join(command[2:])}", file=sys.stderr, flush=True)
-    if status := subprocess.run(command).returncode:
-        sys.exit(status)
+        file.write(json.dumps(values, indent=2).encode() + b"\n")
 
 
 if __name__ == "__main__":
