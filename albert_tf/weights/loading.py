@@ -136,8 +136,8 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     distinct = max(config.num_attentions, config.num_feed_forwards)
     if (blocks := distinct * config.inner_group_num) > len(source.shapes):
         raise InputError(
-            f"{source.path}: holds {len(source.shapes):,} tensors; expected those of "
-            f"the configuration's {blocks:,} blocks, which are distinct"
+            f"{source.path}: holds {len(source.shapes):,} tensors; expected at least "
+            f"one for each of the configuration's {blocks:,} blocks, which share none"
         )
 
     def shape_of(row):

@@ -153,7 +153,8 @@ def _child(options):
                 finding = f"{name} {key(error)}"
                 if finding in known or name not in warm:
                     return
-                last[finding] = files
+                last.pop(finding, None)
+                last[finding] = files, str(error)
                 print(f"{finding}: {error}", file=sys.stderr)
                 raise
 
@@ -162,15 +163,18 @@ def _child(options):
         except (Broken, hypothesis.errors.Flaky) as error:
             # Others on the way to the smallest are found again in another round. What
             # was broken once and not again, such as memory that was taken before, too.
-            is_flaky = not isinstance(error, Broken)
-            finding = next(reversed(last)) if is_flaky else f"{name} {key(error)}"
+            if not last:
+                raise
+            finding = next(reversed(last))
+            if isinstance(error, Broken):
+                finding = f"{name} {key(error)}"
             known.add(finding)
             digest = zlib.crc32(finding.encode())
-            files = last.get(finding) or next(iter(last.values()))
+            files, said = last.get(finding) or next(iter(last.values()))
             place = _written(
                 work / "found" / f"{finding.split()[1]}-{digest:08x}", files
             )
-            line = {"finding": f"{finding}: {error}"[:200], "folder": str(place)}
+            line = {"finding": f"{finding}: {said}"[:200], "folder": str(place)}
             results.write(json.dumps(line) + "\n")
         results.write(json.dumps({"counts": seen, "taken": taken}) + "\n")
 

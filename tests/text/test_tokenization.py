@@ -630,6 +630,23 @@ def test_a_damaged_model_is_named(damage, tmp_path):
     assert str(error.value) == f"{path}: not a SentencePiece model (a .model file)"
 
 
+def test_a_model_without_an_unknown_piece_is_refused(tmp_path):
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(Path(SMALL_MODEL).read_bytes())
+    proto.pieces[1].type = proto.pieces[1].NORMAL
+    proto.pieces[0].type = proto.pieces[0].UNKNOWN
+    path = tmp_path / "x.model"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(InputError) as error:
+        tokenization.load(str(path))
+    assert str(error.value) == (
+        f"{path}: has no piece for what is unknown; expected one of the type UNKNOWN "
+        f"with the name that the model's settings give it"
+    )
+
+
 @pytest.mark.parametrize("text", ["😀👍🏽", "中文字漢", "한국", "가\u0301"])
 def test_runs_of_unknown_characters_take_linear_time(text):
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)

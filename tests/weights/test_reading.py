@@ -183,6 +183,19 @@ def test_a_configuration_far_larger_than_the_weights_builds_no_model(tmp_path):
     )
 
 
+def test_a_configuration_of_more_blocks_than_tensors_builds_no_model(tmp_path):
+    weights.save(models.AlbertEncoder(CONFIG), tmp_path, "tf1")
+    source = weights.open_source(tmp_path)
+    deep = dataclasses.replace(CONFIG, inner_group_num=100)
+    blocks = 100 * CONFIG.num_attentions
+    with pytest.raises(InputError) as refused:
+        weights.model_for(source, deep)
+    assert str(refused.value) == (
+        f"{source.path}: holds {len(source.shapes)} tensors; expected at least one for "
+        f"each of the configuration's {blocks} blocks, which share none"
+    )
+
+
 def test_a_head_of_impossible_size_in_a_saved_model(tmp_path):
     from albert_tf.serve import saved_models
 
