@@ -94,6 +94,7 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     settings_of, tmp_path, monkeypatch
 ):
     called, minutes = [], iter(range(100))
+    folder = tmp_path / "hour"
 
     def run(*arguments, module="albert_tf.commands"):
         called.append((module, *arguments))
@@ -101,17 +102,17 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     monkeypatch.setattr(one_hour.steps, "run", run)
     clock = types.SimpleNamespace(monotonic=lambda: 60.0 * next(minutes))
     monkeypatch.setattr(one_hour, "time", clock)
-    for name in ("pairs.jsonl", "records/sentences.eval.tfrecord"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+    (tmp_path / "pairs.jsonl").touch()
     given = {
-        **{"input_file": "text.txt", "output_dir": str(tmp_path), "minutes": 20.0},
+        **{"input_file": "text.txt", "output_dir": str(folder), "minutes": 20.0},
         "pairs": (f"{tmp_path}/*.jsonl",),
     }
     settings = one_hour.Settings(**given)
-    with pytest.raises(InputError, match=r"pairs.eval.tfrecord: of too few documents"):
-        one_hour.main(settings)
-    (tmp_path / "records/pairs.eval.tfrecord").touch()
+    for name in ("sentences", "pairs"):
+        with pytest.raises(InputError, match=f"{name}.eval.tfrecord: of too few docum"):
+            one_hour.main(settings)
+        (folder / "records").mkdir(exist_ok=True)
+        (folder / f"records/{name}.eval.tfrecord").touch()
     minutes, called[:] = iter(range(100)), []
     one_hour.main(settings)
     names = [arguments[1] for arguments in called[:-1]]
@@ -126,18 +127,18 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     ]
     # A minute went into records, and one is to start and to end both stages.
     assert trained == ["9.0", "9.0"]
-    start = [f"--init_checkpoint={tmp_path / 'sentences'}", "--checkpoint=newest"]
+    start = [f"--init_checkpoint={folder / 'sentences'}", "--checkpoint=newest"]
     assert set(start) <= set(called[4]) and not set(start) & set(called[3])
     assert called[5][0] == "albert_tf.recipes.minimal_pairs"
-    assert f"--model={tmp_path / 'pairs'}" in called[5]
-    (tmp_path / "vocab.model").touch()
+    assert f"--model={folder / 'pairs'}" in called[5]
+    (folder / "vocab.model").touch()
     first, called[:] = list(called), []
     one_hour.main(settings)
     assert called == first[1:]
     for changes, message in (
         (
             {"minutes": 30.0},
-            f"--minutes=30.0: {tmp_path} was begun with 20.0; expected ",
+            f"--minutes=30.0: {folder} was begun with 20.0; expected ",
         ),
         ({"pairs": ("no*.jsonl",)}, "--pairs: no*.jsonl: no such file"),
     ):

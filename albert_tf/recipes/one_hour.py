@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from albert_tf import flags
+from albert_tf import errors, flags
 from albert_tf.data import cores, json_values
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
@@ -85,6 +85,8 @@ def main(settings: Settings) -> None:
         if not glob.glob(pattern):
             raise InputError(f"--pairs: {pattern}: no such file")
     folder = Path(settings.output_dir)
+    with errors.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "one_hour.json"
     _check(noted, settings)
     text = f"--input_file={settings.input_file}"
