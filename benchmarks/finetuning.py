@@ -112,11 +112,10 @@ def serve_ours(args, policy):
         do_train=True,
         train_batch_size=args.batch_size,
         precision=policy.removeprefix("mixed_"),
+        pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
     )
     strategy = loop.prepare(config, devices.DistributionSettings())
-    is_padded = args.serve == "ours_padded"
-    multiple = 0 if is_padded else devices.pad_multiple(strategy, config.xla)
-    task = sample(args, multiple)
+    task = sample(args, finetune._pad_multiple(config, strategy))
     model = task.build_model()
     optimizer = loop.build_optimizer(config)
     optimizer.build(model.trainable_variables)

@@ -440,8 +440,7 @@ def _by_length(
     import tensorflow as tf
 
     size = share.batch_size
-    most = max(1, _EXAMPLES_TO_SORT // size)
-    together = min(_sorted_together(len(source), size), most)
+    together = _sorted_together(min(len(source), _EXAMPLES_TO_SORT), size)
     group, skipped = divmod(start // size, together)
     lines = source._numbered(seed, group * together * size)
     lines = lines.batch(together * size, drop_remainder=True)
@@ -449,13 +448,8 @@ def _by_length(
     first = next(iter(source.padded))
     as_written = tf.autograph.experimental.do_not_convert
 
-    def sizes(batch, mask):
-        # Of the last that is not 0, wherever the others are.
-        places = tf.range(1, batch[mask].shape[1] + 1)
-        return tf.reduce_max(tf.where(batch[mask] > 0, places, 0), axis=1)
-
     def grouped(places, batch):
-        lengths = {mask: sizes(batch, mask) for mask in source.padded}
+        lengths = {mask: _ends(batch[mask]) for mask in source.padded}
         tokens = lengths[first]
         # Epochs apart: else the two copies of an example would be neighbours.
         epochs = tf.cast(places // len(source), tf.int32)
@@ -485,6 +479,14 @@ def _by_length(
     groups = _prepared(lines, source, seed, calls=1).prefetch(1)
     dataset = groups.flat_map(as_written(grouped))
     return _ahead(dataset.skip(skipped * replicas), share)
+
+
+def _ends(values: "tf.Tensor") -> "tf.Tensor":
+    """Returns the place behind the last positive number of each row, int32 [B]."""
+    import tensorflow as tf
+
+    places = tf.range(1, values.shape[1] + 1)
+    return tf.reduce_max(tf.where(values > 0, places, 0), axis=1)
 
 
 def _prepared(

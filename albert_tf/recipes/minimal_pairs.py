@@ -103,13 +103,12 @@ def accuracies(pairs: Sequence[Pair], scores: Mapping[str, float]) -> dict[str, 
     }
 
 
-def main() -> None:
+def main(settings: Settings) -> None:
     """Scores every sentence once, and prints a line a paradigm.
 
     Raises:
         InputError: no pairs, or a model that cannot be opened.
     """
-    settings = flags.read(Settings)
     quiet.tensorflow()
     pairs = read(settings.pairs)
     options = AnswerSettings(task="score", batch_size=settings.batch_size)
@@ -139,5 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.define(Settings)
-    flags.run(main)
+    flags.run(main, (Settings,))

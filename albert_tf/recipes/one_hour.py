@@ -141,10 +141,11 @@ def _check(noted: Path, settings: Settings) -> None:
         _write(noted, given)
     before = json_values.parse(noted.read_text(), noted)
     for name, value in given.items():
-        if before[name] != value:
+        begun = before.get(name) if isinstance(before, dict) else None
+        if begun != value:
             raise InputError(
-                f"--{name}={value}: {noted.parent} was begun with {before[name]}; "
-                f"expected this, or another --output_dir"
+                f"--{name}={value}: {noted.parent} was begun with {begun}; expected "
+                f"this, or another --output_dir"
             )
 
 

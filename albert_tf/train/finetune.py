@@ -138,9 +138,7 @@ def _prepare(
         settings,
         _with_changes(opened.config, model),
         opened.tokenizer,
-        pad_multiple(strategy, config.xla)
-        if config.pad_to_multiple_of is None
-        else config.pad_to_multiple_of,
+        _pad_multiple(config, strategy),
     )
     drops = (
         opened.config.hidden_dropout_prob or opened.config.attention_probs_dropout_prob
@@ -216,6 +214,13 @@ def _export(
         log_line(f"Written: {path}, which takes ids")
     if task.runtimes:
         checksums.write(folder)
+
+
+def _pad_multiple(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> int:
+    """Returns what `batches.ByLength` pads to a multiple of."""
+    if config.pad_to_multiple_of is not None:
+        return config.pad_to_multiple_of
+    return pad_multiple(strategy, config.xla)
 
 
 def _check_head(

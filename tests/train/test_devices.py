@@ -81,9 +81,3 @@ def test_a_worker_that_ended_before_the_others_knew_was_refused(monkeypatch):
         devices.together(Ended(), "run", lambda: None)
     with pytest.raises(InputError, match=r"^its own$"):
         devices.together(Ended(), "run", refuse)
-
-
-@pytest.mark.parametrize(("xla", "multiple"), [(None, 1), (False, 1), (True, 8)])
-def test_batches_are_padded_to_what_is_quickest(xla, multiple):
-    cpu = tf.distribute.OneDeviceStrategy("CPU:0")
-    assert devices.pad_multiple(cpu, xla) == multiple

@@ -419,6 +419,20 @@ def test_epochs_and_shares_become_steps(task, config):
     assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)
 
 
+@pytest.mark.parametrize(
+    ("settings", "multiple"),
+    [
+        ({}, 1),
+        ({"xla": True}, 8),
+        ({"xla": True, "pad_to_multiple_of": 3}, 3),
+        ({"pad_to_multiple_of": 0}, 0),
+    ],
+)
+def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
+    cpu = tf.distribute.OneDeviceStrategy("CPU:0")
+    assert finetune._pad_multiple(config(**settings), cpu) == multiple
+
+
 def test_another_runtime_is_refused_before_training(config, monkeypatch):
     with pytest.raises(InputError) as mistake:
         several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
