@@ -137,14 +137,19 @@ def test_an_error_of_all_is_awaited(connect):
     _, start = connect
     watches = start(0, 1, 2, timeout=1000)
     watches[1].announce("failed")
-    last = threading.Timer(0.3, watches[2].announce, ("failed",))
-    last.start()
+    is_announced = threading.Event()
+
+    def announce():
+        is_announced.set()
+        watches[2].announce("failed")
+
+    threading.Timer(0.3, announce).start()
     for watch in (watches[0], watches[1]):
         begin = time.monotonic()
         watch.announce("failed")
         watch.await_others(60)
         assert time.monotonic() - begin < 60
-        assert not last.is_alive()
+        assert is_announced.is_set()
     watches[0].await_others(0)
 
 
