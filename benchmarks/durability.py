@@ -95,17 +95,22 @@ def compare(name, folder, rounds, command):
         )
 
 
-def measured(command):
-    """Returns the seconds that a command takes, and those of its processors."""
+def measured(command, output=os.devnull):
+    """Runs a command, whose output goes to a file.
+
+    Returns:
+        Its seconds of the clock and of processors, and its most memory in bytes.
+    """
     began = time.perf_counter()
-    null = os.open(os.devnull, os.O_WRONLY)
-    actions = [(os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    actions = [(os.POSIX_SPAWN_DUP2, file, stream) for stream in (1, 2)]
     child = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
-    os.close(null)
+    os.close(file)
     _, status, used = os.wait4(child, 0)
     if status:
         raise SystemExit(f"{' '.join(command)}: ended with {status}")
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime
+    clock = time.perf_counter() - began
+    return clock, used.ru_utime + used.ru_stime, used.ru_maxrss << 10
 
 
 def serve(program, name, *given):
