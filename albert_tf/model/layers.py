@@ -90,19 +90,21 @@ def attend(query, key, value, mask_scores, *kept):
             multiplied by; gets no gradient.
 
     Returns:
-        float [B, N, Q, D]. The softmax runs in float32.
+        float [B, Q, N, D], as what follows reads it: kept once, for that and for the
+        backward pass. The softmax runs in float32.
     """
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float32") + mask_scores
     probabilities = ops.cast(ops.softmax(scores), query.dtype)
     shares = probabilities * kept[0] if kept else probabilities
-    mixed = ops.matmul(shares, value)
+    mixed = ops.transpose(ops.matmul(shares, value), (0, 2, 1, 3))
 
     def gradient(upstream):
-        of_value = ops.matmul(ops.transpose(shares, (0, 1, 3, 2)), upstream)
-        of_shares = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
         mean = ops.sum(product, -1, keepdims=True)
+        upstream, mean = (ops.transpose(x, (0, 2, 1, 3)) for x in (upstream, mean))
+        of_value = ops.matmul(ops.transpose(shares, (0, 1, 3, 2)), upstream)
+        of_shares = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
         if kept:  # read here, the factors themselves would have to be kept
             of_scores = shares * of_shares - probabilities * ops.cast(mean, query.dtype)
         else:
@@ -212,10 +214,9 @@ def _in_order(x, *kernels):
     """Returns its arguments; the gradient of `x` waits for those of the kernels."""
 
     def gradient(of_x, *of_kernels):
-        for of_kernel in of_kernels:
-            # Not the other way round: what is too large for float16 times 0 is NaN.
-            of_x += ops.cast(0.0 * of_kernel[0, 0], of_x.dtype)
-        return of_x, *of_kernels
+        # Not the other way round: what is too large for float16 times 0 is NaN.
+        zero = sum(0.0 * of_kernel[0, 0] for of_kernel in of_kernels)
+        return of_x + ops.cast(zero, of_x.dtype), *of_kernels
 
     return (x, *kernels), gradient
 
@@ -451,7 +452,6 @@ class Attention(ConfiguredLayer):
         value = self._split_heads(self.value(hidden))
         kept = self._kept(query, key, seeds[0])
         mixed = attend(query, key, value, mask_scores, *kept)
-        mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, ops.shape(asking))
         output = dropout(
             self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]

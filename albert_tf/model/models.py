@@ -242,7 +242,7 @@ class AlbertEncoder(_ConfiguredModel):
                 uses.enter_context(cast_once(self._dense_layers()))
             for block, of_block in zip(blocks, seeds, strict=True):
                 again = [layer for layer in block.dense_layers() if id(layer) in used]
-                if recomputes and again:
+                if again and (recomputes or self.compute_dtype == "float32"):
                     hidden, later = hand_on(hidden, again)
                     uses.enter_context(later)
                 hidden = block(

@@ -366,7 +366,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             # What is infinite on one device has to be seen on all of them.
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         scale = self._loss_scale()  # before the update, which may change it
-        self.optimizer.apply(gradients, self._reached)
+        with tf.control_dependencies(gradients):
+            # What the update makes of weights alone would be in memory all the time.
+            self.optimizer.apply(gradients, self._reached)
         return {
             "sums": self._added_up(sums),
             "gradient_norms": self._gradient_norms(gradients, scale),
@@ -393,8 +395,14 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return i + 1, sums + more_sums, added
 
         sums, gradients = self._gradients(microbatch(0), weights)
+        with tf.control_dependencies(gradients):
+            # Otherwise the loop begins while the first microbatch is in memory.
+            second = tf.constant(1)
         _, sums, gradients = tf.while_loop(
-            lambda i, *_: i < count, add, (1, sums, gradients), parallel_iterations=1
+            lambda i, *_: i < count,
+            add,
+            (second, sums, gradients),
+            parallel_iterations=1,
         )
         return sums, gradients
 

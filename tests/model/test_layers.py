@@ -169,12 +169,12 @@ def test_attention_has_the_gradient_of_its_formula(with_dropout, differentiate):
     mask = ops.cast(mask, "float32")
     kept = 1.25 * random.integers(0, 2, (batch, heads, asking, length))
     kept = [ops.convert_to_tensor(kept, "float32")] if with_dropout else []
-    factor = ops.convert_to_tensor(normal(batch, heads, asking, size))
+    factor = ops.convert_to_tensor(normal(batch, asking, heads, size))
 
     def formula():
         scores = ops.einsum("bnqd,bntd->bnqt", query, key) + mask
         shares = ops.softmax(scores) * (kept[0] if kept else 1.0)
-        return ops.sum(factor * ops.einsum("bnqt,bntd->bnqd", shares, value))
+        return ops.sum(factor * ops.einsum("bnqt,bntd->bqnd", shares, value))
 
     def attended():
         parts = [ops.copy(part) for part in (query, key, value)]

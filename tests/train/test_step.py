@@ -1,3 +1,4 @@
+import dataclasses
 import types
 
 import keras
@@ -111,3 +112,27 @@ def test_the_norm_of_a_gradient_is_right_where_the_loss_scale_grows(scaled):
     metrics = made.train(1)
     assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**16
     assert metrics["gradient_norm"] == pytest.approx(6**0.5)
+
+
+def test_microbatches_and_the_update_wait_for_gradients(scaled, monkeypatch):
+    def record(gradients, variables):
+        updates.append(tf.constant(0.0).op.control_inputs)
+        assert updates == [[gradient.op for gradient in gradients]]
+        apply(gradients, variables)
+
+    made, optimizer = scaled(1.0)
+    updates, apply = [], optimizer.apply
+    monkeypatch.setattr(optimizer, "apply", record)
+    made._gradients = lambda *_: (
+        tf.constant([0.25, 6.0, 0.5, 2.0]),
+        [tf.fill((2, 3), 1.0, name="gradient")],
+    )
+    tf.function(lambda: made._replica_train_step({})).get_concrete_function()
+    assert len(updates) == 1
+
+    made._config = dataclasses.replace(made._config, gradient_accumulation_steps=2)
+    step = tf.function(lambda: made._accumulated({"x": tf.zeros(4)}, {}))
+    operations = step.get_concrete_function().graph.get_operations()
+    [loop] = [op for op in operations if "While" in op.type]
+    waited_for = [x.name for each in loop.inputs for x in each.op.control_inputs]
+    assert waited_for == ["gradient"]
