@@ -199,6 +199,16 @@ class Target:
         """Reads the variable."""
         return np.asarray(keras.ops.convert_to_numpy(self.variable))
 
+    def tensor(self) -> Any:
+        """Returns the variable as the format has it, as a tensor of the backend.
+
+        In TensorFlow it shares the variable's memory, unless it is transposed.
+        """
+        value = keras.ops.convert_to_tensor(self.variable)
+        if self.transposed:
+            return keras.ops.transpose(value)
+        return keras.ops.reshape(value, self.shape)
+
     def to_theirs(self, tensor: np.ndarray) -> np.ndarray:
         tensor = tensor.T if self.transposed else tensor.reshape(self.shape)
         return np.ascontiguousarray(tensor)

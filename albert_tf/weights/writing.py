@@ -90,8 +90,8 @@ def _check_arguments(format: str, optimizer, extra, tokenizer, task) -> None:
             raise InputError(f"{argument}= with format={format!r}: expected {only!r}")
 
 
-def _collected(model, format: str) -> dict[str, np.ndarray]:
-    """Returns a model's tensors by their names in a format."""
+def _targets(model, format: str) -> list[Target]:
+    """Returns a model's weights, which all have a place in a format."""
     targets = expand(model, format)
     homeless = {t.ours: t.variable.shape for t in targets if t.name is None}
     if homeless:
@@ -99,11 +99,11 @@ def _collected(model, format: str) -> dict[str, np.ndarray]:
             f"format={format!r} has no place for these weights of "
             f"{type(model).__name__}: {listed(homeless)}"
         )
-    return _read(targets)
+    return targets
 
 
 def _read(targets: Iterable[Target]) -> dict[str, np.ndarray]:
-    """Returns tensors by name; a variable that has several is read once."""
+    """Returns arrays by name; a variable that has several is read once."""
     values: dict[int, np.ndarray] = {}
     tensors = {}
     for target in targets:
@@ -123,18 +123,25 @@ def _untied(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def _training_state(model, optimizer, extra) -> dict[str, np.ndarray]:
+def _training_state(model, optimizer, extra) -> dict[str, Any]:
     """Returns what a TF1 checkpoint of a training run has beside the weights."""
     for name in extra:
         if not name.startswith("albert_tf/"):
             raise InputError(f"extra={name!r}: expected a name that begins albert_tf/")
-    tensors = {name: np.asarray(value) for name, value in extra.items()}
+    tensors: dict[str, Any] = {name: np.asarray(x) for name, x in extra.items()}
     if optimizer is not None:
         check_optimizer(optimizer, model)
-        tensors |= _read(expand_slots(optimizer, expand(model, "tf1")))
+        tensors |= _tensors(expand_slots(optimizer, expand(model, "tf1")))
         step = keras.ops.convert_to_numpy(optimizer.iterations)
         tensors[STEP] = np.asarray(step, np.int64)
     return tensors
+
+
+def _tensors(targets: Iterable[Target]) -> dict[str, Any]:
+    """Returns by name what TensorFlow can write without copies of all of it."""
+    if keras.backend.backend() != "tensorflow":
+        return _read(targets)
+    return {str(target.name): target.tensor() for target in targets}
 
 
 def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
@@ -145,7 +152,8 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
         prefix, folder = folder, folder.parent
     else:
         prefix = folder / BEST
-    tensors = _collected(model, "tf1") | _training_state(model, optimizer, extra)
+    tensors = _tensors(_targets(model, "tf1"))
+    tensors |= _training_state(model, optimizer, extra)
     with writing(path), write_together(folder) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
@@ -167,7 +175,7 @@ def _save_hf(
 ) -> Path:
     import safetensors.numpy
 
-    tensors = _collected(model, "hf")
+    tensors = _read(_targets(model, "hf"))
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.files(model, _untied(model.config), task, tokenizer)
