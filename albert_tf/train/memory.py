@@ -1,4 +1,4 @@
-"""Estimates the memory that a training step takes, before any step is made."""
+"""Estimates the memory that training takes, before any step is made."""
 
 from typing import Any
 
@@ -8,12 +8,16 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 GIB = 1 << 30
-# The estimate is a little too high: only one that is clearly above is refused.
+# Of what tensors take: TensorFlow's allocators leave gaps between them.
+_WITH_GAPS = 1.17
+# What a process takes beside tensors: Python, TensorFlow, a graph.
+_PROCESS = 0.8 * GIB
+# The estimate is good to about a sixth: only one that is clearly above is refused.
 _TOLERANCE = 1.2
 
 
 def step_bytes(model: keras.Model, task, config, replicas: int) -> float:
-    """Estimates the bytes that a training step takes on each device, a little too high.
+    """Estimates the bytes that the tensors of a training step take on each device.
 
     Args:
         model: the model.
@@ -26,22 +30,50 @@ def step_bytes(model: keras.Model, task, config, replicas: int) -> float:
     size, width = model.config.hidden_size, 2 if "16" in model.compute_dtype else 4
     layers = model.config.num_hidden_layers * model.config.inner_group_num
     recomputed = model.config.recompute == "block"
-    # In float32: weights, gradients and two slots, and as much again in an update. A
-    # second microbatch has gradients of its own beside their sum.
-    state = (8 if microbatches == 1 else 10) * 4 * model.count_params()
-    # The gradients of all layers' kernels are there at once, in the compute dtype; of
-    # recomputed blocks they are added as they come, in float32, with copies on the way.
-    kernels = size * (4 * size + 2 * model.config.intermediate_size)
-    state += kernels * (16 if recomputed else layers * width)
+    # In float32: weights, two slots, gradients. A second microbatch has gradients of
+    # its own beside their sum.
+    state = (4 if microbatches == 1 else 5) * 4 * model.count_params()
     # Per token and layer: what the backward pass of GELU, norms and attention reads.
     scores = model.config.num_attention_heads * task.sequence_length
-    block = 9 * size + 4 * model.config.intermediate_size + scores
+    block = 8 * size + 2 * model.config.intermediate_size + scores
     if model.config.attention_probs_dropout_prob:
         block += scores
-    activations = layers * size + block if recomputed else layers * block
-    activations += 2 * scores  # on the way, of one layer at a time
-    per_token = activations * width + task.outputs_per_token * 4
-    return state + rows * task.tokens_at_once * per_token
+    kept = layers * size + block if recomputed else layers * block
+    tokens = rows * task.tokens_at_once
+    activations = tokens * kept * width
+    # The gradients of a kernel are added as they come, those of recomputed blocks with
+    # copies on the way. In 16 bits they wait for each other, in the place of what the
+    # backward pass of their layers has read.
+    kernels = size * (4 * size + 2 * model.config.intermediate_size)
+    if recomputed or width == 4:
+        activations += kernels * (16 if recomputed else 8)
+    else:
+        activations = max(activations, layers * kernels * width)
+    outputs = tokens * task.outputs_per_token * 4
+    return (state + activations + outputs) * _WITH_GAPS
+
+
+def run_bytes(model: keras.Model, task, config, strategy: Any) -> float:
+    """Estimates the memory of a training run: of each GPU, or of this process.
+
+    Args:
+        model: the model.
+        task: what is trained.
+        config: a `TrainingSettings`.
+        strategy: on which devices.
+
+    Returns:
+        Bytes. On a CPU they are those of the whole process; where they were measured
+        they were within 15 % of its peak (docs/benchmarks/2026-11-25-memory.md).
+    """
+    needed = step_bytes(model, task, config, strategy.num_replicas_in_sync)
+    devices = on_cpu(strategy)
+    return _PROCESS + devices * needed if devices else needed
+
+
+def on_cpu(strategy: Any) -> int:
+    """Returns how many of this process's devices are CPUs."""
+    return sum("CPU" in device for device in strategy.extended.worker_devices)
 
 
 def check(model: keras.Model, task, config, strategy: Any) -> None:
@@ -57,18 +89,15 @@ def check(model: keras.Model, task, config, strategy: Any) -> None:
         strategy: on which devices.
 
     Raises:
-        InputError: a step takes more than there is, see `cores.memory`.
+        InputError: training takes more than there is, see `cores.memory`.
     """
-    devices = strategy.extended.worker_devices
-    on_cpu = [device for device in devices if "CPU" in device]
-    if not (config.do_train and config.check_memory and on_cpu):
+    if not (config.do_train and config.check_memory and on_cpu(strategy)):
         return
-    needed = step_bytes(model, task, config, strategy.num_replicas_in_sync)
-    needed *= len(on_cpu)
+    needed = run_bytes(model, task, config, strategy)
     available = cores.memory()
     if needed > _TOLERANCE * available:
         raise InputError(
-            f"--train_batch_size={config.train_batch_size}: a step needs about "
+            f"--train_batch_size={config.train_batch_size}: training needs about "
             f"{needed / GIB:.1f} GiB of memory, and this process can have "
             f"{available / GIB:.1f} GiB; expected a smaller batch, more "
             f"--gradient_accumulation_steps or --recompute=block, or --nocheck_memory "

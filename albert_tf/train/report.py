@@ -109,7 +109,7 @@ class Reporter:
             "precision": config.precision,
         }
         if config.do_train:
-            lines |= self._plan(model, replicas, step)
+            lines |= self._plan(model, strategy, step)
         for name, value in lines.items():
             self.log(f"  {name:11}{value}")
         ends_by_steps = config.do_train and config.train_minutes is None
@@ -143,7 +143,7 @@ class Reporter:
                 tf.summary.experimental.write_raw_pb(content, step=0)
                 writer.flush()
 
-    def _plan(self, model: keras.Model, replicas: int, step: int) -> dict[str, str]:
+    def _plan(self, model: keras.Model, strategy, step: int) -> dict[str, str]:
         """Returns the size of a step, of the training that is left, and of both."""
         config, task = self._config, self._task
         left = max(config.num_train_steps - step, 0)
@@ -156,13 +156,14 @@ class Reporter:
         if config.train_minutes is not None:
             to_come = f"what of {config.train_minutes:g} minutes is left"
         microbatches = config.gradient_accumulation_steps
-        rows = examples // replicas // microbatches
-        needed = memory.step_bytes(model, task, config, replicas) / memory.GIB
+        rows = examples // strategy.num_replicas_in_sync // microbatches
+        needed = memory.run_bytes(model, task, config, strategy) / memory.GIB
+        place = "in this process" if memory.on_cpu(strategy) else "on each device"
         return {
             "a step": f"{examples:,} x {tokens} tokens; on each device "
             f"{microbatches} x {rows}",
             "to come": to_come,
-            "memory": f"about {needed:.1f} GiB on each device",
+            "memory": f"about {needed:.1f} GiB {place}",
         }
 
     def _end_last_line(self) -> None:

@@ -750,17 +750,18 @@ def test_a_step_that_does_not_fit_into_the_memory_is_refused(
         memory.check(model, task, config(**settings), one_device())
 
     model = task.build_model()
-    needed = memory.step_bytes(model, task, config(), 1)
+    monkeypatch.setattr(memory, "_PROCESS", 0)  # the model is small
+    needed = memory.run_bytes(model, task, config(), one_device())
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))
     check()
-    monkeypatch.setattr(memory, "GIB", 1024)  # the model is small
+    monkeypatch.setattr(memory, "GIB", 1024)
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.3))
     with pytest.raises(InputError) as mistake:
         seeds.run(task, config(), one_device(), log=io.StringIO())
     assert str(mistake.value) == (
-        f"--train_batch_size=8: a step needs about {needed / 1024:.1f} GiB of memory, "
-        f"and this process can have {needed / 1.3 / 1024:.1f} GiB; expected a smaller "
-        f"batch, more --gradient_accumulation_steps or --recompute=block, or "
+        f"--train_batch_size=8: training needs about {needed / 1024:.1f} GiB of "
+        f"memory, and this process can have {needed / 1.3 / 1024:.1f} GiB; expected a "
+        f"smaller batch, more --gradient_accumulation_steps or --recompute=block, or "
         f"--nocheck_memory to try"
     )
     assert not (tmp_path / "run").exists()

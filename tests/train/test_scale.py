@@ -22,8 +22,8 @@ PARAMETERS = 222_595_584 + (H * E + 3 * E + V) + (2 * H + 2)
     [
         (0, 1, "none", "the gradients of the block's copies | {} | |"),
         (8, 1, "none", "| 8, one microbatch | {} |"),
-        (8, 1, "block", "one microbatch | 24.2 GiB | {} |"),
-        (8, 64, "none", "| 8, of several (two gradients: 10 x 4 P) | {} |"),
+        (8, 1, "block", "one microbatch | 14.7 GiB | {} |"),
+        (8, 64, "none", "| 8, of several (two gradients: 5 x 4 P) | {} |"),
         (16, 32, "none", "| 16, of several | {} |"),
         (32, 16, "block", "| 32, of several | | {} |"),
         (64, 8, "block", "| 64, of several | | {} |"),
