@@ -12,12 +12,14 @@ counted.
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from turns import Used, measured
 
 ROOT = Path(__file__).parents[1]
 MODEL = "albert_base_v2"
@@ -57,17 +59,22 @@ def measure(args):
         own = [sys.executable, *sys.argv, f"--prepare={folder}"]
         subprocess.run(own, check=True, stdout=sys.stderr)
         commands = commands_of(Path(folder))
-        turns: dict[str, list] = {name: [] for name in commands}
+        turns: dict[str, list[Used]] = {name: [] for name in commands}
         for _ in range(args.rounds + 1):
             for name, command in commands.items():
-                turns[name].append(timed(command, Path(folder)))
+                shutil.rmtree(f"{folder}/pretrained", ignore_errors=True)
+                used = measured(command, until="step 1/")
+                for line in used.lines:
+                    if line.startswith(("Traced", "step 1/")):
+                        print(line[:60], file=sys.stderr)
+                turns[name].append(used)
     for name, (_, *counted) in turns.items():
-        clock, processor, memory = zip(*counted, strict=True)
+        _, clock, processor, memory = zip(*counted, strict=True)
         goal = " / ".join(f"{g:g}" if g else "-" for g in GOALS[name])
         print(
             f"{name:28} goal {goal:>9}   {min(clock):6.2f} "
             f"{statistics.median(clock):6.2f} {max(clock):6.2f} s   "
-            f"{min(processor):6.2f} s   {max(memory):6.0f} MB"
+            f"{min(processor):6.2f} s   {max(memory) / 1e6:6.0f} MB"
         )
 
 
@@ -125,31 +132,6 @@ def convert(run, output, format, precision):
     arguments = [f"--input={run}", f"--output={output}", f"--output_format={format}"]
     command = [sys.executable, str(ROOT / "convert_checkpoint.py"), *arguments]
     subprocess.run([*command, f"--precision={precision}"], check=True)
-
-
-def timed(command, folder):
-    """Returns seconds of the clock and the processor, and MB of memory.
-
-    A training run is measured until it logs its first step; then it is ended.
-    """
-    subprocess.run(["rm", "-rf", str(folder / "pretrained")], check=True)
-    begin = time.monotonic()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    lines = []
-    for line in process.stdout or ():
-        lines.append(line)
-        if line.startswith(("Traced", "step 1/")):
-            print(line[:60], file=sys.stderr)
-        if line.startswith("step 1/"):
-            process.kill()
-            break
-    seconds = time.monotonic() - begin
-    _, status, used = os.wait4(process.pid, 0)
-    if status and not lines[-1].startswith("step 1/"):
-        raise SystemExit(f"{command[1]}: {''.join(lines[-1:])}")
-    return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1000
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from turns import Used, measured
 
 MODEL = {
     "vocab_size": 30000,
@@ -57,60 +58,36 @@ def main():
 
 def compare(name, folder, rounds, command):
     """Runs a command in turns; a first round is not counted, and its output kept."""
-    output = {
-        "corpus": "--output_file={}/train.tfrecord",
-        "pretrain": "--output_dir={}",
-    }
-    times: dict[str, list] = {program: [] for program in PROGRAMS}
+    output = "--output_dir={}"
+    if command[0] == "corpus":
+        output = "--output_file={}/train.tfrecord"
+    times: dict[str, list[Used]] = {program: [] for program in PROGRAMS}
     for number in range(rounds + 1):
-        # Who comes second may have the other's dirty pages to wait for.
         for program in PROGRAMS[:: 1 if number % 2 else -1]:
             place = folder / f"{name}-{program if number else 'kept'}"
-            given = [
-                program,
-                command[0],
-                output[command[0]].format(place),
-                *command[1:],
-            ]
+            given = [program, *command, output.format(place)]
+            os.sync()  # so that no program waits for what another has written
             used = measured(
                 [sys.executable, __file__, *sys.argv[1:], "--serve", *given]
             )
             if number:
                 times[program].append(used)
-                os.sync()
-    for place, kind in enumerate(("wall-clock", "processor")):
-        ratios = [
-            without[place] / with_all[place]
-            for with_all, without in zip(times["with"], times["without"], strict=True)
-        ]
+    for kind in ("clock", "processor"):
         seconds = {
-            program: statistics.median(each[place] for each in of_one)
+            program: [getattr(used, kind) for used in of_one]
             for program, of_one in times.items()
         }
+        ratios = [
+            without / with_all
+            for with_all, without in zip(*seconds.values(), strict=True)
+        ]
+        medians = {name: statistics.median(each) for name, each in seconds.items()}
         print(
-            f"{name}, {kind} time: {seconds['with']:.1f} s with, "
-            f"{seconds['without']:.1f} s without; speed with / without "
+            f"{name}, {kind}: {medians['with']:.1f} s with, "
+            f"{medians['without']:.1f} s without; speed with / without "
             f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
             flush=True,
         )
-
-
-def measured(command, output=os.devnull):
-    """Runs a command, whose output goes to a file.
-
-    Returns:
-        Its seconds of the clock and of processors, and its most memory in bytes.
-    """
-    began = time.perf_counter()
-    file = os.open(output, os.O_WRONLY | os.O_CREAT)
-    actions = [(os.POSIX_SPAWN_DUP2, file, stream) for stream in (1, 2)]
-    child = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
-    os.close(file)
-    _, status, used = os.wait4(child, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)}: ended with {status}")
-    clock = time.perf_counter() - began
-    return clock, used.ru_utime + used.ru_stime, used.ru_maxrss << 10
 
 
 def serve(program, name, *given):
@@ -121,7 +98,7 @@ def serve(program, name, *given):
     from albert_tf import commands
     from albert_tf.data import files, imports
 
-    place = Path(given[0].partition("=")[2])
+    place = Path(given[-1].partition("=")[2])
     shutil.rmtree(place.parent if name == "corpus" else place, ignore_errors=True)
     if program == "without":
 

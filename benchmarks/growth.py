@@ -18,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from durability import measured
 from pretraining_run import write_records
+from turns import measured
 
 ROOT = Path(__file__).parents[1]
 SMALL = {
@@ -92,13 +92,12 @@ def point(steps, model, rows, length, *flags):
         ]
         command += [f"--num_train_steps={steps + 1}", f"--output_dir={folder / 'run'}"]
         command += ["--optimizer=adamw", "--num_warmup_steps=0"]
-        log = folder / "log"
-        *_, peak = measured(command, log)
+        used = measured(command)
         lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
         trained = [line for line in map(json.loads, lines) if line["kind"] == "train"]
         first, *later = [rows / line["sequences_per_second"] for line in trained]
-        [estimate] = re.findall("about ([0-9.]+) GiB on each", log.read_text())
-    return (first, statistics.median(later), peak / GIB), float(estimate)
+        [estimate] = re.findall("about ([0-9.]+) GiB in this", " ".join(used.lines))
+    return (first, statistics.median(later), used.memory / GIB), float(estimate)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,21 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import albert_tf  # noqa: F401 (before TensorFlow, for oneDNN in every program)
+
+
+class Used(NamedTuple):
+    """What a command has printed and used: seconds, and bytes at its most."""
+
+    lines: list[str]
+    clock: float
+    processor: float
+    memory: int
+
 
 _NUMBERS = re.compile(r"[0-9][0-9. ]*")
 
@@ -61,6 +73,37 @@ def take_long_turns(
     for worker, _ in workers.values():
         worker.communicate()
     return numbers
+
+
+def measured(command: Sequence[str], until: str | None = None) -> Used:
+    """Runs a command in a process of its own, and measures it to its end.
+
+    A process counts the memory that its parent had as its own.
+
+    Args:
+        command: the program and its arguments.
+        until: the beginning of a line with which the command has done what is
+            measured; it is killed then.
+
+    Returns:
+        What it has printed and used.
+    """
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    lines, done = [], False
+    for line in process.stdout or ():
+        lines.append(line.rstrip())
+        done = until is not None and line.startswith(until)
+        if done:
+            process.kill()
+            break
+    clock = time.perf_counter() - begin
+    _, status, used = os.wait4(process.pid, 0)
+    if status and not done:
+        raise SystemExit(f"{' '.join(command)}: {' '.join(lines[-1:])}")
+    return Used(lines, clock, used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
 
 
 def _last_line(errors):
