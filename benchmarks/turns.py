@@ -78,12 +78,13 @@ def take_long_turns(
 def measured(command: Sequence[str], until: str | None = None) -> Used:
     """Runs a command in a process of its own, and measures it to its end.
 
-    A process counts the memory that its parent had as its own.
+    Its memory is at least what the calling process had when it began: import nothing
+    large there.
 
     Args:
         command: the program and its arguments.
         until: the beginning of a line with which the command has done what is
-            measured; it is killed then.
+            measured, for those that print one; it is killed then.
 
     Returns:
         What it has printed and used.
@@ -92,18 +93,22 @@ def measured(command: Sequence[str], until: str | None = None) -> Used:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    lines, done = [], False
-    for line in process.stdout or ():
-        lines.append(line.rstrip())
-        done = until is not None and line.startswith(until)
-        if done:
-            process.kill()
-            break
-    clock = time.perf_counter() - begin
+    lines, done = [], 0.0
+    assert process.stdout
+    with process.stdout as output:
+        for line in output:
+            lines.append(line.rstrip())
+            if until is not None and line.startswith(until):
+                done = time.perf_counter()
+                process.kill()
+                break
     _, status, used = os.wait4(process.pid, 0)
-    if status and not done:
+    clock = (done or time.perf_counter()) - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode and not done:
         raise SystemExit(f"{' '.join(command)}: {' '.join(lines[-1:])}")
-    return Used(lines, clock, used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
+    kibibytes = used.ru_maxrss  # on Linux
+    return Used(lines, clock, used.ru_utime + used.ru_stime, kibibytes << 10)
 
 
 def _last_line(errors):

@@ -107,7 +107,7 @@ class AlbertEncoder(_ConfiguredModel):
             InputError: no `input_ids`, or a length above `max_position_embeddings`.
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        outputs = self._transform(embedded, mask_scores, seeds)
+        outputs = self._transform(embedded, mask_scores, seeds, training)
         pooled = self.pooler(outputs[-1][:, 0])
         return {
             "sequence_output": outputs[-1],
@@ -132,7 +132,8 @@ class AlbertEncoder(_ConfiguredModel):
         Raises:
             InputError: see `call`.
         """
-        return self._pool(*self._embed(inputs, training))
+        embedded, mask_scores, seeds = self._embed(inputs, training)
+        return self._pool(embedded, mask_scores, seeds, training)
 
     def pooled_and_states(self, inputs, positions, training=False):
         """Encodes tokens for their `pooled_output` and the states at some positions.
@@ -157,7 +158,7 @@ class AlbertEncoder(_ConfiguredModel):
             return ops.concatenate([hidden[:, :1], states], axis=1)
 
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(embedded, mask_scores, seeds, pick)
+        *_, last = self._transform(embedded, mask_scores, seeds, training, pick)
         return self.pooler(last[:, 0]), last[:, 1:]
 
     def pooled_in_parts(self, parts, training=False):
@@ -191,7 +192,7 @@ class AlbertEncoder(_ConfiguredModel):
                     embedded += 0.0 * pooled[-1][0, 0]
 
                 def encode(embedded, mask_scores=mask_scores, seeds=seeds):
-                    return self._pool(embedded, mask_scores, seeds)
+                    return self._pool(embedded, mask_scores, seeds, training)
 
                 pooled.append(recomputed(encode, layers)(embedded))
         return pooled
@@ -222,12 +223,14 @@ class AlbertEncoder(_ConfiguredModel):
         ]
         return embedded, mask_scores, of_layers
 
-    def _pool(self, embedded, mask_scores, seeds):
+    def _pool(self, embedded, mask_scores, seeds, training):
         """Returns the pooled output, float [B, H]."""
-        *_, last = self._transform(embedded, mask_scores, seeds, lambda x: x[:, :1])
+        *_, last = self._transform(
+            embedded, mask_scores, seeds, training, pick=lambda x: x[:, :1]
+        )
         return self.pooler(last[:, 0])
 
-    def _transform(self, embedded, mask_scores, seeds, pick=None):
+    def _transform(self, embedded, mask_scores, seeds, training, pick=None):
         """Returns a list of what each layer makes, float [B, T, H].
 
         With `pick` the last layer computes the positions alone that it picks.
@@ -242,7 +245,9 @@ class AlbertEncoder(_ConfiguredModel):
                 uses.enter_context(cast_once(self._dense_layers()))
             for block, of_block in zip(blocks, seeds, strict=True):
                 again = [layer for layer in block.dense_layers() if id(layer) in used]
-                if again and (recomputes or self.compute_dtype == "float32"):
+                # In 16 bits the gradients are of one cast for all layers, and small.
+                adds_in_order = recomputes or self.compute_dtype == "float32"
+                if training and again and adds_in_order:
                     hidden, later = hand_on(hidden, again)
                     uses.enter_context(later)
                 hidden = block(

@@ -8,11 +8,13 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 GIB = 1 << 30
-# Of what tensors take: TensorFlow's allocators leave gaps between them.
+# Fitted, as the other factors, to docs/benchmarks/2026-11-25-memory.md, on CPUs alone:
+# TensorFlow's allocators leave gaps between tensors.
 _WITH_GAPS = 1.17
 # What a process takes beside tensors: Python, TensorFlow, a graph.
 _PROCESS = 0.8 * GIB
-# The estimate is good to about a sixth: only one that is clearly above is refused.
+# The estimate was 0.85 to 1.10 of what was measured: only one that is clearly above is
+# refused.
 _TOLERANCE = 1.2
 
 
@@ -67,11 +69,11 @@ def run_bytes(model: keras.Model, task, config, strategy: Any) -> float:
         they were within 15 % of its peak (docs/benchmarks/2026-11-25-memory.md).
     """
     needed = step_bytes(model, task, config, strategy.num_replicas_in_sync)
-    devices = on_cpu(strategy)
+    devices = cpu_devices(strategy)
     return _PROCESS + devices * needed if devices else needed
 
 
-def on_cpu(strategy: Any) -> int:
+def cpu_devices(strategy: Any) -> int:
     """Returns how many of this process's devices are CPUs."""
     return sum("CPU" in device for device in strategy.extended.worker_devices)
 
@@ -91,7 +93,7 @@ def check(model: keras.Model, task, config, strategy: Any) -> None:
     Raises:
         InputError: training takes more than there is, see `cores.memory`.
     """
-    if not (config.do_train and config.check_memory and on_cpu(strategy)):
+    if not (config.do_train and config.check_memory and cpu_devices(strategy)):
         return
     needed = run_bytes(model, task, config, strategy)
     available = cores.memory()

@@ -158,7 +158,7 @@ class Reporter:
         microbatches = config.gradient_accumulation_steps
         rows = examples // strategy.num_replicas_in_sync // microbatches
         needed = memory.run_bytes(model, task, config, strategy) / memory.GIB
-        place = "in this process" if memory.on_cpu(strategy) else "on each device"
+        place = "in this process" if memory.cpu_devices(strategy) else "on each device"
         return {
             "a step": f"{examples:,} x {tokens} tokens; on each device "
             f"{microbatches} x {rows}",

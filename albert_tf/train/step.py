@@ -367,7 +367,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         scale = self._loss_scale()  # before the update, which may change it
         with tf.control_dependencies(gradients):
-            # What the update makes of weights alone would be in memory all the time.
+            # What it makes of weights alone would be there from the step's beginning.
             self.optimizer.apply(gradients, self._reached)
         return {
             "sums": self._added_up(sums),
@@ -397,11 +397,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         sums, gradients = self._gradients(microbatch(0), weights)
         with tf.control_dependencies(gradients):
             # Otherwise the loop begins while the first microbatch is in memory.
-            second = tf.constant(1)
+            start = tf.constant(1)
         _, sums, gradients = tf.while_loop(
             lambda i, *_: i < count,
             add,
-            (second, sums, gradients),
+            (start, sums, gradients),
             parallel_iterations=1,
         )
         return sums, gradients
