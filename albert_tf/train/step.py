@@ -366,8 +366,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             # What is infinite on one device has to be seen on all of them.
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         scale = self._loss_scale()  # before the update, which may change it
-        with tf.control_dependencies(gradients):
-            # What it makes of weights alone would be there from the step's beginning.
+        # What the update makes of weights alone would be in memory from the beginning.
+        # Several devices add up their first gradients while others are computed; with
+        # this order between their collectives, too, workers once waited for ever.
+        alone = replicas.num_replicas_in_sync == 1
+        with tf.control_dependencies(gradients if alone else []):
             self.optimizer.apply(gradients, self._reached)
         return {
             "sums": self._added_up(sums),
