@@ -81,7 +81,7 @@ def compare(name, folder, rounds, command):
             without / with_all
             for with_all, without in zip(*seconds.values(), strict=True)
         ]
-        medians = {name: statistics.median(each) for name, each in seconds.items()}
+        medians = {of: statistics.median(each) for of, each in seconds.items()}
         print(
             f"{name}, {kind}: {medians['with']:.1f} s with, "
             f"{medians['without']:.1f} s without; speed with / without "

@@ -11,23 +11,31 @@ longest of each batch, and in batches of like length, which is what `predict` of
 package always does; so it can be seen what the order gains, and what the program.
 
 Ours from text (`SavedModel`, `predict`) also cuts text into pieces and, as `predict`,
-sorts it and makes its answers; all others get finished arrays of ids, sorted and padded
-beforehand. Ours compute the last layer for the first token alone, so that few layers
-(--num_layers) flatter them. On a machine with other work, compare with
---num_threads=1: several threads that have to wait for a core slow the programs down by
-very different factors. ONNX files of Hugging Face's model come from
-`torch.onnx.export` (the TorchScript exporter, which needs no further package).
+sorts it and makes its answers; Hugging Face's pipeline cuts it and takes it as it
+comes. All others get finished arrays of ids, sorted and padded beforehand. int8 is
+weights in 8 bits, Hugging Face's by ONNX Runtime's own `quantize_dynamic`, which
+optimum calls; its answers are only known to be near. Ours compute the last layer for
+the first token alone, so that few layers (--num_layers) flatter them. On a machine with
+other work, compare with --num_threads=1: several threads that have to wait for a core
+slow the programs down by very different factors. ONNX files of Hugging Face's model
+come from `torch.onnx.export` (the TorchScript exporter, which needs no further
+package).
+
+With --load so many sentences a second ask one after the other, at random times that are
+the same for every program, and wait their turn: printed are the seconds from a
+sentence's time to its answer.
 """
 
 import dataclasses
 import functools
 import importlib.util
 import itertools
+import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,8 +48,8 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text import inputs, tokenization
 
-# How far a float32 answer may be from Keras's.
-_BOUND = 2e-5
+# How far an answer may be from Keras's in float32, and in 8 bits.
+_BOUND, _BOUND_INT8 = 2e-5, 0.2
 _LABELS = ("a", "b")
 # The text of the file has to have so many different words of one piece.
 _WORDS = 200
@@ -51,16 +59,22 @@ PROGRAMS = {
     "predict": "ours, predict from text",
     "predict_onnx": "ours, predict --runtime=onnx",
     "litert": "ours, LiteRT",
+    "litert_int8": "ours, LiteRT, int8",
     "onnx": "ours, ONNX Runtime",
+    "onnx_int8": "ours, ONNX Runtime, int8",
     "hf": "Hugging Face",
+    "hf_pipeline": "Hugging Face, pipeline from text",
     "hf_compiled": "Hugging Face, torch.compile",
     "hf_onnx": "Hugging Face, ONNX Runtime",
+    "hf_onnx_int8": "Hugging Face, ONNX, int8",
 }
-# They order the texts themselves; these and one more read text, with TensorFlow.
-_PREDICT = ("predict", "predict_onnx")
-_FROM_TEXT = (*_PREDICT, "savedmodel")
-# As they come, and by length.
+# They take all texts at once; some read text with TensorFlow, some give probabilities.
+_ALL_AT_ONCE = ("predict", "predict_onnx", "hf_pipeline")
+_IN_TENSORFLOW = ("predict", "predict_onnx", "savedmodel")
+_PROBABILITIES = (*_IN_TENSORFLOW, "hf_pipeline")
+# As they come, and by length; and those at times of their own.
 MIXED = ("given", "sorted")
+LOAD = "load"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +93,7 @@ class Settings:
     )
     sentences: int = flags.field("Sentences of the file to use; 0: none.", 128)
     batch_size: int = flags.field("Sentences of the file in a batch.", 16)
+    load: float = flags.field("Sentences of the file that ask a second; 0: none.", 0.0)
     num_threads: int = flags.field("Threads of each program.", 2)
     rounds: int = flags.field("Turns of each program for each shape.", 3)
     seconds: float = flags.field("Least length of a turn.", 1.5)
@@ -103,7 +118,8 @@ Batch = tuple[dict[str, np.ndarray], list[str]]
 def cases(settings: Settings) -> list[str]:
     """Lists what every program measures."""
     shapes = dict.fromkeys(settings.shapes)
-    return [*shapes, *(MIXED if settings.sentences else ())]
+    mixed = MIXED if settings.sentences else ()
+    return [*shapes, *mixed, *([LOAD] if settings.load else [])]
 
 
 class Texts:
@@ -134,7 +150,7 @@ class Texts:
 
     def of(self, case: str) -> list[Batch]:
         """Returns the batches of a case."""
-        if case not in MIXED:
+        if case not in (*MIXED, LOAD):
             rows, length = map(int, case.split("x"))
             random = np.random.default_rng(length)
             chosen = random.choice(self.words, (rows, length - 2))
@@ -144,7 +160,7 @@ class Texts:
             lengths = map(len, self.tokenizer.encode_batch(texts))
             paired = sorted(zip(lengths, texts, strict=True), key=lambda pair: pair[0])
             texts = [text for _, text in paired]
-        size = self.settings.batch_size
+        size = 1 if case == LOAD else self.settings.batch_size
         return [
             self.encoded(texts[begin : begin + size])
             for begin in range(0, len(texts), size)
@@ -178,9 +194,12 @@ def prepare(settings: Settings, folder: Path) -> None:
     weights.save(model, folder / "hf", "hf")
     weights.save(model, folder / "ours.keras", "keras")
     for program in settings.programs:
-        if program in runtimes.SUFFIXES:
-            path = (folder / "ours").with_suffix(runtimes.SUFFIXES[program])
-            runtimes.save(model, path, program)
+        format = program.removesuffix("_int8")
+        if format in runtimes.SUFFIXES:
+            path = (folder / program).with_suffix(runtimes.SUFFIXES[format])
+            precision = "int8" if program.endswith("_int8") else "float32"
+            runtimes.save(model, path, format, precision=precision)
+    shutil.copy(settings.spm_model_file, folder / "hf" / "spiece.model")
     answer = text_graphs.classifier(
         model, texts.tokenizer, labels=_LABELS, max_seq_length=texts.longest
     )
@@ -232,12 +251,22 @@ def predict_onnx(settings: Settings, folder: Path) -> Callable[[list[str]], Any]
 
 def litert(settings: Settings, folder: Path) -> Run:
     """Our LiteRT file."""
-    return _runtime(settings, folder / "ours.tflite")
+    return _runtime(settings, folder / "litert.tflite")
+
+
+def litert_int8(settings: Settings, folder: Path) -> Run:
+    """The same in 8 bits."""
+    return _runtime(settings, folder / "litert_int8.tflite")
 
 
 def onnx(settings: Settings, folder: Path) -> Run:
     """Our ONNX file."""
-    return _runtime(settings, folder / "ours.onnx")
+    return _runtime(settings, folder / "onnx.onnx")
+
+
+def onnx_int8(settings: Settings, folder: Path) -> Run:
+    """The same in 8 bits."""
+    return _runtime(settings, folder / "onnx_int8.onnx")
 
 
 def _runtime(settings: Settings, path: Path) -> Run:
@@ -274,6 +303,23 @@ def hf(settings: Settings, folder: Path, compiled: bool = False) -> Run:
     return run
 
 
+def hf_pipeline(settings: Settings, folder: Path) -> Callable[[list[str]], Any]:
+    """Hugging Face's pipeline, from texts in the order given."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(settings.num_threads)
+    tokenizer = transformers.AlbertTokenizer.from_pretrained(folder / "hf")
+    answer = transformers.pipeline(
+        "text-classification", model=_hf_model(folder), tokenizer=tokenizer, device=-1
+    )
+    options = {"batch_size": settings.batch_size, "top_k": None, "truncation": True}
+    return lambda texts: [
+        {"probabilities": {row["label"]: row["score"] for row in rows}}
+        for rows in answer(texts, max_length=Texts(settings).longest, **options)
+    ]
+
+
 def hf_compiled(settings: Settings, folder: Path) -> Run:
     """The same, compiled for any size."""
     return hf(settings, folder, compiled=True)
@@ -283,30 +329,51 @@ def _hf_model(folder: Path):
     import transformers
 
     return transformers.AlbertForSequenceClassification.from_pretrained(
-        folder / "hf", num_labels=len(_LABELS)
+        folder / "hf", id2label=dict(enumerate(_LABELS))
     ).eval()
 
 
 def hf_onnx(settings: Settings, folder: Path) -> Run:
     """Hugging Face's model in ONNX Runtime."""
-    import onnxruntime
+    path = folder / f"hf-{settings.program}.onnx"
+    _export_hf(folder, path)
+    return _hf_session(settings, path)
+
+
+def hf_onnx_int8(settings: Settings, folder: Path) -> Run:
+    """The same in 8 bits, each channel of a matrix with a scale of its own."""
+    from onnxruntime import quantization
+
+    path = folder / f"hf-{settings.program}.onnx"
+    _export_hf(folder, path)
+    small = folder / "hf-8-bits.onnx"
+    quantization.quantize_dynamic(path, small, per_channel=True)
+    return _hf_session(settings, small)
+
+
+def _export_hf(folder: Path, path: Path) -> None:
     import torch
 
     example = torch.ones((2, 7), dtype=torch.long)
     torch.onnx.export(
         _hf_model(folder),
         (),
-        str(folder / "hf.onnx"),
+        str(path),
         kwargs=dict.fromkeys(_NAMES, example),
         input_names=list(_NAMES),
         output_names=["logits"],
         dynamic_axes={name: {0: "batch", 1: "tokens"} for name in _NAMES},
         dynamo=False,
     )
+
+
+def _hf_session(settings: Settings, path: Path) -> Run:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.num_threads
     session = onnxruntime.InferenceSession(
-        folder / "hf.onnx", options, providers=["CPUExecutionProvider"]
+        path, options, providers=["CPUExecutionProvider"]
     )
 
     def run(batch):
@@ -318,7 +385,7 @@ def hf_onnx(settings: Settings, folder: Path) -> Run:
 
 def take_part(settings: Settings) -> None:
     """Warms up, and measures one case after the other, over and over."""
-    if settings.program in _FROM_TEXT:
+    if settings.program in _IN_TENSORFLOW:
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(settings.num_threads)
@@ -327,52 +394,66 @@ def take_part(settings: Settings) -> None:
     texts = Texts(settings)
     run: Callable = globals()[settings.program](settings, folder)
     _check(settings, run, texts, np.load(folder / "logits.npy"))
-    measured: dict[str, Callable[[], Any]] = {}
+    measured: dict[str, Callable[[], Iterator[float]]] = {}
     for case in cases(settings):
         batches = texts.of(case)
-        if settings.program in _PREDICT:
-            every = [text for _, texts_of_batch in batches for text in texts_of_batch]
-            measured[case] = functools.partial(run, every)
+        if settings.program not in _ALL_AT_ONCE:
+            calls = [functools.partial(run, batch) for batch in batches]
+        elif case == LOAD:
+            calls = [functools.partial(run, batch[1]) for batch in batches]
         else:
-            measured[case] = functools.partial(_run_each, run, batches)
-        measured[case]()
+            every = [text for _, texts_of_batch in batches for text in texts_of_batch]
+            calls = [functools.partial(run, every)]
+        if case == LOAD:
+            measured[case] = functools.partial(_waits, calls, settings.load)
+        else:
+            seconds = 0 if case in MIXED else settings.seconds
+            measured[case] = functools.partial(_times, calls, seconds)
+        for call in calls:
+            call()
     print("ready", flush=True)
     for _, case in zip(sys.stdin, itertools.cycle(measured), strict=False):
-        if case not in MIXED:
-            measured[case]()  # others have had the caches
-        times = _times(measured[case], 0 if case in MIXED else settings.seconds)
-        print(*(f"{seconds:.6f}" for seconds in times), flush=True)
-
-
-def _run_each(run: Run, batches: list[Batch]) -> None:
-    for batch in batches:
-        run(batch)
+        print(*(f"{seconds:.6f}" for seconds in measured[case]()), flush=True)
 
 
 def _check(settings: Settings, run: Callable, texts: Texts, logits: np.ndarray) -> None:
     """Ends a program whose answers are other ones."""
     given = _probe(texts)
-    if settings.program in _PREDICT:
+    if settings.program in _ALL_AT_ONCE:
         rows = [found["probabilities"] for found in run(given[1])]
         found = np.array([[row[label] for label in _LABELS] for row in rows])
     else:
         found = run(given)
-    if settings.program in _FROM_TEXT:
+    if settings.program in _PROBABILITIES:
         found = np.log(found)
         logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    np.testing.assert_allclose(found, logits, rtol=0, atol=_BOUND)
+    bound = _BOUND_INT8 if settings.program.endswith("_int8") else _BOUND
+    np.testing.assert_allclose(found, logits, rtol=0, atol=bound)
 
 
-def _times(call: Callable[[], Any], seconds: float) -> Iterator[float]:
-    """Calls at least once, for some seconds; yields how long each call takes."""
+def _times(calls: Sequence[Callable[[], Any]], seconds: float) -> Iterator[float]:
+    """Makes all calls at least once, for some seconds; yields how long all take."""
+    if seconds:
+        calls[0]()  # others have had the caches
     first = begin = time.perf_counter()
     while True:
-        call()
+        for call in calls:
+            call()
         end = time.perf_counter()
         yield end - begin
         if end - first > seconds:
             return
         begin = end
+
+
+def _waits(calls: Sequence[Callable[[], Any]], load: float) -> Iterator[float]:
+    """Makes calls that come at random times; yields how long each has to wait."""
+    times = np.random.default_rng(0).exponential(1 / load, len(calls)).cumsum()
+    first = time.perf_counter()
+    for call, asked in zip(calls, times, strict=True):
+        time.sleep(max(0.0, first + asked - time.perf_counter()))
+        call()
+        yield time.perf_counter() - first - asked
 
 
 def report(settings: Settings, found: dict[str, dict[str, list[float]]]) -> None:
@@ -381,22 +462,31 @@ def report(settings: Settings, found: dict[str, dict[str, list[float]]]) -> None
         if not times:
             continue
         medians = {name: statistics.median(times[name]) for name in times}
-        peers = {name: medians[name] for name in medians if name.startswith("hf")}
-        fastest = min(peers.values(), default=float("nan"))
-        mixed = case in MIXED
-        count = settings.sentences if mixed else int(case.split("x")[0])
         print(f"\n{_title(settings, case)}")
         for name, median in medians.items():
             of_one = times[name]
-            worst = float(np.quantile(of_one, 0.99))
-            line = f"  {PROGRAMS[name]:28}{count / median:9.1f} sentences/s"
-            if not mixed:
+            bits = name.endswith("_int8")
+            peers = [
+                medians[peer]
+                for peer in medians
+                if peer.startswith("hf") and peer.endswith("_int8") == bits
+            ]
+            line = f"  {PROGRAMS[name]:34}"
+            if case != LOAD:
+                mixed = case in MIXED
+                count = settings.sentences if mixed else int(case.split("x")[0])
+                line += f"{count / median:9.1f} sentences/s"
+            if case not in MIXED:
+                worst = float(np.quantile(of_one, 0.99))
                 line += f"{median * 1e3:9.2f} ms, p99 {worst * 1e3:9.2f} ms"
+            fastest = min(peers, default=float("nan"))
             line += f"{fastest / median:6.2f} x the fastest of the others"
             print(f"{line} ({len(of_one)} calls)")
 
 
 def _title(settings: Settings, case: str) -> str:
+    if case == LOAD:
+        return f"{settings.load:g} sentences a second, one at a time"
     if case not in MIXED:
         return f"{case} tokens"
     order = {"given": "in the given order", "sorted": "in batches of like length"}

@@ -79,11 +79,11 @@ def compare(args, shape, length, tokens):
         )
 
 
-def write_records(folder, model, length):
+def write_records(folder, model, length, picks=0.15):
     """Writes records of random tokens, and nothing about them."""
     from albert_tf.data import records
 
-    batch = random_batch(ROWS, length, model)
+    batch = random_batch(ROWS, length, model, picks)
     batch["next_sentence_labels"] = batch["next_sentence_labels"][:, None]
     spec = {
         name: records.Feature("float" if "weights" in name else "int", rows.shape[1])

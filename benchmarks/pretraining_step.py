@@ -1,35 +1,47 @@
-"""Times one pretraining step of ALBERT-base, side by side with other programs.
+"""Times one pretraining step, side by side with other programs, and its memory.
 
 A step is forward, backward and AdamW update, with the masked LM loss on 15 % of the
 tokens and, where the program has one, the sentence loss. Each program runs in a process
 of its own; they take turns, so that they meet the same machine, and the matrix product
-peak is measured between their turns. Programs that are not installed are left out.
-All that run on TensorFlow, and the peak, have oneDNN, which this package turns on.
+peak is measured between their turns. Memory is the most of the whole process (Linux).
+Programs that are not installed are left out. All that run on TensorFlow, and the peak,
+have oneDNN, which this package turns on.
 
     python benchmarks/pretraining_step.py
     python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=3
+    python benchmarks/pretraining_step.py --model=albert_xlarge_v2 --shapes=2x512
 """
 
 import argparse
 import importlib.util
+import resource
 import statistics
 import sys
 import time
 
-from turns import take_turns
+from turns import take_long_turns
 
 
-def flop_per_token(length, picks):
-    """Operations of forward and backward for one token of ALBERT-base.
+def flop_per_token(model, length, picks):
+    """Operations of forward and backward for one token.
 
     A matrix product costs two operations for each weight forward and four backward.
 
     Args:
+        model: its name.
         length: tokens of a sequence.
         picks: whether the last layer computes the positions alone that a loss reads,
             as ours does. Its keys and values are those of all.
     """
-    hidden, inner, embedding, vocabulary, layers = 768, 3072, 128, 30000, 12
+    from albert_tf import AlbertConfig
+
+    config = AlbertConfig.find(model)
+    hidden, inner, layers = (
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_hidden_layers,
+    )
+    embedding, vocabulary = config.embedding_size, config.vocab_size
     of_all = 2 * hidden**2
     of_picked = 2 * hidden**2 + 2 * hidden * inner + 2 * length * hidden
     read = 0.15 + 1 / length if picks else 1
@@ -52,7 +64,7 @@ PROGRAMS = {
 MODEL = "albert_base_v2"
 
 
-def random_batch(batch, length, model=MODEL):
+def random_batch(batch, length, model=MODEL, picks=0.15):
     """Returns a full batch of random tokens, as numpy arrays."""
     import numpy as np
 
@@ -60,7 +72,7 @@ def random_batch(batch, length, model=MODEL):
 
     vocabulary = AlbertConfig.find(model).vocab_size
     rng = np.random.default_rng(0)
-    masked = round(0.15 * length)
+    masked = round(picks * length)
     positions = [rng.choice(length, masked, replace=False) for _ in range(batch)]
     return {
         "input_ids": rng.integers(5, vocabulary, (batch, length), dtype=np.int32),
@@ -108,19 +120,22 @@ def albert_tf_step(batch, precision, model=MODEL):
     return lambda: float(step())
 
 
-def kerashub_step(batch, precision):
+def kerashub_step(batch, precision, model=MODEL):
     """KerasHub's masked LM (it has no sentence head), without XLA: faster on CPU."""
     import keras
     import keras_hub
 
+    from albert_tf import AlbertConfig
+
+    config = AlbertConfig.find(model)
     keras.config.set_dtype_policy(POLICIES[precision])
     backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=30000,
-        num_layers=12,
-        num_heads=12,
-        embedding_dim=128,
-        hidden_dim=768,
-        intermediate_dim=3072,
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        embedding_dim=config.embedding_size,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
         dropout=0.0,
     )
     model = keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None)
@@ -138,25 +153,28 @@ def kerashub_step(batch, precision):
     return lambda: model.train_on_batch(inputs, batch["masked_lm_ids"])
 
 
-def model_garden_step(batch, precision):
+def model_garden_step(batch, precision, model=MODEL):
     """Model Garden's encoder and BERT pretrainer, on tf_keras."""
     import tensorflow as tf
     import tf_keras
     from official.nlp.modeling import layers, models, networks
 
+    from albert_tf import AlbertConfig
+
+    config = AlbertConfig.find(model)
     tf_keras.mixed_precision.set_global_policy(POLICIES[precision])
     encoder = networks.AlbertEncoder(
-        vocab_size=30000,
-        embedding_width=128,
-        hidden_size=768,
-        num_layers=12,
-        num_attention_heads=12,
-        intermediate_size=3072,
+        vocab_size=config.vocab_size,
+        embedding_width=config.embedding_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
         dropout_rate=0.0,
         attention_dropout_rate=0.0,
         dict_outputs=True,
     )
-    head = layers.ClassificationHead(768, 2, name="next_sentence")
+    head = layers.ClassificationHead(config.hidden_size, 2, name="next_sentence")
     model = models.BertPretrainerV2(encoder, classification_heads=[head])
     inputs = {
         "input_word_ids": tf.constant(batch["input_ids"]),
@@ -205,12 +223,12 @@ def huggingface_model(model=MODEL):
     return transformers.AlbertForPreTraining(transformers.AlbertConfig(**values))
 
 
-def huggingface_step(batch, precision, compiled=False):
+def huggingface_step(batch, precision, model=MODEL, compiled=False):
     """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
     import numpy as np
     import torch
 
-    model = huggingface_model().train()
+    model = huggingface_model(model).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
@@ -257,46 +275,52 @@ def peak_step(precision):
 PEAK_FLOP = 20 * 2 * 1024 * 768 * 3072
 
 
-def serve(program, precision, batch, length):
+def huggingface_compiled_step(batch, precision, model):
+    """The same, compiled by PyTorch."""
+    return huggingface_step(batch, precision, model, compiled=True)
+
+
+def serve(program, model, precision, batch, length):
     """Runs in a process of its own: times one step for each line read."""
     if program == "peak":
         step = peak_step(precision)
-    elif program.startswith("huggingface"):
-        step = huggingface_step(
-            random_batch(batch, length), precision, program.endswith("compiled")
-        )
     else:
-        step = globals()[f"{program}_step"](random_batch(batch, length), precision)
+        rows = random_batch(batch, length, model)
+        step = globals()[f"{program}_step"](rows, precision, model)
     step(), step()
     print("ready", flush=True)
     for _ in sys.stdin:
         begin = time.perf_counter()
         step()
-        print(time.perf_counter() - begin, flush=True)
+        seconds = time.perf_counter() - begin
+        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on Linux
+        print(seconds, kibibytes / (1 << 20), flush=True)
 
 
-def measure(programs, precision, batch, length, rounds):
-    """Lets the programs take turns; returns the seconds of each step by program."""
-    command = [sys.executable, __file__, "--precision", precision]
+def measure(programs, model, precision, batch, length, rounds):
+    """Lets the programs take turns; returns seconds and GiB of each step by program."""
+    command = [sys.executable, __file__, "--model", model, "--precision", precision]
     command += ["--batch", str(batch), "--length", str(length), "--serve"]
-    return take_turns({name: [*command, name] for name in programs}, rounds)
+    return take_long_turns({name: [*command, name] for name in programs}, rounds)
 
 
-def report(seconds, batch, length, precision):
-    """Prints tokens/s, the share of the peak, and our speed over each peer's."""
+def report(turns, model, batch, length, precision):
+    """Prints tokens/s, the share of the peak, our speed over each peer's, and GiB."""
+    seconds = {name: [turn[0] for turn in of_one] for name, of_one in turns.items()}
     peak = PEAK_FLOP / statistics.median(seconds["peak"])
-    print(f"{batch} x {length}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
+    print(f"{model}, {batch} x {length}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
     ours = statistics.median(seconds.get("albert_tf", [float("nan")]))
     for program, times in seconds.items():
         if program == "peak":
             continue
+        memory = turns[program][-1][1]
         speed = batch * length / statistics.median(times)
-        flop = flop_per_token(length, picks=program == "albert_tf")
+        flop = flop_per_token(model, length, picks=program == "albert_tf")
         share = speed * flop / peak
         ratio = statistics.median(times) / ours
         print(
             f"  {program:21} {speed:6.0f} tokens/s   {share:4.0%} of the peak   "
-            f"albert_tf is {ratio:4.2f} times as fast"
+            f"albert_tf is {ratio:4.2f} times as fast   {memory:5.2f} GiB"
         )
 
 
@@ -304,6 +328,7 @@ def main():
     """Runs every shape and precision asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--model", default=MODEL, help="its name")
     parser.add_argument("--shapes", default="8x128,2x512", help="batch x length")
     parser.add_argument("--precisions", default="float32,bfloat16")
     parser.add_argument("--rounds", type=int, default=7, help="steps of each program")
@@ -313,7 +338,7 @@ def main():
     parser.add_argument("--length", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        serve(args.serve, args.precision, args.batch, args.length)
+        serve(args.serve, args.model, args.precision, args.batch, args.length)
         return
     programs = ["peak"]
     for program in args.programs.split(","):
@@ -326,8 +351,9 @@ def main():
     for shape in args.shapes.split(","):
         batch, length = map(int, shape.split("x"))
         for precision in args.precisions.split(","):
-            seconds = measure(programs, precision, batch, length, args.rounds)
-            report(seconds, batch, length, precision)
+            shape = batch, length
+            turns = measure(programs, args.model, precision, *shape, args.rounds)
+            report(turns, args.model, *shape, precision)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ GIB = 1 << 30
 # TensorFlow's allocators leave gaps between tensors.
 _WITH_GAPS = 1.17
 # What a process takes beside tensors: Python, TensorFlow, a graph.
-_PROCESS = 0.8 * GIB
+_PROCESS = 0.75 * GIB
 # The estimate was 0.85 to 1.10 of what was measured: only one that is clearly above is
 # refused.
 _TOLERANCE = 1.2
@@ -34,7 +34,12 @@ def step_bytes(model: keras.Model, task, config, replicas: int) -> float:
     recomputed = model.config.recompute == "block"
     # In float32: weights, two slots, gradients. A second microbatch has gradients of
     # its own beside their sum.
-    state = (4 if microbatches == 1 else 5) * 4 * model.count_params()
+    kinds = 4 if microbatches == 1 else 5
+    if replicas > 1:
+        # The update does not wait for the gradients: what it makes of the other three
+        # alone is in memory, too.
+        kinds += 4
+    state = kinds * 4 * model.count_params()
     # Per token and layer: what the backward pass of GELU, norms and attention reads.
     scores = model.config.num_attention_heads * task.sequence_length
     block = 8 * size + 2 * model.config.intermediate_size + scores

@@ -367,8 +367,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         scale = self._loss_scale()  # before the update, which may change it
         # What the update makes of weights alone would be in memory from the beginning.
-        # Several devices add up their first gradients while others are computed; with
-        # this order between their collectives, too, workers once waited for ever.
+        # Several devices do not wait: they add up their first gradients while others
+        # are computed.
         alone = replicas.num_replicas_in_sync == 1
         with tf.control_dependencies(gradients if alone else []):
             self.optimizer.apply(gradients, self._reached)

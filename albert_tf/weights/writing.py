@@ -102,7 +102,7 @@ def _targets(model, format: str) -> list[Target]:
     return targets
 
 
-def _read(targets: Iterable[Target]) -> dict[str, np.ndarray]:
+def _arrays(targets: Iterable[Target]) -> dict[str, np.ndarray]:
     """Returns arrays by name; a variable that has several is read once."""
     values: dict[int, np.ndarray] = {}
     tensors = {}
@@ -140,7 +140,7 @@ def _training_state(model, optimizer, extra) -> dict[str, Any]:
 def _tensors(targets: Iterable[Target]) -> dict[str, Any]:
     """Returns by name what TensorFlow can write without copies of all of it."""
     if keras.backend.backend() != "tensorflow":
-        return _read(targets)
+        return _arrays(targets)
     return {str(target.name): target.tensor() for target in targets}
 
 
@@ -175,7 +175,7 @@ def _save_hf(
 ) -> Path:
     import safetensors.numpy
 
-    tensors = _read(_targets(model, "hf"))
+    tensors = _arrays(_targets(model, "hf"))
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.files(model, _untied(model.config), task, tokenizer)

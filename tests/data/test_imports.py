@@ -7,10 +7,10 @@ SCRIPT = """
 import sys
 from albert_tf.data import imports
 imports.leave_out()
-import tensorflow, keras
+import tensorflow, keras, orbit
 keras.Model, tensorflow.lite
-print(sorted({"jax", "matplotlib", "pandas", "sklearn"} & set(sys.modules)))
-import matplotlib.pyplot, pandas, sklearn.metrics
+print(sorted({"cv2", "jax", "matplotlib", "pandas", "sklearn"} & set(sys.modules)))
+import cv2, matplotlib.pyplot, pandas, sklearn.metrics
 """
 
 

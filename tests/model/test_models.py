@@ -533,6 +533,28 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
 # --- the last layer of what reads the pooler ---
 
 
+@tensorflow_only
+@pytest.mark.parametrize(
+    ("dtype", "recompute", "training", "times"),
+    [
+        ("float32", "none", True, 3),
+        ("float32", "block", True, 3),
+        ("mixed_bfloat16", "none", True, 0),
+        ("mixed_bfloat16", "block", True, 3),
+        ("float32", "none", False, 0),
+        ("float32", "block", False, 0),
+    ],
+)
+def test_kernels_are_handed_on_where_their_gradients_are_added_in_order(
+    dtype, recompute, training, times, tiny, tokens, monkeypatch
+):
+    calls, real = [], models.hand_on
+    monkeypatch.setattr(models, "hand_on", lambda *a: calls.append(a) or real(*a))
+    config = tiny(num_hidden_layers=4, recompute=recompute)
+    models.AlbertEncoder(config, dtype=dtype)(tokens(), training=training)
+    assert len(calls) == times
+
+
 @pytest.mark.parametrize("recompute", ["none", "block"])
 @pytest.mark.parametrize(
     "changes",

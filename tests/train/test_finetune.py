@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import time
+import types
 from pathlib import Path
 
 import keras
@@ -750,6 +751,15 @@ def test_a_step_that_does_not_fit_into_the_memory_is_refused(
         memory.check(model, task, config(**settings), one_device())
 
     model = task.build_model()
+    gpus = types.SimpleNamespace(
+        extended=types.SimpleNamespace(worker_devices=["/GPU:0", "/GPU:1"]),
+        num_replicas_in_sync=2,
+    )
+    of_process = memory.run_bytes(model, task, config(), one_device())
+    of_step = memory.step_bytes(model, task, config(), 1)
+    assert of_process == memory._PROCESS + of_step
+    of_one = memory.step_bytes(model, task, config(), 2)
+    assert memory.run_bytes(model, task, config(), gpus) == of_one < of_step
     monkeypatch.setattr(memory, "_PROCESS", 0)  # the model is small
     needed = memory.run_bytes(model, task, config(), one_device())
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))

@@ -1040,16 +1040,36 @@ def test_a_variable_of_several_layers_is_read_once(tmp_path, monkeypatch):
     assert len(reads) == len(model.trainable_variables)
 
 
-def test_a_checkpoint_is_written_from_the_variables_own_memory():
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_checkpoint_is_written_from_the_variables_own_memory(
+    mirrored, tmp_path, monkeypatch
+):
     def address(tensor):
         return np.asarray(memoryview(tensor)).ctypes.data
 
-    model = models.AlbertEncoder(AlbertConfig(**SIZES, parameter_sharing="attention"))
-    optimizer = trained(model)
+    def save(prefix, tensor_names, shape_and_slices, tensors):
+        written.update(zip(tensor_names, map(address, tensors), strict=True))
+        real(
+            prefix=prefix,
+            tensor_names=tensor_names,
+            shape_and_slices=shape_and_slices,
+            tensors=tensors,
+        )
+
+    written, real = {}, tf.raw_ops.SaveV2
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", save)
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    if mirrored:
+        strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    config = AlbertConfig(**SIZES, parameter_sharing="attention")
+    with strategy.scope():
+        model = models.AlbertEncoder(config)
+        optimizer = trained(model)
+    weights.save(model, tmp_path, "tf1", optimizer=optimizer)
     weights_of = names.expand(model, "tf1")
     for target in [*weights_of, *names.expand_slots(optimizer, weights_of)]:
-        value = target.variable.value.read_value()
-        assert address(target.tensor()) == address(value), target.name
+        [variable] = strategy.experimental_local_results(target.variable.value)
+        assert written[target.name] == address(variable.read_value()), target.name
 
 
 @pytest.mark.parametrize("moves", range(5))
