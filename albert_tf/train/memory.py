@@ -48,12 +48,12 @@ def step_bytes(model: keras.Model, task, config, replicas: int) -> float:
     kept = layers * size + block if recomputed else layers * block
     tokens = rows * task.tokens_at_once
     activations = tokens * kept * width
-    # The gradients of a kernel are added as they come, those of recomputed blocks with
-    # copies on the way. In 16 bits they wait for each other, in the place of what the
-    # backward pass of their layers has read.
+    # The gradients of a kernel are added as they come, with copies on the way. In 16
+    # bits they wait for each other, in the place of what the backward pass of their
+    # layers has read; recomputed blocks have kernels of their own there.
     kernels = size * (4 * size + 2 * model.config.intermediate_size)
     if recomputed or width == 4:
-        activations += kernels * (16 if recomputed else 8)
+        activations += kernels * 12
     else:
         activations = max(activations, layers * kernels * width)
     outputs = tokens * task.outputs_per_token * 4
