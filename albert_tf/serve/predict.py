@@ -286,7 +286,7 @@ def _of_export(
     answer = row_answers.of_kind(
         kind, opened.task, opened.config, opened.tokenizer, options, place
     )
-    session = sessions.load(file)
+    session = sessions.load(file, soon=True)
     lacks = answer and [n for n in answer.outputs if n not in session.outputs]
     if answer is None or lacks:
         raise InputError(

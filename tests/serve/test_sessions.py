@@ -154,6 +154,35 @@ def test_they_answer_without_tensorflow_and_alike(folder):
     assert not heavy & set(modules)
 
 
+@pytest.mark.parametrize("change", [None, "replaced", "removed"])
+def test_the_first_batch_comes_soon_and_others_faster(
+    change, folder, tmp_path, monkeypatch
+):
+    path = tmp_path / "albert.onnx"
+    shutil.copy(folder("classification", "onnx")[1] / path.name, path)
+    opened, real = [], sessions._onnx_session
+
+    def open_session(path, num_threads, packed):
+        opened.append((path, num_threads, packed))
+        return real(path, num_threads, packed)
+
+    monkeypatch.setattr(sessions, "_onnx_session", open_session)
+    batch = {key: [[1, 1, 1]] for key in ("input_ids", "input_mask", "segment_ids")}
+    session = sessions.load(path, 1, soon=True)
+    [first] = session(batch)["logits"]
+    assert opened == [(path, 1, False)]
+    if change:
+        path.unlink()
+    if change == "replaced":
+        path.write_text("another file")
+    for _ in range(2):
+        [other] = session(batch)["logits"]
+        assert other == pytest.approx(first, abs=2e-5)
+    assert opened[1:] == ([] if change else [(path, 1, True)])
+    sessions.load(folder("classification", "onnx")[1] / path.name)
+    assert opened[-1][1:] == (None, True)
+
+
 def test_the_folder_holds_what_an_answer_needs(folder):
     run, written = folder("classification", "onnx")
     assert sorted(path.name for path in written.iterdir()) == [
