@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import shutil
 import statistics
 import sys
 import tempfile
@@ -157,9 +158,9 @@ def generator(args, folder, copies, *flags):
     """Makes records of so many copies of the text, each used once."""
     if not (args.input_file and args.spm_model_file):
         raise SystemExit("expected --input_file and --spm_model_file")
-    text = Path(args.input_file).absolute()
+    text = Path(args.input_file)
     for i in range(copies):
-        (folder / f"text-{i:03}.txt").symlink_to(text)
+        shutil.copy(text, folder / f"text-{i:03}.txt")
     (folder / "records").mkdir()
     command = [sys.executable, str(ROOT / "create_pretraining_data.py")]
     command += [f"--input_file={folder}/text-*.txt", "--dupe_factor=1", *flags]
