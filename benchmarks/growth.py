@@ -100,26 +100,26 @@ def step(args, folder, model, rows, length, *flags, picks=0.15):
     }
 
 
-def steps(args, folder, count):
+def steps_made(args, folder, count):
     """Pretrains a tiny model for so many steps."""
     write_records(folder, _model(folder, TINY), 16)
     flags = [f"--num_train_steps={count}", "--save_checkpoints_steps=1000"]
     return _used(measured(_pretraining(folder, TINY, 4, *flags)))
 
 
-def picks(args, folder, count):
+def step_of_picks(args, folder, count):
     """Pretrains with so many predictions in each of 8 rows of 512 tokens."""
     return step(args, folder, SMALL, 8, 512, picks=count / 512)
 
 
-def rows(args, folder, count):
+def evaluated_rows(args, folder, count):
     """Trains a tiny classifier for a step and evaluates so many rows of a table."""
     _table(folder / "train.csv", 64)
     _table(folder / "dev.csv", count)
     return _used(measured(_classifier(args, folder, "--do_eval")))
 
 
-def lines(args, folder, count):
+def answered_lines(args, folder, count):
     """Answers so many lines with a tiny classifier."""
     _table(folder / "train.csv", 64)
     measured(_classifier(args, folder))
@@ -130,7 +130,7 @@ def lines(args, folder, count):
     return _used(measured([*command, "--batch_size=256"]))
 
 
-def questions(args, folder, count):
+def answered_questions(args, folder, count):
     """Trains a tiny model for a step and answers so many questions."""
     for name, number in (("train", 16), ("dev", count)):
         paragraphs = [
@@ -240,7 +240,9 @@ def _most_on_disk(folder):
     most, ended = [0], threading.Event()
 
     def look():
-        while not ended.wait(0.5):
+        stop = False
+        while not stop:
+            stop = ended.wait(0.5)
             total = 0
             for path in folder.rglob("*"):
                 with contextlib.suppress(FileNotFoundError):
@@ -269,8 +271,8 @@ AXES: dict[str, tuple[Callable, dict]] = {
         step,
         {n: (SMALL | {"vocab_size": n}, 8, 128) for n in (30_000, 100_000, 250_000)},
     ),
-    "predictions": (picks, {n: (n,) for n in (19, 77, 307)}),
-    "steps": (steps, {n: (n,) for n in (2000, 20_000, 200_000)}),
+    "predictions": (step_of_picks, {n: (n,) for n in (19, 77, 307)}),
+    "steps": (steps_made, {n: (n,) for n in (2000, 20_000, 200_000)}),
     "memory": (
         step,
         {
@@ -300,9 +302,9 @@ AXES: dict[str, tuple[Callable, dict]] = {
         {n: (1, f"--output_file=FOLDER/records/t@{n}") for n in (1, 32, 1024)},
     ),
     "processes": (generator, {n: (1, f"--num_workers={n}") for n in CORES}),
-    "rows": (rows, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
-    "lines": (lines, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
-    "questions": (questions, {n: (n,) for n in (10_000, 100_000, 1_000_000)}),
+    "rows": (evaluated_rows, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
+    "lines": (answered_lines, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
+    "questions": (answered_questions, {n: (n,) for n in (10_000, 100_000, 1_000_000)}),
 }
 
 

@@ -315,9 +315,10 @@ def hf_pipeline(settings: Settings, folder: Path) -> Callable[[list[str]], Any]:
         "text-classification", model=_hf_model(folder), tokenizer=tokenizer, device=-1
     )
     options = {"batch_size": settings.batch_size, "top_k": None, "truncation": True}
+    longest = AlbertConfig.named(settings.model).max_position_embeddings
     return lambda texts: [
         {"probabilities": {row["label"]: row["score"] for row in rows}}
-        for rows in answer(texts, max_length=Texts(settings).longest, **options)
+        for rows in answer(texts, max_length=longest, **options)
     ]
 
 

@@ -23,6 +23,7 @@ from pretraining_step import (
     MODEL,
     POLICIES,
     albert_tf_step,
+    huggingface_columns,
     huggingface_model,
     random_batch,
 )
@@ -156,20 +157,10 @@ def serve_run(args, batch, length, steps):
 
 def serve_trainer(args, batch, length, steps):
     """Hugging Face's Trainer, its data in memory as it likes them."""
-    import numpy as np
     import torch
     import transformers
 
-    rows = random_batch(ROWS, length, args.model)
-    labels = np.full(rows["input_ids"].shape, -100)
-    np.put_along_axis(labels, rows["masked_lm_positions"], rows["masked_lm_ids"], 1)
-    columns = {
-        "input_ids": rows["input_ids"],
-        "attention_mask": rows["input_mask"],
-        "token_type_ids": rows["segment_ids"],
-        "labels": labels,
-        "sentence_order_label": rows["next_sentence_labels"],
-    }
+    columns = huggingface_columns(random_batch(ROWS, length, args.model))
     data = [
         {name: torch.tensor(column[i]).long() for name, column in columns.items()}
         for i in range(ROWS)

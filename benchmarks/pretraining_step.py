@@ -87,13 +87,26 @@ def random_batch(batch, length, model=MODEL, picks=0.15):
     }
 
 
+def albert_tf_loss(model, batch):
+    """Returns the sum of both losses of this package's model."""
+    from albert_tf.model import heads
+
+    outputs = model.logits(batch, training=True)
+    masked_lm, _ = heads.masked_lm_loss(
+        outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
+    )
+    sentence, _ = heads.classification_loss(
+        outputs["sop_logits"], batch["next_sentence_labels"]
+    )
+    return masked_lm + sentence
+
+
 def albert_tf_step(batch, precision, model=MODEL):
     """This package."""
     import keras
     import tensorflow as tf
 
     from albert_tf import AlbertConfig, AlbertPretrainer
-    from albert_tf.model import heads
 
     model = AlbertPretrainer(AlbertConfig.find(model), dtype=POLICIES[precision])
     optimizer = keras.optimizers.AdamW(1e-4)
@@ -103,16 +116,7 @@ def albert_tf_step(batch, precision, model=MODEL):
     @tf.function
     def step():
         with tf.GradientTape() as tape:
-            outputs = model.logits(batch, training=True)
-            masked_lm, _ = heads.masked_lm_loss(
-                outputs["mlm_logits"],
-                batch["masked_lm_ids"],
-                batch["masked_lm_weights"],
-            )
-            sentence, _ = heads.classification_loss(
-                outputs["sop_logits"], batch["next_sentence_labels"]
-            )
-            loss = masked_lm + sentence
+            loss = albert_tf_loss(model, batch)
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
         optimizer.apply(gradients, model.trainable_variables)
         return loss
@@ -223,23 +227,30 @@ def huggingface_model(model=MODEL):
     return transformers.AlbertForPreTraining(transformers.AlbertConfig(**values))
 
 
+def huggingface_columns(batch):
+    """Returns a batch by Hugging Face's names, as numpy arrays."""
+    import numpy as np
+
+    labels = np.full(batch["input_ids"].shape, -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
+    return {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["input_mask"],
+        "token_type_ids": batch["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": batch["next_sentence_labels"],
+    }
+
+
 def huggingface_step(batch, precision, model=MODEL, compiled=False):
     """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
-    import numpy as np
     import torch
 
     model = huggingface_model(model).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    labels = np.full(batch["input_ids"].shape, -100)
-    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
     inputs = {
-        "input_ids": torch.tensor(batch["input_ids"], dtype=torch.long),
-        "attention_mask": torch.tensor(batch["input_mask"]),
-        "token_type_ids": torch.tensor(batch["segment_ids"], dtype=torch.long),
-        "labels": torch.tensor(labels, dtype=torch.long),
-        "sentence_order_label": torch.tensor(
-            batch["next_sentence_labels"], dtype=torch.long
-        ),
+        name: torch.tensor(column).long()
+        for name, column in huggingface_columns(batch).items()
     }
     forward = torch.compile(model) if compiled else model
 
@@ -252,6 +263,11 @@ def huggingface_step(batch, precision, model=MODEL, compiled=False):
         return loss.item()
 
     return step
+
+
+def huggingface_compiled_step(batch, precision, model):
+    """The same, compiled by PyTorch."""
+    return huggingface_step(batch, precision, model, compiled=True)
 
 
 def peak_step(precision):
@@ -273,11 +289,6 @@ def peak_step(precision):
 
 
 PEAK_FLOP = 20 * 2 * 1024 * 768 * 3072
-
-
-def huggingface_compiled_step(batch, precision, model):
-    """The same, compiled by PyTorch."""
-    return huggingface_step(batch, precision, model, compiled=True)
 
 
 def serve(program, model, precision, batch, length):
@@ -351,9 +362,9 @@ def main():
     for shape in args.shapes.split(","):
         batch, length = map(int, shape.split("x"))
         for precision in args.precisions.split(","):
-            shape = batch, length
-            turns = measure(programs, args.model, precision, *shape, args.rounds)
-            report(turns, args.model, *shape, precision)
+            sizes = batch, length
+            turns = measure(programs, args.model, precision, *sizes, args.rounds)
+            report(turns, args.model, *sizes, precision)
 
 
 if __name__ == "__main__":

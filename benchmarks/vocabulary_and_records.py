@@ -11,7 +11,6 @@ then the data set of sentence pairs for ALBERT that transformers had until versi
 """
 
 import argparse
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -22,11 +21,10 @@ PIECES, LENGTH = 8000, 128
 
 
 def main():
-    """Lets both take turns with each of the two parts."""
+    """Measures both, one part after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input_file", required=True)
     parser.add_argument("--python", default=sys.executable, help="for Hugging Face")
-    parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
 
     from turns import measured
@@ -54,16 +52,11 @@ def main():
             ),
         }
         for name, commands in parts.items():
-            used = [[measured(command) for command in commands]]
-            for _ in range(args.rounds - 1):
-                used.append([measured(command) for command in commands])
-            ratios = [theirs.clock / own.clock for own, theirs in used]
-            own, theirs = zip(*used, strict=True)
-            for program, of_one in (("albert_tf", own), ("Hugging Face", theirs)):
-                seconds = statistics.median(each.clock for each in of_one)
-                memory = max(each.memory for each in of_one) / (1 << 30)
-                print(f"{name:12}{program:14}{seconds:8.1f} s {memory:6.2f} GiB")
-            print(f"{name:12}{statistics.median(ratios):.1f} times as fast", flush=True)
+            own, theirs = map(measured, commands)
+            for program, used in (("albert_tf", own), ("Hugging Face", theirs)):
+                memory = used.memory / (1 << 30)
+                print(f"{name:12}{program:14}{used.clock:8.1f} s {memory:6.2f} GiB")
+            print(f"{name:12}{theirs.clock / own.clock:.1f} times as fast", flush=True)
 
 
 def write_articles(path, folder):

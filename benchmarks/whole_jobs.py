@@ -1,8 +1,9 @@
 r"""Times fine-tuning from the command to the end, beside Hugging Face's own scripts.
 
 Each job is a command in a process of its own, on ALBERT-base with the same random
-weights, the same rows, batches, epochs and evaluations, and the best checkpoint kept:
-start, conversion, training, evaluation, writing. Hugging Face's scripts are run_glue.py
+weights, the same rows, batches and epochs: start, conversion, training, evaluation,
+writing. Texts are evaluated after each epoch and the best checkpoint is kept; questions
+are answered at the end. Hugging Face's scripts are run_glue.py
 and run_qa.py of the examples of transformers; everything that is not given here is as
 they have it, so every input is padded to --max_seq_length.
 
@@ -112,8 +113,10 @@ def glue(folder, args):
             columns = [*args.text_columns.split(","), "label"]
             writer = csv.DictWriter(output, columns, extrasaction="ignore")
             writer.writeheader()
-            writer.writerows(itertools.islice(rows, most or None))
-            steps = steps or math.ceil((rows.line_num - 1) / 32)
+            kept = list(itertools.islice(rows, most or None))
+            writer.writerows(kept)
+        if name == "train":
+            steps = math.ceil(len(kept) / 32)
     ours = [
         *("--task_name=custom", f"--text_columns={args.text_columns}"),
         *(f"--train_file={folder}/train.csv", f"--dev_file={folder}/dev.csv"),
@@ -146,7 +149,7 @@ def squad(folder, args):
                 if most:
                     questions = questions[: most - len(flat)]
                 if not questions:
-                    break
+                    continue
                 one = {"context": paragraph["context"], "qas": questions}
                 kept.append({"title": article["title"], "paragraphs": [one]})
                 flat += [row_of(article, paragraph, question) for question in questions]

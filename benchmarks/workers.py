@@ -58,6 +58,7 @@ def train(run, folder, batch, steps, cores):
         *(f"--albert_config_file={MODEL}", f"--train_batch_size={batch}"),
         *(f"--input_file={folder}/train.tfrecord", f"--num_train_steps={steps}"),
         *("--num_warmup_steps=0", "--log_steps=1", f"--output_dir={run}"),
+        "--worker_timeout=60",  # so that the other ends, too
     ]
     hosts = [f"localhost:{port}" for port in free_ports(len(cores))]
     processes = []
@@ -68,15 +69,20 @@ def train(run, folder, batch, steps, cores):
             cluster = {"cluster": {"worker": hosts}, "task": task}
             environ["TF_CONFIG"] = json.dumps(cluster)
         stay = functools.partial(os.sched_setaffinity, 0, own)
-        quiet = subprocess.DEVNULL
         processes.append(
             subprocess.Popen(
-                command, env=environ, preexec_fn=stay, stdout=quiet, stderr=quiet
+                command,
+                env=environ,
+                preexec_fn=stay,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
         )
-    statuses = [process.wait() for process in processes]
-    if any(statuses):
-        raise SystemExit(f"{' '.join(command)}: failed")
+    for process in processes:
+        output, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)}: {output.splitlines()[-1:]}")
 
 
 def free_ports(count):

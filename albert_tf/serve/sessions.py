@@ -3,6 +3,7 @@
 An answer from such a folder needs neither TensorFlow nor Keras.
 """
 
+import contextlib
 import importlib.util
 import itertools
 import threading
@@ -117,26 +118,27 @@ def check_installed(*packages: str) -> None:
 
 
 def _open_onnx(path: Path, num_threads: int | None, soon: bool) -> Session:
+    identity = _identity(path)
     session = _onnx_session(path, num_threads, packed=not soon)
     outputs = [tensor.name for tensor in session.get_outputs()]
     calls = itertools.count()  # each call gets a number of its own, of any thread
-    opened = _identity(path)
 
     def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         nonlocal session
-        if soon and next(calls) == 1 and _identity(path) == opened is not None:
-            session = _onnx_session(path, num_threads, packed=True)
+        if soon and next(calls) == 1:
+            # Where another file stands there now, the first goes on.
+            with contextlib.suppress(InputError, OSError):
+                packed = _onnx_session(path, num_threads, packed=True)
+                if _identity(path) == identity:
+                    session = packed
         return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
     return Session(path, [each.name for each in session.get_inputs()], outputs, run)
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
-    """Returns what another file in this place would not have; None: it is gone."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
+def _identity(path: Path) -> tuple[int, ...]:
+    """Returns what another file in this place would not have."""
+    found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -155,7 +157,12 @@ def _onnx_session(path: Path, num_threads: int | None, packed: bool) -> Any:
         return onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-    except (state.InvalidProtobuf, state.InvalidGraph, state.Fail):
+    except (
+        state.InvalidProtobuf,
+        state.InvalidGraph,
+        state.Fail,
+        state.NoSuchFile,
+    ):
         raise InputError(f"{path}: no ONNX model") from None
 
 

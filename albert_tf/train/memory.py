@@ -13,7 +13,7 @@ GIB = 1 << 30
 _WITH_GAPS = 1.17
 # What a process takes beside tensors: Python, TensorFlow, a graph.
 _PROCESS = 0.75 * GIB
-# The estimate was 0.85 to 1.10 of what was measured: only one that is clearly above is
+# The estimate was 0.84 to 1.14 of what was measured: only one that is clearly above is
 # refused.
 _TOLERANCE = 1.2
 
@@ -36,8 +36,8 @@ def step_bytes(model: keras.Model, task, config, replicas: int) -> float:
     # its own beside their sum.
     kinds = 4 if microbatches == 1 else 5
     if replicas > 1:
-        # The update does not wait for the gradients: what it makes of the other three
-        # alone is in memory, too.
+        # The update does not wait for the gradients: what it makes of the others alone
+        # is in memory, too. Fitted to two CPUs.
         kinds += 4
     state = kinds * 4 * model.count_params()
     # Per token and layer: what the backward pass of GELU, norms and attention reads.

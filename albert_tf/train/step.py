@@ -368,7 +368,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         scale = self._loss_scale()  # before the update, which may change it
         # What the update makes of weights alone would be in memory from the beginning.
         # Several devices do not wait: they add up their first gradients while others
-        # are computed.
+        # are computed, and with this order two workers once hung in a test.
         alone = replicas.num_replicas_in_sync == 1
         with tf.control_dependencies(gradients if alone else []):
             self.optimizer.apply(gradients, self._reached)
