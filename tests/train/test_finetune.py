@@ -759,7 +759,11 @@ def test_a_step_that_does_not_fit_into_the_memory_is_refused(
     of_step = memory.step_bytes(model, task, config(), 1)
     assert of_process == memory._PROCESS + of_step
     of_one = memory.step_bytes(model, task, config(), 2)
-    assert memory.run_bytes(model, task, config(), gpus) == of_one < of_step
+    assert memory.run_bytes(model, task, config(), gpus) == of_one
+    half = memory.step_bytes(model, task, config(train_batch_size=4), 1)
+    assert half < of_step
+    more = memory._WITH_GAPS * 4 * 4 * model.count_params()
+    assert of_one == pytest.approx(half + more)
     monkeypatch.setattr(memory, "_PROCESS", 0)  # the model is small
     needed = memory.run_bytes(model, task, config(), one_device())
     monkeypatch.setattr(cores, "memory", lambda: int(needed / 1.1))
