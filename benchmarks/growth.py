@@ -86,7 +86,8 @@ def main():
 def step(args, folder, model, rows, length, *flags, picks=0.15):
     """Pretrains for four steps."""
     write_records(folder, _model(folder, model), length, picks)
-    used = measured(_pretraining(folder, model, rows, *flags, "--num_train_steps=4"))
+    flags = (*flags, "--num_train_steps=4", "--log_steps=1")
+    used = measured(_pretraining(folder, model, rows, *flags))
     lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
     trained = [line for line in map(json.loads, lines) if line["kind"] == "train"]
     first, *later = [rows / line["sequences_per_second"] for line in trained]
@@ -103,7 +104,7 @@ def step(args, folder, model, rows, length, *flags, picks=0.15):
 def steps_made(args, folder, count):
     """Pretrains a tiny model for so many steps."""
     write_records(folder, _model(folder, TINY), 16)
-    flags = [f"--num_train_steps={count}", "--save_checkpoints_steps=1000"]
+    flags = [f"--num_train_steps={count}", "--log_steps=1000"]
     return _used(measured(_pretraining(folder, TINY, 4, *flags)))
 
 
@@ -197,7 +198,7 @@ def _model(folder, model):
 
 def _pretraining(folder, model, rows, *flags):
     return [
-        *(sys.executable, str(ROOT / "run_pretraining.py"), *flags, "--log_steps=1"),
+        *(sys.executable, str(ROOT / "run_pretraining.py"), *flags),
         *(f"--albert_config_file={_model(folder, model)}", "--optimizer=adamw"),
         *(f"--input_file={folder / 'train.tfrecord'}", f"--train_batch_size={rows}"),
         *(f"--output_dir={folder / 'run'}", "--num_warmup_steps=0"),
