@@ -5,14 +5,14 @@ tokens; Hugging Face's model is compiled by PyTorch, with its fused attention. T
 of the peak counts the matrix products that a step needs, the vocabulary's at the masked
 tokens alone. Each program runs in a process of its own.
 
-    KERAS_BACKEND=jax python benchmarks/accelerator.py --peak=989e12
-    KERAS_BACKEND=jax python benchmarks/accelerator.py --peak=1e11 --models=small.json \
-        --shapes=2x16 --steps=2
+    python benchmarks/accelerator.py --peak=989e12
+    python benchmarks/accelerator.py --peak=1e11 --models=small.json --shapes=2x16
 """
 
 import argparse
 import functools
 import importlib.util
+import os
 import statistics
 import subprocess
 import sys
@@ -39,6 +39,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--program", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    os.environ["KERAS_BACKEND"] = "jax"
     for model in args.models.split(","):
         for shape in args.shapes.split(","):
             rows, length = map(int, shape.split("x"))

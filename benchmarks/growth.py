@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from pretraining_run import write_records
+from pretraining_run import command_of, speeds_of, write_records
 from turns import measured
 
 ROOT = Path(__file__).parents[1]
@@ -87,10 +87,9 @@ def step(args, folder, model, rows, length, *flags, picks=0.15):
     """Pretrains for four steps."""
     write_records(folder, _model(folder, model), length, picks)
     flags = (*flags, "--num_train_steps=4", "--log_steps=1")
-    used = measured(_pretraining(folder, model, rows, *flags))
-    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
-    trained = [line for line in map(json.loads, lines) if line["kind"] == "train"]
-    first, *later = [rows / line["sequences_per_second"] for line in trained]
+    run = folder / "run"
+    used = measured(command_of(folder, run, _model(folder, model), rows, *flags))
+    first, *later = [rows / speed for speed in speeds_of(run)]
     [estimate] = re.findall("about ([0-9.]+) GiB", " ".join(used.lines))
     return {
         "first step, s": first,
@@ -103,9 +102,10 @@ def step(args, folder, model, rows, length, *flags, picks=0.15):
 
 def steps_made(args, folder, count):
     """Pretrains a tiny model for so many steps."""
-    write_records(folder, _model(folder, TINY), 16)
+    model = _model(folder, TINY)
+    write_records(folder, model, 16)
     flags = [f"--num_train_steps={count}", "--log_steps=1000"]
-    return _used(measured(_pretraining(folder, TINY, 4, *flags)))
+    return _used(measured(command_of(folder, folder / "run", model, 4, *flags)))
 
 
 def step_of_picks(args, folder, count):
@@ -194,15 +194,6 @@ def _model(folder, model):
         return model
     (folder / "config.json").write_text(json.dumps(model))
     return str(folder / "config.json")
-
-
-def _pretraining(folder, model, rows, *flags):
-    return [
-        *(sys.executable, str(ROOT / "run_pretraining.py"), *flags),
-        *(f"--albert_config_file={_model(folder, model)}", "--optimizer=adamw"),
-        *(f"--input_file={folder / 'train.tfrecord'}", f"--train_batch_size={rows}"),
-        *(f"--output_dir={folder / 'run'}", "--num_warmup_steps=0"),
-    ]
 
 
 def _classifier(args, folder, *flags):

@@ -13,6 +13,7 @@ a program makes some steps, and the two runs write a checkpoint.
 
 import argparse
 import importlib.util
+import json
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from pretraining_step import (
 )
 from turns import take_turns
 
+ROOT = Path(__file__).parents[1]
 ROWS = 512
 
 
@@ -92,6 +94,26 @@ def write_records(folder, model, length, picks=0.15):
     }
     with records.create(str(folder / "train.tfrecord")) as writer:
         writer.write(records.encode(spec, batch))
+
+
+def command_of(records, output_dir, model, rows, *flags):
+    """Returns the whole command, on what `write_records` has written."""
+    return [
+        *(sys.executable, str(ROOT / "run_pretraining.py"), *flags),
+        *(f"--albert_config_file={model}", "--optimizer=adamw"),
+        *(f"--input_file={records}/train.tfrecord", f"--train_batch_size={rows}"),
+        *(f"--output_dir={output_dir}", "--num_warmup_steps=0"),
+    ]
+
+
+def speeds_of(output_dir):
+    """Returns the sequences a second of each line of training that a run has logged."""
+    lines = (Path(output_dir) / "metrics.jsonl").read_text().splitlines()
+    return [
+        line["sequences_per_second"]
+        for line in map(json.loads, lines)
+        if line["kind"] == "train"
+    ]
 
 
 class Turns:

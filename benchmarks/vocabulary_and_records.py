@@ -15,7 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
 SPECIAL = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 PIECES, LENGTH = 8000, 128
 
@@ -27,7 +26,7 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="for Hugging Face")
     args = parser.parse_args()
 
-    from turns import measured
+    from turns import measured  # of this package, which Hugging Face's Python lacks
 
     with tempfile.TemporaryDirectory() as folder:
         write_articles(args.input_file, Path(folder))
@@ -62,11 +61,15 @@ def main():
 def write_articles(path, folder):
     """Writes the text in the form that Hugging Face's data set reads."""
     (folder / "articles").mkdir()
-    documents = Path(path).read_text("utf-8").split("\n\n")
-    with open(folder / "articles" / "text", "w", encoding="utf-8") as output:
-        for document in documents:
-            # The line after the first is taken for the title.
-            output.write(f'<doc id="1">\n\n{document.strip()}\n</doc>\n')
+    # The line after the first is taken for the title.
+    begin, end = '<doc id="1">\n\n', "</doc>\n"
+    with (
+        open(path, encoding="utf-8") as lines,
+        open(folder / "articles" / "text", "w", encoding="utf-8") as output,
+    ):
+        output.write(begin)
+        output.writelines(line if line.strip() else end + begin for line in lines)
+        output.write(end)
 
 
 def serve(part, path, folder):

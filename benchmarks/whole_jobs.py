@@ -3,9 +3,9 @@ r"""Times fine-tuning from the command to the end, beside Hugging Face's own scr
 Each job is a command in a process of its own, on ALBERT-base with the same random
 weights, the same rows, batches and epochs: start, conversion, training, evaluation,
 writing. Texts are evaluated after each epoch and the best checkpoint is kept; questions
-are answered at the end. Hugging Face's scripts are run_glue.py
-and run_qa.py of the examples of transformers; everything that is not given here is as
-they have it, so every input is padded to --max_seq_length.
+are answered at the end. Hugging Face's scripts are run_glue.py and run_qa.py of the
+examples of transformers; everything that is not given here is as they have it, so every
+input is padded to --max_seq_length.
 
     python benchmarks/whole_jobs.py --spm_model_file=30k-clean.model \
         --run_glue=examples/pytorch/text-classification/run_glue.py \

@@ -14,14 +14,11 @@ import os
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from pretraining_run import write_records
+from pretraining_run import command_of, speeds_of, write_records
 from pretraining_step import MODEL
-
-ROOT = Path(__file__).parents[1]
 
 
 def main():
@@ -41,7 +38,7 @@ def main():
                 each = [cores] if name == "one process" else [[core] for core in cores]
                 run = Path(folder, f"{name} {turn}")
                 train(run, folder, batch, args.steps, each)
-                of_one.append(speed(run))
+                of_one.append(statistics.median(speeds_of(run)[1:]))
     for name, of_one in speeds.items():
         print(f"{name}: {statistics.median(of_one):.2f} sequences/s {of_one}")
     ratios = [two / one for one, two in zip(*speeds.values(), strict=True)]
@@ -53,13 +50,9 @@ def main():
 
 def train(run, folder, batch, steps, cores):
     """Runs the command, in one process for each list of cores."""
-    command = [
-        *(sys.executable, str(ROOT / "run_pretraining.py"), "--optimizer=adamw"),
-        *(f"--albert_config_file={MODEL}", f"--train_batch_size={batch}"),
-        *(f"--input_file={folder}/train.tfrecord", f"--num_train_steps={steps}"),
-        *("--num_warmup_steps=0", "--log_steps=1", f"--output_dir={run}"),
-        "--worker_timeout=60",  # so that the other ends, too
-    ]
+    flags = [f"--num_train_steps={steps}", "--log_steps=1"]
+    flags += ["--worker_timeout=60"]  # so that the other ends, too
+    command = command_of(folder, run, MODEL, batch, *flags)
     hosts = [f"localhost:{port}" for port in free_ports(len(cores))]
     processes = []
     for index, own in enumerate(cores):
@@ -92,13 +85,6 @@ def free_ports(count):
     for each in sockets:
         each.close()
     return ports
-
-
-def speed(run):
-    """Returns the median speed of the steps after the first."""
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    trained = [line for line in lines if line["kind"] == "train"]
-    return statistics.median(line["sequences_per_second"] for line in trained[1:])
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def run_bytes(model: keras.Model, task, config, strategy: Any) -> float:
         strategy: on which devices.
 
     Returns:
-        Bytes. On a CPU they are those of the whole process; where they were measured
-        they were within 15 % of its peak (docs/benchmarks/2026-11-25-memory.md).
+        Bytes. On a CPU they are those of the whole process; they were 0.84 to 1.14 of
+        the peaks that were measured (docs/benchmarks/2026-11-25-memory.md).
     """
     needed = step_bytes(model, task, config, strategy.num_replicas_in_sync)
     devices = cpu_devices(strategy)

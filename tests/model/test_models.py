@@ -530,9 +530,6 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
     assert 17 < kept_by_a_layer("none") / one_input < 19
 
 
-# --- the last layer of what reads the pooler ---
-
-
 @tensorflow_only
 @pytest.mark.parametrize(
     ("dtype", "recompute", "training", "times"),
@@ -553,6 +550,9 @@ def test_kernels_are_handed_on_where_their_gradients_are_added_in_order(
     config = tiny(num_hidden_layers=4, recompute=recompute)
     models.AlbertEncoder(config, dtype=dtype)(tokens(), training=training)
     assert len(calls) == times
+
+
+# --- the last layer of what reads the pooler ---
 
 
 @pytest.mark.parametrize("recompute", ["none", "block"])

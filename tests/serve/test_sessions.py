@@ -154,33 +154,46 @@ def test_they_answer_without_tensorflow_and_alike(folder):
     assert not heavy & set(modules)
 
 
-@pytest.mark.parametrize("change", [None, "replaced", "removed"])
+@pytest.mark.parametrize("change", [None, "another model", "no model", "removed"])
 def test_the_first_batch_comes_soon_and_others_faster(
     change, folder, tmp_path, monkeypatch
 ):
     path = tmp_path / "albert.onnx"
     shutil.copy(folder("classification", "onnx")[1] / path.name, path)
-    opened, real = [], sessions._onnx_session
+    real, opened, ran = sessions._onnx_session, [], []
+
+    class Recording:
+        def __init__(self, *given):
+            self._session, self.packed = real(*given), given[-1]
+            self.get_inputs = self._session.get_inputs
+            self.get_outputs = self._session.get_outputs
+
+        def run(self, *given):
+            ran.append(self.packed)
+            return self._session.run(*given)
 
     def open_session(path, num_threads, packed):
-        opened.append((path, num_threads, packed))
-        return real(path, num_threads, packed)
+        opened.append((num_threads, packed))
+        return Recording(path, num_threads, packed)
 
     monkeypatch.setattr(sessions, "_onnx_session", open_session)
     batch = {key: [[1, 1, 1]] for key in ("input_ids", "input_mask", "segment_ids")}
     session = sessions.load(path, 1, soon=True)
     [first] = session(batch)["logits"]
-    assert opened == [(path, 1, False)]
+    assert opened == [(1, False)]
     if change:
         path.unlink()
-    if change == "replaced":
+    if change == "another model":
+        shutil.copy(folder("multi_label", "onnx")[1] / path.name, path)
+    if change == "no model":
         path.write_text("another file")
     for _ in range(2):
         [other] = session(batch)["logits"]
         assert other == pytest.approx(first, abs=2e-5)
-    assert opened[1:] == [(path, 1, True)]
+    assert opened == [(1, False), (1, True)]
+    assert ran == [False] + 2 * [change is None]
     sessions.load(folder("classification", "onnx")[1] / path.name)
-    assert opened[-1][1:] == (None, True)
+    assert opened[2:] == [(None, True)]
 
 
 def test_the_folder_holds_what_an_answer_needs(folder):
