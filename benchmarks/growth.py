@@ -152,6 +152,7 @@ def answered_questions(args, folder, count):
     command = [sys.executable, str(ROOT / "run_squad.py"), "--num_train_steps=1"]
     command += [f"--train_file={folder}/train.json", "--do_train", "--do_predict"]
     command += [f"--predict_file={folder}/dev.json", "--predict_batch_size=256"]
+    command += ["--max_query_length=16"]
     return _used(measured([*command, *_tiny(args, folder)]))
 
 

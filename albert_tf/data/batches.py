@@ -247,9 +247,12 @@ class ByLength(Source):
 
         def batches():
             sorted_together = _sorted_together(len(self), size)
+            # The next batches begin in the epoch that these end in.
+            order = functools.lru_cache(1)(functools.partial(self._order, seed))
             number, skipped = divmod(start // size, sorted_together)
             while True:
-                rows = self._shuffled(number * sorted_together * size, seed, size)
+                first = number * sorted_together * size
+                rows = self._shuffled(first, seed, size, order)
                 yield from rows.reshape(sorted_together, size)[skipped:]
                 number, skipped = number + 1, 0
 
@@ -280,17 +283,22 @@ class ByLength(Source):
             },
         )
 
-    def _shuffled(self, first: int, seed: int, batch_size: int) -> np.ndarray:
+    def _order(self, seed: int, epoch: int) -> np.ndarray:
+        """Returns the numbers of all examples in the order of an epoch."""
+        return np.random.default_rng([seed, epoch]).permutation(len(self))
+
+    def _shuffled(
+        self,
+        first: int,
+        seed: int,
+        batch_size: int,
+        order: Callable[[int], np.ndarray],
+    ) -> np.ndarray:
         """Returns the examples of the batches that are sorted together."""
         count = _sorted_together(len(self), batch_size) * batch_size
         epochs, places = np.divmod(np.arange(first, first + count), len(self))
         rows = np.concatenate(
-            [
-                np.random.default_rng([seed, epoch]).permutation(len(self))[
-                    places[epochs == epoch]
-                ]
-                for epoch in np.unique(epochs)
-            ]
+            [order(epoch)[places[epochs == epoch]] for epoch in np.unique(epochs)]
         )
         # Epochs apart: else the two copies of an example would be neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, batch_size)

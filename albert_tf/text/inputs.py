@@ -198,13 +198,14 @@ def pad(
         ValueError: an input is longer than `length`.
     """
     rows = np.asarray(rows, np.int64)
-    lengths = inputs.lengths[rows][:, None]  # [B, 1]
+    begins = inputs.bounds[rows][:, None]  # [B, 1]
+    lengths = inputs.bounds[rows + 1][:, None] - begins
     if rows.size and lengths.max() > length:
         raise ValueError(f"an input of {lengths.max()} tokens; expected <= {length}")
     places = np.arange(length)[None, :]  # [1, T]
     mask = places < lengths
     ids = np.full(mask.shape, pad_id, np.int32)
-    ids[mask] = inputs.ids[(inputs.bounds[rows][:, None] + places)[mask]]
+    ids[mask] = inputs.ids[(begins + places)[mask]]
     second = mask & (places >= inputs.first_lengths[rows][:, None])
     return {
         "input_ids": ids,

@@ -249,6 +249,21 @@ def test_an_epoch_of_batches_by_length_has_every_example():
     assert list(first) != list(second)
 
 
+def test_an_epoch_is_shuffled_once(monkeypatch):
+    # Once for each group of batches, time would grow with the square of the examples.
+    monkeypatch.setattr(batches, "_BATCHES_TO_SORT", 2)
+    drawn, real = [], batches.ByLength._order
+    monkeypatch.setattr(
+        batches.ByLength,
+        "_order",
+        lambda self, *seeds: drawn.append(seeds) or real(self, *seeds),
+    )
+    source = by_length(lengths=np.arange(43) % 7 + 1)
+    list(source.training(batches.Share(5), seed=3).take(26))  # 130 examples
+    assert drawn[:3] == [(3, 0), (3, 1), (3, 2)]
+    assert len(drawn) == len(set(drawn)) <= 5  # some batches are made ahead
+
+
 def test_batches_of_like_length_are_padded_to_a_multiple():
     lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
     found = list(by_length(lengths, 4).training(batches.Share(4), seed=3).take(24))

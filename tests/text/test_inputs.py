@@ -66,6 +66,14 @@ def test_as_many_pieces_stay_as_when_they_are_taken_one_by_one():
                 assert inputs.kept_lengths(first, second, room) == (a, b)
 
 
+def test_a_batch_costs_what_it_holds(monkeypatch):
+    found = inputs.encode(Words(), ["1 2", "3", "4"], None, 9)
+    # The lengths of all inputs, for each batch, would cost their number squared.
+    monkeypatch.delattr(inputs.Inputs, "lengths")
+    batch = inputs.pad(found, [1], 4, pad_id=99)
+    assert batch["input_ids"].tolist() == [[101, 3, 102, 99]]
+
+
 def test_a_batch_is_padded_to_the_length_asked_for():
     found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
     batch = inputs.pad(found, [2, 0], 8, pad_id=99)
