@@ -30,6 +30,8 @@ CLAIMS = {
         tops = [fills[0]["piece"] for fills in japanese_fills]
         assert foods.issuperset(tops[:2]) and places.issuperset(tops[2:]), tops
         assert japanese_orders[0] > 0.9 and japanese_orders[1] < 0.1, japanese_orders
+        fish, house, garden, meat = japanese_scores
+        assert fish > house and garden > meat, japanese_scores
     """,
     "02_finetune_glue.ipynb": """
         assert accuracy > 0.9, accuracy

@@ -155,6 +155,7 @@ def every(built, tokenizer, asked, null_thresholds):
             lengths | {"bounds": (-0.4, 0.5)},
         ),
         "order": (pretrained.sentence_order, "pretrained", pairs, lengths),
+        "score": (pretrained.score, "pretrained", plain, lengths),
         "embeddings": (pretrained.embeddings, "value", plain, lengths),
         "masks": (
             *(pretrained.fill_mask, "pretrained", {"text": MASKED}),
@@ -182,7 +183,7 @@ def every(built, tokenizer, asked, null_thresholds):
 
 
 # The others are of the same functions, or the contract's test exports them.
-SAVED = ("many", "order", "embeddings", "masks", "choice", "beams")
+SAVED = ("many", "order", "score", "embeddings", "masks", "choice", "beams")
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +280,16 @@ def test_sentence_order(served, built, tokenizer):
     _, outputs = run(built["pretrained"], tokenizer, TEXTS, SECOND)
     expected = keras.ops.softmax(outputs["sop_logits"])[:, 0]
     assert close(outputs_of(served, "order")["in_order"], expected)
+
+
+def test_scores_of_texts(served, every):
+    """What they are is in tests/tasks/test_score.py; here, that they are saved."""
+    answer, given = every["score"]
+    expected = answer.respond(**{key: tf.constant(v) for key, v in given.items()})
+    found = outputs_of(served, "score")
+    assert min(found["score"]) < -20 < max(found["score"])
+    for name in ("score", "per_token", "tokens", "beyond_length"):
+        assert close(found[name], expected[name], 1e-4)
 
 
 def test_embeddings_of_every_layer(served, built, tokenizer):
