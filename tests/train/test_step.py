@@ -2,12 +2,15 @@ import dataclasses
 import types
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.errors import InputError
+from albert_tf.model import layers
+from albert_tf.model.models import AlbertEncoder
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train import loop
+from albert_tf.train import loop, step
 from albert_tf.train.step import Trainer
 
 
@@ -94,10 +97,10 @@ class Endless:
 
 def test_gradients_that_stay_infinite_end_the_run(scaled):
     made, optimizer = scaled(float("inf"))
-    for step in range(15):
+    for number in range(15):
         made.train(1)
         scale = keras.ops.convert_to_numpy(optimizer.dynamic_scale)
-        assert scale == 2.0 ** (14 - step)
+        assert scale == 2.0 ** (14 - number)
     with pytest.raises(InputError) as mistake:
         made.train(3)
     assert str(mistake.value).startswith(
@@ -136,3 +139,100 @@ def test_microbatches_and_the_update_wait_for_gradients(scaled, monkeypatch):
     [loop] = [op for op in operations if "While" in op.type]
     waited_for = [x.name for each in loop.inputs for x in each.op.control_inputs]
     assert waited_for == ["gradient"]
+
+
+def gelu_and_slope(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layers.gelu(x)
+    return y, tape.gradient(y, x)
+
+
+def test_a_fused_gelu_rounds_once():
+    x = tf.cast(tf.linspace(-6.0, 6.0, 1001), tf.bfloat16)
+    with layers.fusing(step._fused):
+        compiled = tf.function(gelu_and_slope).get_concrete_function(x)
+    calls = [op for op in compiled.graph.get_operations() if "Call" in op.type]
+    # Neither what it computes on its way, nor a gradient of that.
+    assert [len(op.outputs) for op in calls] == [2]
+    assert calls[0].get_attr("_XlaMustCompile")
+    exact = gelu_and_slope(tf.cast(x, tf.float32))
+    for found, plain, expected in zip(
+        compiled(x), gelu_and_slope(x), exact, strict=True
+    ):
+        assert found.dtype == tf.bfloat16
+        once = 2**-8 * np.abs(expected) + 1e-5  # 8 bits; and of float32
+        assert (np.abs(tf.cast(found, tf.float32) - expected) <= once).all()
+        assert (np.abs(tf.cast(plain, tf.float32) - expected) > once).any()
+
+
+class Cubes:
+    """Minimises the sum of the cubes of what an encoder returns."""
+
+    training = None
+
+    def outputs(self, model, batch, training):
+        return model(batch, training=training)
+
+    def weights(self, batch):
+        return {"cubes": tf.constant(1.0)}
+
+    def sums(self, outputs, batch):
+        last = tf.cast(outputs["sequence_output"], tf.float32)
+        return {"cubes": tf.reduce_sum(last**3)}
+
+    def loss(self, sums, weights):
+        return sums["cubes"]
+
+    def metrics(self, outputs, batch):
+        return {}
+
+
+@pytest.fixture
+def traced(tiny, tokens):
+    """Returns the gradient of a step, and how many functions XLA has to compile."""
+
+    def trace(precision="bfloat16", xla=None, recompute="none", microbatches=1):
+        config = TrainingSettings(
+            output_dir="",
+            precision=precision,
+            xla=xla,
+            gradient_accumulation_steps=microbatches,
+        )
+        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+        keras.utils.set_random_seed(1)
+        policy = keras.DTypePolicy(loop._POLICIES[precision])
+        sizes = tiny(num_hidden_layers=3, recompute=recompute)
+        with strategy.scope():
+            model = AlbertEncoder(sizes, dtype=policy)
+            optimizer = loop.build_optimizer(config)
+            optimizer.build(model.trainable_variables)
+        made = Trainer(Cubes(), config, strategy, model, optimizer)
+        batch = {key: tf.constant(value) for key, value in tokens().items()}
+        graph = tf.function(made._accumulated).get_concrete_function(batch, {})
+        definition = graph.graph.as_graph_def()
+        nodes = [*definition.node]
+        for function in definition.library.function:
+            nodes += function.node_def
+        compiled = sum(node.attr["_XlaMustCompile"].b for node in nodes)
+        _, gradients = graph(batch, {})
+        return np.concatenate([np.ravel(each) for each in gradients]), compiled
+
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 3),
+        ({"recompute": "block"}, 6),  # each again in the backward pass
+        ({"microbatches": 2}, 6),  # the first, and the loop over the others
+        ({"xla": False}, 0),
+        ({"precision": "float32"}, 0),
+    ],
+)
+def test_in_low_precision_a_cpu_fuses_every_gelu_of_a_step(traced, options, count):
+    gradient, compiled = traced(**options)
+    assert compiled == count
+    exact, _ = traced("float32")
+    assert np.linalg.norm(gradient - exact) <= 0.03 * np.linalg.norm(exact)

@@ -74,7 +74,8 @@ class TrainingSettings(CheckpointSettings):
         "Precision of matrix products; weights stay in float32.", "float32"
     )
     xla: bool | None = flags.field(
-        "Compile the forward and backward pass; by default on a GPU, not on a CPU.",
+        "Compile the forward and backward pass; by default all of it on a GPU, GELU "
+        "alone on a CPU in bfloat16 or float16.",
         None,
         resume="free",
     )
