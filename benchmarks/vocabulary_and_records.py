@@ -11,6 +11,7 @@ then the data set of sentence pairs for ALBERT that transformers had until versi
 """
 
 import argparse
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -67,9 +68,11 @@ def write_articles(path, folder):
         open(path, encoding="utf-8") as lines,
         open(folder / "articles" / "text", "w", encoding="utf-8") as output,
     ):
-        output.write(begin)
-        output.writelines(line if line.strip() else end + begin for line in lines)
-        output.write(end)
+        for is_text, article in itertools.groupby(
+            lines, key=lambda line: line.strip() > ""
+        ):
+            if is_text:
+                output.writelines([begin, *article, "\n" + end])
 
 
 def serve(part, path, folder):
