@@ -14,12 +14,12 @@ Ours from text (`SavedModel`, `predict`) also cuts text into pieces and, as `pre
 sorts it and makes its answers; Hugging Face's pipeline cuts it and takes it as it
 comes. All others get finished arrays of ids, sorted and padded beforehand. int8 is
 weights in 8 bits, Hugging Face's by ONNX Runtime's own `quantize_dynamic`, which
-optimum calls; its answers are only known to be near. Ours compute the last layer for
-the first token alone, so that few layers (--num_layers) flatter them. On a machine with
-other work, compare with --num_threads=1: several threads that have to wait for a core
-slow the programs down by very different factors. ONNX files of Hugging Face's model
-come from `torch.onnx.export` (the TorchScript exporter, which needs no further
-package).
+optimum calls, after its `quant_pre_process`; its answers are only known to be near.
+Ours compute the last layer for the first token alone, so that few layers (--num_layers)
+flatter them. On a machine with other work, compare with --num_threads=1: several
+threads that have to wait for a core slow the programs down by very different factors.
+ONNX files of Hugging Face's model come from `torch.onnx.export` (the TorchScript
+exporter, which needs no further package).
 
 With --load so many sentences a second ask one after the other, at random times that are
 the same for every program, and wait their turn: printed are the seconds from a
@@ -345,9 +345,13 @@ def hf_onnx(settings: Settings, folder: Path) -> Run:
 def hf_onnx_int8(settings: Settings, folder: Path) -> Run:
     """The same in 8 bits, each channel of a matrix with a scale of its own."""
     from onnxruntime import quantization
+    from onnxruntime.quantization import shape_inference
 
     path = folder / f"hf-{settings.program}.onnx"
     _export_hf(folder, path)
+    # Layers after the first have their kernels through Identity, and with these left
+    # the kernels of these layers stay in float32.
+    shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
     small = folder / "hf-8-bits.onnx"
     quantization.quantize_dynamic(path, small, per_channel=True)
     return _hf_session(settings, small)
