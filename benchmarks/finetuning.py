@@ -110,6 +110,8 @@ def serve_ours(args, policy):
     config = finetune.FineTuningSettings(
         output_dir="unused",
         do_train=True,
+        num_train_steps=10**6,
+        num_warmup_steps=0,
         train_batch_size=args.batch_size,
         precision=policy.removeprefix("mixed_"),
         pad_to_multiple_of=0 if args.serve == "ours_padded" else None,
