@@ -260,6 +260,28 @@ def test_masked_lm_loss_worked_by_hand(arrays):
     assert loss == pytest.approx(expected, rel=1e-6)
 
 
+def test_masked_lm_loss_has_the_gradient_of_its_formula(arrays, differentiate):
+    random = np.random.default_rng(7)
+    # Logits so far apart that the probability of the label is 0 in float32.
+    values = random.standard_normal((2, 3, 50)) * [[[1]], [[200]]]
+    logits = keras.Variable(values.astype("float32"))
+    ids, share = random.integers(0, 50, (2, 3)), random.random((2, 3))
+    share = share.astype("float32")
+    _, each = arrays(heads.masked_lm_loss(1.0 * logits, ids, share))
+    powers = np.exp(values - values.max(-1, keepdims=True))
+    shares = powers / powers.sum(-1, keepdims=True)
+    own = np.take_along_axis(values, ids[..., None], -1)[..., 0]
+    expected = values.max(-1) + np.log(powers.sum(-1)) - own
+    assert expected.max() > 200
+    np.testing.assert_allclose(each, expected, rtol=1e-5)
+    [slope] = differentiate(
+        lambda: heads.masked_lm_loss(1.0 * logits, ids, share)[0], [logits]
+    )
+    difference = shares - np.eye(50)[ids]
+    weight = share[..., None] / (share.sum() + 1e-5)
+    np.testing.assert_allclose(slope, weight * difference, atol=1e-6)
+
+
 def test_masked_lm_loss_without_masked_positions_is_zero(arrays):
     ids, share = np.array([[2, 0]]), np.zeros((1, 2), "float32")
     assert arrays(heads.masked_lm_loss(LOGITS, ids, share))[0] == 0
