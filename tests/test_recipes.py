@@ -116,7 +116,7 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     minutes, called[:] = iter(range(100)), []
     one_hour.main(settings)
     names = [arguments[1] for arguments in called[:-1]]
-    assert names == ["vocabulary", "corpus", "corpus", "pretrain", "pretrain"]
+    assert names == ["vocabulary", "corpus", "corpus", *["pretrain"] * 3]
     for _, name, *flags in called[:-1]:
         settings_of(name, *flags)
     trained = [
@@ -125,12 +125,17 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
         for flag in arguments
         if flag.startswith("--train_minutes=")
     ]
-    # A minute went into records, and one is to start and to end both stages.
-    assert trained == ["9.0", "9.0"]
-    start = [f"--init_checkpoint={folder / 'sentences'}", "--checkpoint=newest"]
-    assert set(start) <= set(called[4]) and not set(start) & set(called[3])
-    assert called[5][0] == "albert_tf.recipes.minimal_pairs"
-    assert f"--model={folder / 'pairs'}" in called[5]
+    # A minute went into records, and one and a half is to start and to end stages.
+    shares = [stage.share for stage in one_hour._STAGES.values()]
+    assert sum(shares) == pytest.approx(1)
+    assert trained == [str(round(17.5 * share, 2)) for share in shares]
+    for before, command in zip(
+        (None, "next_tokens", "sentences"), called[3:6], strict=True
+    ):
+        start = [f"--init_checkpoint={folder / str(before)}", "--checkpoint=newest"]
+        assert set(start) & set(command) == (set(start) if before else set())
+    assert called[6][0] == "albert_tf.recipes.minimal_pairs"
+    assert f"--model={folder / 'pairs'}" in called[6]
     (folder / "vocab.model").touch()
     first, called[:] = list(called), []
     one_hour.main(settings)

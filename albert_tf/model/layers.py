@@ -29,6 +29,21 @@ NORM_EPSILON = 1e-12
 # the softmax.
 MASKED_SCORE = -10000.0
 
+
+def causal(input_mask):
+    """Lets every position see itself and those before it alone.
+
+    Args:
+        input_mask: int [B, T], 1 for a token and 0 for padding.
+
+    Returns:
+        int [B, T, T], a row for each position: 1 for what it sees, and 0.
+    """
+    place = ops.arange(ops.shape(input_mask)[1])
+    is_seen = ops.expand_dims(place, 0) <= ops.expand_dims(place, 1)
+    return ops.expand_dims(input_mask, 1) * ops.cast(is_seen, input_mask.dtype)
+
+
 # sqrt(2 / pi), of the tanh form of GELU.
 _GELU_SCALE = 0.7978845608028654
 _GELU_CUBIC = 0.044715
@@ -108,7 +123,8 @@ def attend(query, key, value, mask_scores, *kept):
         query: float [B, N, Q, D] of Q positions that ask, scaled.
         key: float [B, N, T, D].
         value: float [B, N, T, D].
-        mask_scores: float32 [B, 1, 1, T], added to the products; gets no gradient.
+        mask_scores: float32 [B, 1, 1 or Q, T], added to the products; gets no
+            gradient.
         *kept: with dropout one tensor, float [B, N, Q, T], that the probabilities are
             multiplied by; gets no gradient.
 
@@ -460,7 +476,8 @@ class Attention(ConfiguredLayer):
         Args:
             hidden: float [B, T, H].
             mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
-                `MASKED_SCORE` where it is padding.
+                `MASKED_SCORE` where it is padding; or [B, 1, T, T], with a row for
+                each position that asks.
             seeds: two dropout seeds, for the probabilities and for the output.
             pick: takes float [B, T, H] and returns the Q positions wanted of it,
                 [B, Q, H]; None for all.
@@ -469,7 +486,11 @@ class Attention(ConfiguredLayer):
             float [B, T, H]; [B, Q, H] with `pick`.
         """
         scale = self.config.head_size**-0.5
-        asking = hidden if pick is None else pick(hidden)
+        asking = hidden
+        if pick is not None:
+            asking = pick(hidden)
+            if mask_scores.shape[2] != 1:
+                mask_scores = ops.expand_dims(pick(mask_scores[:, 0]), 1)
         query = self._split_heads(self.query(asking)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
@@ -579,7 +600,7 @@ class Block(ConfiguredLayer):
 
         Args:
             hidden: float [B, T, H].
-            mask_scores: float32 [B, 1, 1, T], see `Attention`.
+            mask_scores: float32 [B, 1, 1 or T, T], see `Attention`.
             seeds: three dropout seeds: attention probabilities, attention output,
                 feed-forward output.
             pick: what of the positions is wanted, see `Attention`.

@@ -93,9 +93,10 @@ class AlbertEncoder(_ConfiguredModel):
 
         Args:
             inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
-                for padding (without it everything is a token); `segment_ids` (without
-                it all 0). T is at most `max_position_embeddings`. Other keys are
-                passed over, so that a whole batch can be given.
+                for padding (without it everything is a token), or [B, T, T] with a row
+                for each position: 1 for what it sees; `segment_ids` (without it all 0).
+                T is at most `max_position_embeddings`. Other keys are passed over, so
+                that a whole batch can be given.
             training: whether dropout applies.
 
         Returns:
@@ -211,7 +212,7 @@ class AlbertEncoder(_ConfiguredModel):
             mask = ops.ones_like(input_ids)
         # Not mask[:, None, None]: LiteRT has no such slice of a free length.
         scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
-        mask_scores = ops.expand_dims(scores, (1, 2))
+        mask_scores = ops.expand_dims(scores, 1 if len(mask.shape) == 3 else (1, 2))
         drops = self.config.hidden_dropout_prob or (
             self.config.attention_probs_dropout_prob
         )

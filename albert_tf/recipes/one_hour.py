@@ -4,10 +4,11 @@
         --pairs='blimp/*.jsonl'
 
 Text is as for `albert-tf corpus`: a sentence a line, a blank line between documents.
-The first half of the time goes into sentences one by one, whose single tokens are
-hidden, and the other half into pairs of segments of 128 tokens, with the released masks
-and sentence order. docs/pretraining.md says what each flag does and what came
-of it. A second call goes on where the first was stopped.
+The first part of the time goes into sentences one by one, each token of which is
+predicted from those before it; the second into the same sentences, whose single tokens
+are hidden; the last into pairs of segments of 128 tokens, with the released masks and
+sentence order. docs/pretraining.md says what each flag does and what came of it. A
+second call goes on where the first was stopped.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import json
 import resource
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf import errors, flags
 from albert_tf.data import cores, json_values
@@ -46,19 +47,44 @@ _RECORDS = {
 }
 _TRAINING = [
     *("--optimizer=muon", "--weight_decay=0.01", "--precision=bfloat16"),
-    *("--num_warmup_steps=100", "--eval_every_steps=1000"),
+    *("--num_warmup_steps=100", "--eval_every_steps=1000", "--group_by_length"),
 ]
+
+
+class _Stage(NamedTuple):
+    """One run, from the weights of the one before.
+
+    Attributes:
+        records: what it trains on, of `_RECORDS`.
+        share: of the time that is left for training.
+        flags: beside those of all stages.
+    """
+
+    records: str
+    share: float
+    flags: list[str]
+
+
 _STAGES = {
-    "sentences": [
-        *("--train_batch_size=128", "--learning_rate=2e-3", "--group_by_length"),
-        *("--dynamic_masking", "--ngram=1"),
-        *("--mask_replace_prob=1", "--random_replace_prob=0"),
-        *("--word_vectors_from_data", "--attend_nearby", "--output_bias_from_data"),
-    ],
-    "pairs": ["--train_batch_size=32", "--learning_rate=1e-3", "--group_by_length"],
+    "next_tokens": _Stage(
+        "sentences",
+        0.25,
+        [
+            *("--train_batch_size=128", "--learning_rate=2e-3", "--causal_lm"),
+            *("--word_vectors_from_data", "--attend_nearby", "--output_bias_from_data"),
+        ],
+    ),
+    "sentences": _Stage(
+        "sentences",
+        0.35,
+        [
+            *("--train_batch_size=128", "--learning_rate=2e-3"),
+            *("--dynamic_masking", "--ngram=1", "--masked_lm_prob=0.3"),
+            *("--mask_replace_prob=1", "--random_replace_prob=0"),
+        ],
+    ),
+    "pairs": _Stage("pairs", 0.4, ["--train_batch_size=32", "--learning_rate=1e-3"]),
 }
-# Of the time that is left for training, the sentences' part.
-_SENTENCES = 0.5
 # Minutes to start a stage, and to evaluate and save at its end.
 _AROUND = 0.5
 
@@ -106,11 +132,12 @@ def main(settings: Settings) -> None:
     model = folder / "albert_config.json"
     _write(model, MODEL | {"vocab_size": settings.vocab_size})
     start: list[str] = []
-    for name, given in _STAGES.items():
+    for name, stage in _STAGES.items():
         steps.run(
-            *("pretrain", f"--albert_config_file={model}", *_TRAINING, *given, *start),
-            *(f"--input_file={_records(folder, name)}", "--do_eval"),
-            f"--eval_input_file={_records(folder, f'{name}.eval')}",
+            *("pretrain", f"--albert_config_file={model}", *_TRAINING),
+            *(*stage.flags, *start, "--do_eval"),
+            f"--input_file={_records(folder, stage.records)}",
+            f"--eval_input_file={_records(folder, f'{stage.records}.eval')}",
             *(f"--output_dir={folder / name}", f"--train_minutes={minutes[name]}"),
         )
         start = [f"--init_checkpoint={folder / name}", "--checkpoint=newest"]
@@ -154,8 +181,7 @@ def _stages(noted: Path, settings: Settings, over: float) -> dict[str, float]:
     before = json_values.parse(noted.read_text(), noted)
     if "stages" not in before:
         left = max(settings.minutes - over - _AROUND * len(_STAGES), 1.0)
-        sentences = round(_SENTENCES * left, 2)
-        stages = {"sentences": sentences, "pairs": round(left - sentences, 2)}
+        stages = {name: round(stage.share * left, 2) for name, stage in _STAGES.items()}
         _write(noted, before := {**before, "stages": stages})
     return before["stages"]
 

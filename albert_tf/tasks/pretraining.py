@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,17 @@ import numpy as np
 from keras import ops
 
 from albert_tf import errors, weights
-from albert_tf.corpus import dynamic_masking, files, manifest, word_vectors
+from albert_tf.corpus import (
+    dynamic_masking,
+    files,
+    manifest,
+    next_tokens,
+    word_vectors,
+)
 from albert_tf.data import batches, records
 from albert_tf.data.batches import Records
 from albert_tf.errors import InputError
-from albert_tf.model import heads, initialization
+from albert_tf.model import heads, initialization, layers
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.models import AlbertPretrainer
 from albert_tf.tasks import base
@@ -97,7 +103,13 @@ class Pretraining(base.Task):
             self.evaluation = self.training
         self._settings = settings
         self._objective = settings.objective or self._data.traits["objective"]
-        self.outputs_per_token = _MASKED_SHARE * 3 * self.config.vocab_size
+        if settings.causal_lm and self._objective != "none":
+            raise InputError(
+                f"--causal_lm: [CLS] sees no other token, and the objective is "
+                f"{self._objective}; expected --objective=none"
+            )
+        predicted = 1.0 if settings.causal_lm else _MASKED_SHARE
+        self.outputs_per_token = predicted * 3 * self.config.vocab_size
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def check_folder(self, folder: Path) -> None:
@@ -168,7 +180,9 @@ class Pretraining(base.Task):
         neighbours = word_vectors.Neighbours(self.config.vocab_size)
         counted = 0
         for batch in self._some_records(_TOKENS_TO_COUNT // self.tokens_per_example):
-            ids = dynamic_masking.unmasked(batch)
+            ids = batch["input_ids"]
+            if not self._settings.causal_lm:
+                ids = dynamic_masking.unmasked(batch)
             is_text = batch["input_mask"] > 0
             is_text &= ~np.isin(ids, self._data.special_ids)
             neighbours.add(ids, is_text)
@@ -191,6 +205,8 @@ class Pretraining(base.Task):
 
     def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
         """Returns the logits, without the states of positions that no loss reads."""
+        if self._settings.causal_lm:
+            batch = {**batch, "input_mask": layers.causal(batch["input_mask"])}
         return model.logits(batch, training=training)
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
@@ -233,9 +249,11 @@ class Pretraining(base.Task):
     def illustrate(self, model: keras.Model) -> None:
         """Fills the gaps in the beginnings of some records, which are always the same.
 
-        Without the vocabulary there is nothing to read.
+        Without the vocabulary there is nothing to read, and a causal LM has no gaps.
         """
         if self.evaluation is None or (tokenizer := self._tokenizer) is None:
+            return
+        if self._settings.causal_lm:
             return
         batch = self._samples
         logits = self.outputs(model, batch, training=False)["mlm_logits"]
@@ -326,6 +344,8 @@ class _Records:
         self.traits = {"objective": "sop"}
         if self._description:
             self.traits = _traits(self._description)
+        spec = _spec(features)
+        prepare: Callable[..., dict[str, Any]] | None = None
         if settings.dynamic_masking:
             masking = dynamic_masking.for_records(
                 self._paths,
@@ -335,14 +355,14 @@ class _Records:
                 mask_replace_prob=settings.mask_replace_prob,
                 random_replace_prob=settings.random_replace_prob,
             )
-            spec = masking.spec
-        else:
-            spec, masking = _spec(features), None
+            spec, prepare = masking.spec, masking
+        elif settings.causal_lm:
+            prepare = next_tokens.ask
         self.source = Records(
             files=self._paths,
             sizes=tuple(_size(path, each) for path, each in descriptions.items()),
             spec=spec,
-            prepare=masking,
+            prepare=prepare,
             limits=_limits(spec, config),
             are_trusted=all(map(_is_as_made, descriptions, descriptions.values())),
         )
@@ -427,12 +447,12 @@ class _Records:
                 f"{path}: records of {length} tokens, but the model's "
                 f"max_position_embeddings is {config.max_position_embeddings}"
             )
-        if settings.dynamic_masking:
+        if settings.dynamic_masking or settings.causal_lm:
             return
         if "masked_lm_positions" not in features:
             raise InputError(
                 f"{path}: the records have no masks (they were made with "
-                f"--masked_lm_prob=0); expected --dynamic_masking"
+                f"--masked_lm_prob=0); expected --dynamic_masking or --causal_lm"
             )
         slots = features["masked_lm_positions"].length
         if settings.max_predictions_per_seq not in (None, slots):
@@ -522,7 +542,7 @@ def _spec(features: records.Spec) -> records.Spec:
         *("input_ids", "input_mask", "segment_ids", "next_sentence_labels"),
         *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     )
-    return {name: features[name] for name in names}
+    return {name: features[name] for name in names if name in features}
 
 
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:

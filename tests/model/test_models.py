@@ -16,6 +16,7 @@ from albert_tf.model.layers import (
     ACTIVATIONS,
     Attention,
     FeedForward,
+    causal,
     gelu,
 )
 
@@ -293,6 +294,32 @@ def test_padding_changes_no_real_position(changes, tiny, tokens, arrays):
         np.testing.assert_allclose(ours[real], theirs[:, :7][real], atol=BOUND)
     for key in ("pooled_output", "mlm_logits", "sop_logits"):
         np.testing.assert_allclose(short[key], long[key], atol=BOUND)
+
+
+def test_a_mask_may_have_a_row_for_each_position(tiny, tokens, arrays):
+    model, batch = models.AlbertPretrainer(tiny(num_hidden_layers=2)), tokens()
+    expected = arrays(model(batch))
+    rows = np.repeat(np.asarray(batch["input_mask"])[:, None], 7, axis=1)
+    found = arrays(model({**batch, "input_mask": rows}))
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=BOUND, err_msg=name)
+
+
+def test_causal_positions_see_none_after_them(tiny, tokens, arrays):
+    model, batch = models.AlbertPretrainer(tiny(num_hidden_layers=2)), tokens()
+    batch["input_mask"] = causal(ops.ones_like(batch["input_ids"]))
+    before = arrays(model(batch))["sequence_output"]
+    batch["input_ids"] = np.array(batch["input_ids"])
+    batch["input_ids"][:, 4] += 1
+    after = arrays(model(batch))["sequence_output"]
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert (np.abs(before - after).max(-1)[:, 4:] > 1e-3).all()
+    # The last layer alone computes fewer positions, of the same values.
+    few = {**batch, "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
+    np.testing.assert_allclose(
+        *(arrays(make(few)["mlm_logits"]) for make in (model, model.logits)), atol=BOUND
+    )
 
 
 def test_a_too_long_input_is_refused(tiny):

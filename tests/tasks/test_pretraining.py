@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import errors, weights
-from albert_tf.corpus import dynamic_masking, manifest
+from albert_tf.corpus import dynamic_masking, manifest, next_tokens
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -127,6 +127,68 @@ def test_objectives_leave_out_the_sentence_head(files):
     assert {name: float(value) for name, value in sums.items()} == {"masked_lm_loss": 0}
     [(right, weight)] = task.metrics({"mlm_logits": logits}, batch).values()
     assert float(right) == float(weight) == 1
+
+
+@pytest.mark.parametrize("group_by_length", [False, True])
+def test_a_causal_lm_predicts_every_next_token(
+    files, arrays, tmp_path, group_by_length
+):
+    # Of one layer, as further ones would read what others see.
+    values = json.loads(Path(files["albert_config_file"]).read_text())
+    config = tmp_path / "one_layer.json"
+    config.write_text(json.dumps({**values, "num_hidden_layers": 1}))
+    files["albert_config_file"] = str(config)
+    settings = PretrainingSettings(
+        **files, objective="none", causal_lm=True, group_by_length=group_by_length
+    )
+    task = Pretraining(settings, evaluate=True)
+    batch = next(iter(task.training.training(batches.Share(8), seed=3)))
+    ids, mask = arrays(batch["input_ids"]), arrays(batch["input_mask"])
+    length = ids.shape[1]
+    model = task.build_model()
+    assert float(task.weights(batch)["masked_lm_loss"]) == mask[:, 1:].sum()
+    expected = 0.0
+    for row in range(len(ids)):
+        for last in range(length - 1):
+            if not mask[row, last + 1]:
+                continue
+            upto = (np.arange(length) <= last).astype("int32")[None]
+            seen = {
+                "input_ids": ids[row : row + 1],
+                "segment_ids": batch["segment_ids"][row : row + 1],
+                "input_mask": mask[row : row + 1] * upto,
+            }
+            logits = arrays(model(seen)["mlm_logits"])[0, last].astype("float64")
+            expected += np.log(np.exp(logits).sum()) - logits[ids[row, last + 1]]
+    sums = task.sums(task.outputs(model, batch, training=False), batch)
+    assert float(sums["masked_lm_loss"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_masks_are_taken_back_before_next_tokens_are_asked_for(golden):
+    batch = {
+        name.removeprefix("in/"): tf.constant(value)
+        for name, value in golden("pretrain_small").items()
+        if name.startswith("in/")
+    }
+    arrays = {name: value.numpy() for name, value in batch.items()}
+    asked = next_tokens.ask(batch, 0, tf.range(4))
+    original = dynamic_masking.unmasked(arrays)
+    assert (original != arrays["input_ids"]).any()
+    np.testing.assert_array_equal(asked["input_ids"], original)
+    np.testing.assert_array_equal(asked["masked_lm_ids"], original[:, 1:])
+    np.testing.assert_array_equal(
+        asked["masked_lm_weights"], arrays["input_mask"][:, 1:]
+    )
+    np.testing.assert_array_equal(asked["masked_lm_positions"], [range(23)] * 4)
+
+
+def test_a_causal_lm_has_no_sentence_objective(files):
+    with pytest.raises(InputError) as caught:
+        Pretraining(PretrainingSettings(**files, causal_lm=True))
+    assert str(caught.value) == (
+        "--causal_lm: [CLS] sees no other token, and the objective is sop; expected "
+        "--objective=none"
+    )
 
 
 def test_of_equal_logits_the_first_is_predicted(files):
@@ -327,7 +389,7 @@ def test_records_without_masks_ask_for_dynamic_masking(files, tmp_path):
         Pretraining(PretrainingSettings(**{**files, "input_file": (path,)}))
     assert str(mistake.value) == (
         f"{path}: the records have no masks (they were made with --masked_lm_prob=0); "
-        f"expected --dynamic_masking"
+        f"expected --dynamic_masking or --causal_lm"
     )
 
 

@@ -73,6 +73,12 @@ class PretrainingSettings(flags.Settings):
         at_least=1,
         needs=("dynamic_masking",),
     )
+    causal_lm: bool = flags.field(
+        "Predict every token from those before it alone, in place of masked ones: a "
+        "first stage of short runs. Not as released.",
+        False,
+        instead_of=("dynamic_masking", "max_predictions_per_seq"),
+    )
     group_by_length: bool = flags.field(
         "Make batches of records of like length and cut their padding: faster where "
         "many are short.",
