@@ -150,6 +150,11 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
         with pytest.raises(InputError) as mistake:
             one_hour.main(one_hour.Settings(**given | changes))
         assert str(mistake.value).startswith(message)
+    noted = folder / "one_hour.json"
+    earlier = {**json.loads(noted.read_text()), "stages": {"pairs": 9.0}}
+    noted.write_text(json.dumps(earlier))
+    with pytest.raises(InputError, match="begun with the stages pairs; expected next_"):
+        one_hour.main(settings)
 
 
 _COMMAND = """

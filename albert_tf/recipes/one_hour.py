@@ -183,6 +183,11 @@ def _stages(noted: Path, settings: Settings, over: float) -> dict[str, float]:
         left = max(settings.minutes - over - _AROUND * len(_STAGES), 1.0)
         stages = {name: round(stage.share * left, 2) for name, stage in _STAGES.items()}
         _write(noted, before := {**before, "stages": stages})
+    if set(before["stages"]) != set(_STAGES):
+        raise InputError(
+            f"{noted}: begun with the stages {', '.join(before['stages'])}; expected "
+            f"{', '.join(_STAGES)}, or another --output_dir"
+        )
     return before["stages"]
 
 
