@@ -67,6 +67,19 @@ def test_the_command_line_overrules_a_recipe(
     assert (settings.num_warmup_steps, settings.warmup_proportion) == warmup
 
 
+def test_the_command_line_overrules_what_a_file_predicts(settings_of, tmp_path):
+    masked = ["--dynamic_masking", "--ngram=1", "--masked_lm_prob=0.3"]
+    others = ["--albert_config_file=c", "--input_file=r", "--output_dir=run"]
+    for name, given in {"masked": masked, "causal": ["--causal_lm"]}.items():
+        (tmp_path / name).write_text("\n".join([*others, *given]))
+    for name, flag in {"masked": "--causal_lm", "causal": "--dynamic_masking"}.items():
+        file = f"--flagfile={tmp_path / name}"
+        settings, *_ = settings_of("run_pretraining.py", file, flag)
+        assert settings.causal_lm == (name == "masked")
+        assert settings.dynamic_masking == (name == "causal")
+        assert (settings.ngram, settings.masked_lm_prob) == (3, 0.15)
+
+
 def test_the_table_has_the_papers_order(tmp_path):
     assert list(glue_all.PAPER) == [
         *("mnli", "qnli", "qqp", "rte", "sst-2", "mrpc", "cola", "sts-b", "wnli")

@@ -205,6 +205,14 @@ REFUSED = {
     ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
         ({"ngram": 2}, "--ngram=2: expected --dynamic_masking with it"),
+        (
+            {"causal_lm": True, "dynamic_masking": True},
+            "--causal_lm and --dynamic_masking: give one of them",
+        ),
+        (
+            {"causal_lm": True, "masked_lm_prob": 0.3},
+            "--causal_lm and --masked_lm_prob=0.3: give one of them",
+        ),
         ({"ngram": 0}, "--ngram=0: expected at least 1"),
         (
             {"dynamic_masking": True, "masked_lm_prob": 1.0},

@@ -1,4 +1,4 @@
-"""Asks of records what comes next, instead of what is masked: --causal_lm.
+"""Makes next tokens the targets of records, instead of what is masked: --causal_lm.
 
 A masked LM learns from the 15 % of the tokens that it predicts; a causal LM predicts
 all of them. On short runs a masked LM that starts from its weights learns sooner
@@ -7,15 +7,17 @@ all of them. On short runs a masked LM that starts from its weights learns soone
 
 import tensorflow as tf
 
-Batch = dict[str, tf.Tensor]
+from albert_tf.corpus import dynamic_masking
 
 
-def ask(batch: Batch, seed: int, places: tf.Tensor) -> Batch:
-    """Asks at every position for the token after it, inside `tf.data`.
+def set_targets(
+    batch: dynamic_masking.Batch, seed: int, places: tf.Tensor
+) -> dynamic_masking.Batch:
+    """Has every position predict the token after it, inside `tf.data`.
 
     Args:
         batch: parsed records, masked already or not.
-        seed: not used: nothing is drawn.
+        seed: not used, as nothing is drawn: batches are prepared by this signature.
         places: not used.
 
     Returns:
@@ -23,18 +25,17 @@ def ask(batch: Batch, seed: int, places: tf.Tensor) -> Batch:
         from 0 on; `masked_lm_ids`, the tokens after these; `masked_lm_weights`, float32
         and 0 where those are padding.
     """
-    ids, mask = batch["input_ids"], batch["input_mask"]
-    if "masked_lm_ids" in batch:
-        slots = tf.where(batch["masked_lm_weights"] > 0)
-        columns = tf.gather_nd(batch["masked_lm_positions"], slots)
-        places_of_masks = tf.stack([slots[:, 0], tf.cast(columns, tf.int64)], axis=1)
-        originals = tf.gather_nd(batch["masked_lm_ids"], slots)
-        ids = tf.tensor_scatter_nd_update(ids, places_of_masks, originals)
+
+    def unmasked(*values):
+        return dynamic_masking.unmasked(dict(zip(batch, values, strict=True)))
+
+    ids = tf.numpy_function(unmasked, [*batch.values()], tf.int32)
+    ids.set_shape(batch["input_ids"].shape)
     after = ids[:, 1:]
     return {
         **batch,
         "input_ids": ids,
         "masked_lm_positions": tf.zeros_like(after) + tf.range(after.shape[1]),
         "masked_lm_ids": after,
-        "masked_lm_weights": tf.cast(mask[:, 1:], tf.float32),
+        "masked_lm_weights": tf.cast(batch["input_mask"][:, 1:], tf.float32),
     }

@@ -88,7 +88,7 @@ def masked_lm_loss(logits, ids, weights):
 
     Args:
         logits: float32 [B, P, V].
-        ids: int [B, P], the true pieces.
+        ids: int [B, P], the true pieces, each in [0, V).
         weights: float32 [B, P], 1 for a masked position and 0 for filler.
 
     Returns:

@@ -79,7 +79,7 @@ _STAGES = {
         0.35,
         [
             *("--train_batch_size=128", "--learning_rate=2e-3"),
-            *("--dynamic_masking", "--ngram=1", "--masked_lm_prob=0.3"),
+            *("--dynamic_masking", "--ngram=1"),
             *("--mask_replace_prob=1", "--random_replace_prob=0"),
         ],
     ),
@@ -94,7 +94,7 @@ class Settings(flags.Settings):
     """What to pretrain on, and for how long."""
 
     input_file: str = flags.field("Text: files or patterns, comma-separated.")
-    output_dir: str = flags.field("Folder for the vocabulary, records and both runs.")
+    output_dir: str = flags.field("Folder for the vocabulary, records and the runs.")
     minutes: float = flags.field("How long all may take.", 60.0, at_least=2)
     vocab_size: int = flags.field("Tokens in the vocabulary.", 8000, at_least=100)
     pairs: tuple[str, ...] = flags.field(

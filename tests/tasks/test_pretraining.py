@@ -171,7 +171,7 @@ def test_masks_are_taken_back_before_next_tokens_are_asked_for(golden):
         if name.startswith("in/")
     }
     arrays = {name: value.numpy() for name, value in batch.items()}
-    asked = next_tokens.ask(batch, 0, tf.range(4))
+    asked = next_tokens.set_targets(batch, 0, tf.range(4))
     original = dynamic_masking.unmasked(arrays)
     assert (original != arrays["input_ids"]).any()
     np.testing.assert_array_equal(asked["input_ids"], original)
@@ -391,6 +391,30 @@ def test_records_without_masks_ask_for_dynamic_masking(files, tmp_path):
         f"{path}: the records have no masks (they were made with --masked_lm_prob=0); "
         f"expected --dynamic_masking or --causal_lm"
     )
+    settings = {**files, "objective": "none", "causal_lm": True}
+    task = Pretraining(
+        PretrainingSettings(**{**settings, "input_file": (path,)}), evaluate=True
+    )
+    [batch] = task.evaluation.evaluation(batches.Share(2))
+    assert batch["masked_lm_ids"].shape == (2, 23)
+    # Masks that nobody reads would be taken for text.
+    both = (path, *files["input_file"])
+    with pytest.raises(InputError, match="one has masks; --causal_lm takes"):
+        Pretraining(PretrainingSettings(**{**settings, "input_file": both}))
+
+
+@pytest.mark.parametrize("causal_lm", [False, True])
+def test_records_with_half_of_what_masks_need_are_refused(files, tmp_path, causal_lm):
+    path = str(tmp_path / "half.tfrecord")
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    spec = {name: records.Feature("int", 24) for name in names}
+    spec["next_sentence_labels"] = records.Feature("int", 1)
+    rows = {name: np.zeros((2, feature.length)) for name, feature in spec.items()}
+    with records.create(path) as writer:
+        writer.write(records.encode(spec, rows))
+    settings = {**files, "objective": "none", "causal_lm": causal_lm}
+    with pytest.raises(InputError, match="no feature 'masked_lm_ids'; the rec"):
+        Pretraining(PretrainingSettings(**{**settings, "input_file": (path,)}))
 
 
 def test_records_longer_than_the_model_takes(files, data, tmp_path):

@@ -292,6 +292,21 @@ def test_a_run_by_the_clock_resumes_with_the_same_bits(run, tmp_path):
     assert "\nstep" not in run("killed", *flags)
 
 
+def test_next_tokens_come_first_and_resume_with_the_same_bits(run, tmp_path):
+    flags = ["--objective=none", "--group_by_length", "--precision=bfloat16"]
+    causal = [*flags, "--causal_lm", "--save_checkpoints_steps=4", "--do_eval"]
+    text = run("whole", *causal, "--output_bias_from_data", "--word_vectors_from_data")
+    assert "eval at step 10" in text
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    shutil.copytree(whole, killed)
+    for path in killed.glob("model.ckpt-[81]*"):
+        path.unlink()
+    assert "model.ckpt-4: weights" in run("killed", *causal)
+    assert_equal(killed, whole, 10)
+    text = run("masked", *flags, f"--init_checkpoint={whole}", "--checkpoint=newest")
+    assert "step 10/10" in text
+
+
 def assert_equal(folder, other, step, note=""):
     actual, expected = tensors(folder, step), tensors(other, step)
     assert actual.keys() == expected.keys()

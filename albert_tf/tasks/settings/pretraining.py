@@ -42,8 +42,20 @@ class PretrainingSettings(flags.Settings):
         "default what the records were made for.",
         None,
     )
+    causal_lm: bool = flags.field(
+        "Predict every token from those before it alone, in place of masked ones: a "
+        "first stage of short runs, with --objective=none. Not as released.",
+        False,
+        instead_of=(
+            *("dynamic_masking", "masked_lm_prob", "max_predictions_per_seq"),
+            *("mask_replace_prob", "random_replace_prob", "ngram"),
+        ),
+        resume="refused",
+    )
     dynamic_masking: bool = flags.field(
-        "Mask anew in every epoch, and redraw the sentence order.", False
+        "Mask anew in every epoch, and redraw the sentence order.",
+        False,
+        instead_of=("causal_lm",),
     )
     masked_lm_prob: float = flags.field(
         "With --dynamic_masking: share of tokens to predict.",
@@ -72,12 +84,6 @@ class PretrainingSettings(flags.Settings):
         3,
         at_least=1,
         needs=("dynamic_masking",),
-    )
-    causal_lm: bool = flags.field(
-        "Predict every token from those before it alone, in place of masked ones: a "
-        "first stage of short runs. Not as released.",
-        False,
-        instead_of=("dynamic_masking", "max_predictions_per_seq"),
     )
     group_by_length: bool = flags.field(
         "Make batches of records of like length and cut their padding: faster where "
