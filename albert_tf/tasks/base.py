@@ -551,10 +551,12 @@ class FineTuningTask(Task):
     def load(self, model, path, *, init_from_group0=False, complete=False):
         """Loads the encoder, and the head if the file has one that fits.
 
-        The pooler may be missing where the head does not read it.
+        The pooler may be missing, as in Hugging Face's masked language models, unless
+        the model is complete and its head reads it.
         """
-        unread = () if model.head_reads_pooler else ("encoder.pooler",)
+        pooler = "encoder.pooler"
         if complete:
+            unread = () if model.head_reads_pooler else pooler
             report = weights.load(
                 model, path, only=("encoder", "head"), allow_missing=unread
             )
@@ -563,11 +565,13 @@ class FineTuningTask(Task):
             model,
             path,
             only="encoder",
-            allow_missing=unread,
+            allow_missing=pooler,
             init_from_group0=init_from_group0,
             warn=False,
         )
         done = f"{len(report.loaded)} weights of the encoder ({report.format})"
+        if report.missing and model.head_reads_pooler:
+            done += "; a new pooler"
         try:
             head = weights.load(
                 model, path, only="head", allow_missing="head", warn=False

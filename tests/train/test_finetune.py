@@ -18,6 +18,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf import (
@@ -378,6 +379,27 @@ def test_the_heads_of_pretraining_are_one_word_at_the_start(task, tmp_path, capl
         done,
     )
     assert not caplog.records
+
+
+def test_a_pooler_that_the_weights_lack_is_a_word_at_the_start(task, tmp_path):
+    pretrained = AlbertPretrainer(CONFIG, sentence_head=False)
+    weights.save(pretrained, tmp_path / "hf", "hf")
+    path = tmp_path / "hf/model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    left = {name: x for name, x in tensors.items() if "pooler" not in name}
+    assert len(left) == len(tensors) - 2
+    safetensors.numpy.save_file(left, path)
+    model = task.build_model()
+    done = task.load(model, str(tmp_path / "hf"))
+    assert "weights of the encoder (hf); a new pooler; a new head" in done
+    read, written = (
+        {weight.path: weight for weight in one.encoder.weights}
+        for one in (model, pretrained)
+    )
+    for name in set(written) - {weight.path for weight in model.encoder.pooler.weights}:
+        np.testing.assert_array_equal(read[name], written[name])
+    with pytest.raises(InputError, match=r"not in the file: encoder\.pooler\.kernel"):
+        task.load(model, str(tmp_path / "hf"), complete=True)
 
 
 def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path, trained):
