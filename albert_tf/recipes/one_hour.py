@@ -95,7 +95,7 @@ class Settings(flags.Settings):
 
     input_file: str = flags.field("Text: files or patterns, comma-separated.")
     output_dir: str = flags.field("Folder for the vocabulary, records and the runs.")
-    minutes: float = flags.field("How long all may take.", 60.0, at_least=2)
+    minutes: float = flags.field("How long all may take.", 60.0, at_least=4)
     vocab_size: int = flags.field("Tokens in the vocabulary.", 8000, at_least=100)
     pairs: tuple[str, ...] = flags.field(
         "JSON lines of minimal pairs to score in the end, beyond the time: files or "

@@ -212,24 +212,27 @@ def test_devices_workers_and_microbatches_give_weights_of_one_device(
     workers = [start("workers", environ=environ) for environ in environs]
     for worker in workers:
         worker.wait()
-    expected = tensors(tmp_path / "one", 10)
     for folder in ("microbatches", "mirrored", "workers"):
-        actual = tensors(tmp_path / folder, 10)
-        assert actual.keys() == expected.keys()
-        for name, value in expected.items():
-            # Slots are small: their own size is the measure. That of key/bias has none:
-            # the softmax drops what it adds, so that its gradient is 0, and what there
-            # is is the rounding of this processor.
-            noise = 1e-9 if "key/bias" in name else 1e-10
-            relative = max(1e-4 * np.abs(value).max(), noise)
-            bound = relative if "adam" in name else 1e-5
-            difference = np.abs(actual[name] - value).max()
-            if name.endswith("key/bias"):
-                # Steps of noise, from 0: small beside those that a gradient makes.
-                difference = np.abs(actual[name]).max()
-                beside = actual[name.replace("key/bias", "query/bias")]
-                bound = np.abs(beside).max() / 1000
-            assert difference <= bound, f"{folder} {name}"
+        assert_close(tmp_path / folder, tmp_path / "one", 10)
+
+
+def assert_close(folder, other, step):
+    actual, expected = tensors(folder, step), tensors(other, step)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        # Slots are small: their own size is the measure. That of key/bias has none:
+        # the softmax drops what it adds, so that its gradient is 0, and what there
+        # is is the rounding of this processor.
+        noise = 1e-9 if "key/bias" in name else 1e-10
+        relative = max(1e-4 * np.abs(value).max(), noise)
+        bound = relative if "adam" in name else 1e-5
+        difference = np.abs(actual[name] - value).max()
+        if name.endswith("key/bias"):
+            # Steps of noise, from 0: small beside those that a gradient makes.
+            difference = np.abs(actual[name]).max()
+            beside = actual[name.replace("key/bias", "query/bias")]
+            bound = np.abs(beside).max() / 1000
+        assert difference <= bound, f"{folder} {name}"
 
 
 @pytest.mark.parametrize(
@@ -305,6 +308,13 @@ def test_next_tokens_come_first_and_resume_with_the_same_bits(run, tmp_path):
     assert_equal(killed, whole, 10)
     text = run("masked", *flags, f"--init_checkpoint={whole}", "--checkpoint=newest")
     assert "step 10/10" in text
+
+
+def test_next_tokens_on_two_devices_give_weights_of_one(start, run, tmp_path):
+    flags = ["--objective=none", "--causal_lm"]
+    run("one", *flags)
+    start("two", *flags, "--distribution=mirrored", "--cpu_devices=2").wait()
+    assert_close(tmp_path / "two", tmp_path / "one", 10)
 
 
 def assert_equal(folder, other, step, note=""):
