@@ -121,7 +121,7 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
         "pairs": (f"{tmp_path}/*.jsonl",),
     }
     settings = one_hour.Settings(**given)
-    for name in ("sentences", "pairs"):
+    for name in ("sentences", "texts", "pairs"):
         with pytest.raises(InputError, match=f"{name}.eval.tfrecord: of too few docum"):
             one_hour.main(settings)
         (folder / "records").mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     minutes, called[:] = iter(range(100)), []
     one_hour.main(settings)
     names = [arguments[1] for arguments in called[:-1]]
-    assert names == ["vocabulary", "corpus", "corpus", *["pretrain"] * 3]
+    assert names == ["vocabulary", *["corpus"] * 3, *["pretrain"] * 3]
     for _, name, *flags in called[:-1]:
         settings_of(name, *flags)
     trained = [
@@ -143,12 +143,12 @@ def test_an_hour_is_commands_that_are_valid_and_the_same_again(
     assert sum(shares) == pytest.approx(1)
     assert trained == [str(round(17.5 * share, 2)) for share in shares]
     for before, command in zip(
-        (None, "next_tokens", "sentences"), called[3:6], strict=True
+        (None, "next_tokens", "sentences"), called[4:7], strict=True
     ):
         start = [f"--init_checkpoint={folder / str(before)}", "--checkpoint=newest"]
         assert set(start) & set(command) == (set(start) if before else set())
-    assert called[6][0] == "albert_tf.recipes.minimal_pairs"
-    assert f"--model={folder / 'pairs'}" in called[6]
+    assert called[7][0] == "albert_tf.recipes.minimal_pairs"
+    assert f"--model={folder / 'pairs'}" in called[7]
     (folder / "vocab.model").touch()
     first, called[:] = list(called), []
     one_hour.main(settings)

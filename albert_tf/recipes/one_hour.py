@@ -4,11 +4,11 @@
         --pairs='blimp/*.jsonl'
 
 Text is as for `albert-tf corpus`: a sentence a line, a blank line between documents.
-The first part of the time goes into sentences one by one, each token of which is
-predicted from those before it; the second into the same sentences, whose single tokens
-are hidden; the last into pairs of segments of 128 tokens, with the released masks and
-sentence order. docs/pretraining.md says what each flag does and what came of it. A
-second call goes on where the first was stopped.
+The first part of the time goes into sentences one by one and texts of 128 tokens, each
+token of which is predicted from those before it; the second into the same, whose single
+tokens are hidden; the last into pairs of segments of 128 tokens, with the released
+masks and sentence order. docs/pretraining.md says what each flag does and what came of
+it. A second call goes on where the first was stopped.
 """
 
 import dataclasses
@@ -38,11 +38,14 @@ MODEL = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
+_UNMASKED = [
+    *("--max_seq_length=128", "--objective=none"),
+    *("--dupe_factor=1", "--masked_lm_prob=0", "--nodo_whole_word_mask"),
+]
 _RECORDS = {
-    "sentences": [
-        *("--max_seq_length=64", "--objective=none", "--line_by_line"),
-        *("--dupe_factor=1", "--masked_lm_prob=0", "--nodo_whole_word_mask"),
-    ],
+    "sentences": [*_UNMASKED, "--line_by_line"],
+    # Without them the positions beyond a sentence would be new to the pairs.
+    "texts": _UNMASKED,
     "pairs": ["--max_seq_length=128", "--dupe_factor=5"],
 }
 _TRAINING = [
@@ -55,35 +58,42 @@ class _Stage(NamedTuple):
     """One run, from the weights of the one before.
 
     Attributes:
-        records: what it trains on, of `_RECORDS`.
+        records: what it trains on, of `_RECORDS`; it is evaluated on the first.
         share: of the time that is left for training.
         flags: beside those of all stages.
     """
 
-    records: str
+    records: tuple[str, ...]
     share: float
     flags: list[str]
 
 
 _STAGES = {
     "next_tokens": _Stage(
-        "sentences",
+        ("sentences", "texts"),
         0.25,
         [
-            *("--train_batch_size=128", "--learning_rate=2e-3", "--causal_lm"),
+            *("--train_batch_size=64", "--learning_rate=2e-3", "--causal_lm"),
             *("--word_vectors_from_data", "--attend_nearby", "--output_bias_from_data"),
         ],
     ),
     "sentences": _Stage(
-        "sentences",
+        ("sentences", "texts"),
         0.35,
         [
-            *("--train_batch_size=128", "--learning_rate=2e-3"),
+            *("--train_batch_size=64", "--learning_rate=2e-3"),
             *("--dynamic_masking", "--ngram=1"),
             *("--mask_replace_prob=1", "--random_replace_prob=0"),
         ],
     ),
-    "pairs": _Stage("pairs", 0.4, ["--train_batch_size=32", "--learning_rate=1e-3"]),
+    "pairs": _Stage(
+        ("pairs",),
+        0.4,
+        [
+            *("--train_batch_size=32", "--learning_rate=1e-3"),
+            "--sentence_loss_weight=5",
+        ],
+    ),
 }
 # Minutes to start a stage, and to evaluate and save at its end.
 _AROUND = 0.5
@@ -116,14 +126,18 @@ def main(settings: Settings) -> None:
     noted = folder / "one_hour.json"
     _check(noted, settings)
     text = f"--input_file={settings.input_file}"
+
+    def of(name: str) -> str:
+        return str(folder / "records" / f"{name}.tfrecord")
+
     vocabulary = folder / "vocab.model"
     if not vocabulary.exists():
         prefix = f"--model_prefix={vocabulary.with_suffix('')}"
         steps.run("vocabulary", text, prefix, f"--vocab_size={settings.vocab_size}")
     for name, given in _RECORDS.items():
-        to = (f"--output_file={_records(folder, name)}", "--eval_fraction=0.03")
+        to = (f"--output_file={of(name)}", "--eval_fraction=0.03")
         steps.run("corpus", text, f"--spm_model_file={vocabulary}", *given, *to)
-        if not (held_out := _records(folder, f"{name}.eval")).exists():
+        if not (held_out := Path(of(f"{name}.eval"))).exists():
             raise InputError(
                 f"{held_out}: of too few documents none was held out; expected some "
                 f"hundred in --input_file, with a blank line between them"
@@ -136,8 +150,8 @@ def main(settings: Settings) -> None:
         steps.run(
             *("pretrain", f"--albert_config_file={model}", *_TRAINING),
             *(*stage.flags, *start, "--do_eval"),
-            f"--input_file={_records(folder, stage.records)}",
-            f"--eval_input_file={_records(folder, f'{stage.records}.eval')}",
+            f"--input_file={','.join(map(of, stage.records))}",
+            f"--eval_input_file={of(f'{stage.records[0]}.eval')}",
             *(f"--output_dir={folder / name}", f"--train_minutes={minutes[name]}"),
         )
         start = [f"--init_checkpoint={folder / name}", "--checkpoint=newest"]
@@ -155,10 +169,6 @@ def main(settings: Settings) -> None:
             f"--output_file={folder / 'minimal_pairs.json'}",
             module="albert_tf.recipes.minimal_pairs",
         )
-
-
-def _records(folder: Path, name: str) -> Path:
-    return folder / "records" / f"{name}.tfrecord"
 
 
 def _check(noted: Path, settings: Settings) -> None:

@@ -53,7 +53,7 @@ def files(golden, data, tmp_path):
 def trainer(files, golden, write_checkpoint, tmp_path):
     """Makes a trainer of the recorded weights, and its task."""
 
-    def make(learning_rate=1e-3, **settings):
+    def make(learning_rate=1e-3, sentence_loss_weight=1.0, **settings):
         config = loop.TrainingSettings(
             output_dir=str(tmp_path / "run"),
             do_eval=True,
@@ -62,7 +62,8 @@ def trainer(files, golden, write_checkpoint, tmp_path):
             learning_rate=learning_rate,
             **settings,
         )
-        task = Pretraining(PretrainingSettings(**files), evaluate=True)
+        given = {**files, "sentence_loss_weight": sentence_loss_weight}
+        task = Pretraining(PretrainingSettings(**given), evaluate=True)
         model = task.build_model()
         task.load(model, write_checkpoint(golden("pretrain_small")))
         optimizer = loop.build_optimizer(config)
@@ -106,6 +107,33 @@ def test_a_step_has_the_released_loss_and_norm(
     assert tf.norm(found["gradient_norms"]).numpy() == pytest.approx(
         recorded["out/global_norm_dense"], rel=1e-6
     )
+
+
+def test_the_sentence_loss_counts_with_its_weight(trainer, golden):
+    batch = {
+        key.removeprefix("in/"): tf.constant(value)
+        for key, value in golden("pretrain_small").items()
+        if key.startswith("in/")
+    }
+    found, losses = {}, {}
+    for weight in (1.0, 2.0, 5.0):
+        ours = trainer(sentence_loss_weight=weight)
+        found[weight] = ours.evaluate()
+        losses[weight] = ours._train_step(batch)["sums"][0].numpy()
+    for weight in (2.0, 5.0):
+        for name in ("masked_lm_loss", "sentence_order_loss"):
+            assert found[weight][name] == found[1.0][name]
+        both = found[1.0]["masked_lm_loss"] + weight * found[1.0]["sentence_order_loss"]
+        assert found[weight]["loss"] == pytest.approx(both)
+    one, two, five = losses.values()
+    assert five - one == pytest.approx(4 * (two - one), rel=1e-5)
+    assert two > one + 0.5
+
+
+def test_a_weight_without_a_sentence_loss_is_refused(files):
+    settings = {**files, "objective": "none", "sentence_loss_weight": 5.0}
+    with pytest.raises(InputError, match=r"--sentence_loss_weight=5\.0: there is no s"):
+        Pretraining(PretrainingSettings(**settings))
 
 
 def test_objectives_leave_out_the_sentence_head(files):

@@ -42,6 +42,12 @@ class PretrainingSettings(flags.Settings):
         "default what the records were made for.",
         None,
     )
+    sentence_loss_weight: float = flags.field(
+        "What the sentence loss counts for beside that of masked LM: with more, short "
+        "runs learn the order sooner. As released, 1.",
+        1.0,
+        above=0,
+    )
     causal_lm: bool = flags.field(
         "Predict every token from those before it alone, in place of masked ones: a "
         "first stage of short runs, with --objective=none. Not as released.",
