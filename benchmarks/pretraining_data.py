@@ -9,120 +9,49 @@ duplicates) unless the table says otherwise. Tokens are those of the records, [C
 machine with 150 bytes of free disk for each byte of text.
 """
 
-import dataclasses
 import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from albert_tf import flags
-from albert_tf.errors import InputError
-
-ROOT = Path(__file__).parents[1]
+from common import GIB, ROOT, measured, parser_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What to measure."""
-
-    input_file: str = flags.field("One plain text file, a sentence a line.")
-    spm_model_file: str = flags.field("SentencePiece vocabulary (.model).")
-    work_dir: str | None = flags.field("Where to put the files; removed again.", None)
-    megabytes: tuple[str, ...] = flags.field(
-        "Sizes of the input to compare, in MB.", ("10", "20", "40")
-    )
-    dupe_factors: tuple[str, ...] = flags.field(
-        "Duplicates to compare.", ("1", "10", "40")
-    )
-    workers: int = flags.field("Processes to compare with one.", 2)
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """One run: seconds, tokens of the records, peak memory in MiB."""
-
-    seconds: float
-    tokens: int
-    memory: int
-
-    @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.seconds
-
-
-def run(text_file: Path, settings: Settings, dupe_factor: str, workers: int) -> Result:
-    """Runs the script once."""
-    folder = text_file.parent / "records"
-    command = [
-        sys.executable,
-        str(ROOT / "create_pretraining_data.py"),
-        f"--input_file={text_file}",
-        f"--output_file={folder}/x.tfrecord",
-        f"--spm_model_file={settings.spm_model_file}",
-        f"--dupe_factor={dupe_factor}",
-        f"--num_workers={workers}",
-    ]
-    start = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - start
-    if status:
-        raise InputError(f"the run failed: {' '.join(command)}")
-    description = json.loads((folder / "x.tfrecord.json").read_text())
-    shutil.rmtree(folder)
-    tokens = description["statistics"]["instance_tokens"]
-    return Result(seconds, tokens, usage.ru_maxrss >> 10)
-
-
-def cut(text_file: str, megabytes: str, folder: Path) -> Path:
-    """Copies the beginning of a text."""
-    path = folder / f"{megabytes}.txt"
-    with open(text_file, "rb") as file:
-        path.write_bytes(file.read(int(float(megabytes) * 1e6)))
-    return path
-
-
-def main() -> None:
+def main():
     """Prints a table of runs."""
-    settings = flags.read(Settings)
-    folder = Path(tempfile.mkdtemp(dir=settings.work_dir))
-    try:
-        print("   MB  dupes  workers  seconds    tokens/s  MiB")
-        sizes = {
-            size: cut(settings.input_file, size, folder) for size in settings.megabytes
-        }
-        largest = settings.megabytes[-1]
-        cases = [(size, "40", 1) for size in settings.megabytes]
-        cases += [(largest, dupes, 1) for dupes in settings.dupe_factors]
-        cases += [(largest, "40", settings.workers)]
-        results = {}
-        for case in dict.fromkeys(cases):
-            size, dupes, workers = case
-            results[case] = result = run(sizes[size], settings, dupes, workers)
-            print(
-                f"{size:>5}  {dupes:>5}  {workers:>7}  {result.seconds:7.1f}"
-                f"  {result.rate:10,.0f}  {result.memory:3}",
-                flush=True,
+    parser = parser_of(__doc__)
+    parser.add_argument("--input_file", required=True, help="a sentence a line")
+    parser.add_argument("--spm_model_file", required=True)
+    parser.add_argument("--megabytes", default="10,20,40", help="of the text to use")
+    parser.add_argument("--dupe_factors", default="1,10,40")
+    parser.add_argument("--workers", type=int, default=2, help="to compare with one")
+    args = parser.parse_args()
+    sizes, dupes = args.megabytes.split(","), args.dupe_factors.split(",")
+    cases = [(size, dupes[-1], 1) for size in sizes]
+    cases += [(sizes[-1], factor, 1) for factor in dupes]
+    cases += [(sizes[-1], dupes[-1], args.workers)]
+    print("   MB  dupes  workers  seconds    tokens/s  MiB")
+    for size, factor, workers in dict.fromkeys(cases):
+        with tempfile.TemporaryDirectory() as name:
+            text = Path(name) / "text.txt"
+            with open(args.input_file, "rb") as file:
+                text.write_bytes(file.read(int(float(size) * 1e6)))
+            used = measured(
+                [
+                    *(sys.executable, ROOT / "create_pretraining_data.py"),
+                    *(f"--input_file={text}", f"--output_file={name}/x.tfrecord"),
+                    *(f"--spm_model_file={args.spm_model_file}",),
+                    *(f"--dupe_factor={factor}", f"--num_workers={workers}"),
+                ]
             )
-        one, many = results[largest, "40", 1], results[largest, "40", settings.workers]
+            description = json.loads((Path(name) / "x.tfrecord.json").read_text())
+        rate = description["statistics"]["instance_tokens"] / used.seconds
         print(
-            f"{one.rate:,.0f} tokens/s on one core; {settings.workers} workers are "
-            f"{one.seconds / many.seconds:.2f} times as fast"
+            f"{size:>5}  {factor:>5}  {workers:>7}  {used.seconds:7.1f}  {rate:10,.0f}"
+            f"  {used.memory / GIB * 1024:3.0f}",
+            flush=True,
         )
-    finally:
-        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    flags.define(Settings)
-    flags.run(main)
+    main()

@@ -12,18 +12,16 @@ import functools
 import sys
 from pathlib import Path
 
-from albert_tf.tasks.settings.pretraining import (
-    PretrainingRunSettings,
-    PretrainingSettings,
-)
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.devices import DistributionSettings
 
-SETTINGS = (PretrainingSettings, PretrainingRunSettings, DistributionSettings)
+SETTINGS = (PretrainingSettings, TrainingSettings, DistributionSettings)
 
 
 def main(
     pretraining: PretrainingSettings,
-    config: PretrainingRunSettings,
+    config: TrainingSettings,
     devices: DistributionSettings,
 ) -> None:
     """Trains and evaluates."""

@@ -6,16 +6,17 @@ r"""Trains a SentencePiece vocabulary on text of any language.
 docs/pretraining_data.md explains the input.
 """
 
+import signal
+
 from albert_tf.corpus import vocabulary
-from albert_tf.corpus.workers import Workers
 
 SETTINGS = (vocabulary.VocabularySettings,)
 
 
 def main(settings: vocabulary.VocabularySettings) -> None:
-    """Trains, and prints what the vocabulary does to its text."""
-    # SentencePiece keeps Python from seeing signals until it is done: not here.
-    advice = "a smaller --input_sentence_size needs less"
-    with Workers(2, advice) as workers:
-        for summary in workers.each(vocabulary.train_files, [(settings,)]):
-            print(f"{settings.model_prefix}.model: {summary}")
+    """Trains, and prints the path of the vocabulary."""
+    # While SentencePiece trains, Python cannot handle signals.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    vocabulary.train_files(settings)
+    print(f"{settings.model_prefix}.model")

@@ -21,13 +21,52 @@ _PLACES_AND_MEANS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
 )
-# Settings that are younger than the first descriptions, which lack them: so do all
-# where the default was taken, which must not change.
-_YOUNGER = ("line_by_line", "mask_replace_prob", "random_replace_prob")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusSettings(flags.Settings):
+class MaskingSettings(flags.Settings):
+    """Which tokens to predict, and what the model sees in their place.
+
+    Raises:
+        InputError: a value is out of range, or two contradict each other.
+    """
+
+    masked_lm_prob: float = flags.field(
+        "Share of tokens to predict; 0 writes records to be masked during training.",
+        0.15,
+        at_least=0,
+        below=1,
+    )
+    max_predictions_per_seq: int | None = flags.field(
+        "Most tokens to predict in an instance; by default masked_lm_prob of "
+        "max_seq_length, rounded. --do_permutation doubles it.",
+        None,
+        at_least=1,
+    )
+    mask_replace_prob: float = flags.field(
+        "Share of the predicted tokens that become [MASK].", 0.8, at_least=0, at_most=1
+    )
+    random_replace_prob: float = flags.field(
+        "Share of the predicted tokens that become a random token; those that neither "
+        "share takes stay as they are.",
+        0.1,
+        at_least=0,
+        at_most=1,
+    )
+    ngram: int = flags.field("Most words in a masked span.", 3, at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mask_replace_prob + self.random_replace_prob > 1:
+            raise InputError(
+                f"--mask_replace_prob={self.mask_replace_prob:g} and "
+                f"--random_replace_prob={self.random_replace_prob:g}: expected a sum "
+                f"of at most 1"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSettings(MaskingSettings):
     """What to read, what to make of it and where to write it.
 
     Raises:
@@ -59,6 +98,10 @@ class CorpusSettings(flags.Settings):
     input_file_mode: Literal["r", "rb"] = flags.field(
         "What to do about bytes that are not UTF-8: r stops, rb leaves them out.", "r"
     )
+    encoding: str = flags.field(
+        "Encoding of the text, such as gbk; a byte order mark decides before it.",
+        "utf-8",
+    )
     replace_invalid_utf8: bool = flags.field(
         "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
         False,
@@ -73,11 +116,6 @@ class CorpusSettings(flags.Settings):
         "sop",
     )
     random_next_sentence: bool = flags.field("The same as --objective=nsp.", False)
-    line_by_line: bool = flags.field(
-        "Make each line a record by itself, [CLS] line [SEP], or several where it does "
-        "not fit. With --objective=none; --short_seq_prob does not act.",
-        False,
-    )
     dupe_factor: int = flags.field(
         "Times each document is used, masked anew.", 40, at_least=1, at_most=100_000
     )
@@ -87,36 +125,14 @@ class CorpusSettings(flags.Settings):
         at_least=0,
         at_most=1,
     )
-    masked_lm_prob: float = flags.field(
-        "Share of tokens to predict; 0 writes records to be masked during training.",
-        0.15,
-        at_least=0,
-        below=1,
-    )
-    max_predictions_per_seq: int | None = flags.field(
-        "Most tokens to predict in an instance; by default masked_lm_prob of "
-        "max_seq_length, rounded. --do_permutation doubles it.",
-        None,
-        at_least=1,
-    )
-    mask_replace_prob: float = flags.field(
-        "Share of the predicted tokens that become [MASK].", 0.8, at_least=0, at_most=1
-    )
-    random_replace_prob: float = flags.field(
-        "Share of the predicted tokens that become a random token; those that neither "
-        "share takes stay as they are.",
-        0.1,
-        at_least=0,
-        at_most=1,
-    )
-    ngram: int = flags.field("Most words in a masked span.", 3, at_least=1)
     favor_shorter_ngram: bool = flags.field(
         "Draw spans of n words with probability 1/n; else longer ones more often.", True
     )
     do_whole_word_mask: bool = flags.field("Mask whole words, not tokens.", True)
-    word_rule: Literal["word_mark", "released"] = flags.field(
-        "Where words begin: word_mark, at the mark of a space, for any script; "
-        "released, at any token that is not English letters only.",
+    word_rule: Literal["word_mark", "spaces", "released"] = flags.field(
+        "Where words begin: word_mark, at the mark of a space, for any script; spaces, "
+        "only after a space, for Chinese text that is cut into words; released, at any "
+        "token that is not English letters only.",
         "word_mark",
     )
     do_permutation: bool = flags.field(
@@ -164,47 +180,21 @@ class CorpusSettings(flags.Settings):
             raise InputError(
                 "--random_next_sentence asks for --objective=nsp: got --objective=none"
             )
-        self._check_lines()
-        if self.mask_replace_prob + self.random_replace_prob > 1:
-            raise InputError(
-                f"--mask_replace_prob={self.mask_replace_prob:g} and "
-                f"--random_replace_prob={self.random_replace_prob:g}: expected a sum "
-                f"of at most 1"
-            )
         for name in ("ngram", "max_predictions_per_seq"):
             value = getattr(self, name)
             if value is not None and value > self.max_num_tokens:
-                special = self.max_seq_length - self.max_num_tokens
                 raise InputError(
                     f"--{name}={value}: expected at most {self.max_num_tokens}, "
-                    f"--max_seq_length less {special}"
+                    f"--max_seq_length less 3"
                 )
-
-    def _check_lines(self) -> None:
-        if not self.line_by_line:
-            return
-        if self.sentence_objective != "none":
-            raise InputError(
-                f"--line_by_line makes records of one segment: expected "
-                f"--objective=none, got {self.sentence_objective}"
-            )
-        if self.released_behaviour:
-            raise InputError(
-                "--line_by_line and --released_behaviour: give one of them; the "
-                "release has no such records"
-            )
 
     def _check_files(self) -> None:
         for name in ("input_file", "output_file"):
             if not any(getattr(self, name)):
                 raise InputError(f"--{name}: expected at least one file, got none")
-        named = Counter(map(os.path.normpath, self.output_files))
         written = Counter(map(os.path.normpath, self.targets))
-        for path in self.output_files:
-            if named[os.path.normpath(path)] > 1:
-                raise InputError(f"--output_file: {path} is named twice")
-        for path in self.targets:
-            if written[os.path.normpath(path)] > 1:
+        for path, times in written.items():
+            if times > 1:
                 raise InputError(
                     f"--output_file: {path} would be written twice; the names of "
                     f"descriptions end in .json and held-out files have .eval in theirs"
@@ -267,14 +257,14 @@ class CorpusSettings(flags.Settings):
         return "nsp" if self.random_next_sentence else self.objective
 
     @property
-    def word_start_rule(self) -> Literal["word_mark", "released"]:
+    def word_start_rule(self) -> Literal["word_mark", "spaces", "released"]:
         """The rule for word starts, with `released_behaviour` taken into account."""
         return "released" if self.released_behaviour else self.word_rule
 
     @property
     def max_num_tokens(self) -> int:
         """Tokens of text in an instance: [CLS] and [SEP] take the others."""
-        return self.max_seq_length - (2 if self.line_by_line else 3)
+        return self.max_seq_length - 3
 
     @property
     def max_predictions(self) -> int:
@@ -316,15 +306,9 @@ class CorpusSettings(flags.Settings):
         Of the vocabulary and the input more than the names counts; see `manifest`.
         """
         values = dataclasses.asdict(self)
-        for name in _PLACES_AND_MEANS:
+        for name in (*_PLACES_AND_MEANS, "random_next_sentence"):
             del values[name]
-        # As before there was a choice, so that old descriptions stay valid.
-        values["do_lower_case"] = self.do_lower_case is not False
-        if not self.keep_accents:
-            del values["keep_accents"]
-        for item in flags.fields(self):
-            if item.name in _YOUNGER and values[item.name] == item.default:
-                del values[item.name]
+        values["objective"] = self.sentence_objective
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
         values["max_predictions_per_seq"] = self.max_predictions
         values["word_rule"] = self.word_start_rule

@@ -5,9 +5,10 @@ compressed file. Ranges depend on the files alone, never on the number of worker
 so do all numbers derived from them.
 """
 
+import codecs
 import functools
 import gzip
-import hashlib
+import io
 import itertools
 import json
 import os
@@ -15,13 +16,14 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
 from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import records
+from albert_tf.data.files import to_utf8
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
@@ -35,10 +37,12 @@ MAX_DOCUMENT_CHARS = 4 << 20
 # where an instance's last does not fit, and A and B would always be alike in length.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# Files that begin so cannot be read in part.
+_WHOLE = (records.GZIP_MAGIC, *_UTF_16)
+_MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
 _BATCH_CHARS = 1 << 18
 _LINE_CHARS = 1 << 16
-# Of a counter; the name of the file follows.
-_DIGEST = "digest/"
 
 
 _EncodeBatch = Callable[[Sequence[str]], list[list[int]]]
@@ -112,8 +116,8 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
     """
     for path, size in sizes.items():
         whole = Range(path, 0, None)
-        if size and _is_gzip(whole):
-            yield whole, size * _GZIP_RATIO
+        if size and (head := _head(path)) in _WHOLE:
+            yield whole, size * (_GZIP_RATIO if head == records.GZIP_MAGIC else 1)
             continue
         step = REMOTE_RANGE_BYTES if files.is_remote(path) else RANGE_BYTES
         begin = 0
@@ -124,44 +128,19 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
                 begin = end
 
 
-def digests(parts: Iterable[Range]) -> Counter:
-    """Returns the counters of some ranges' text that other text would change.
+def read(
+    part: Range, errors: str, counts: Counter, encoding: str = "utf-8"
+) -> Iterator[list[str]]:
+    r"""Reads the documents of a range.
 
-    `read` raises the same counters, which costs less than reading twice. Of a
-    compressed file the text counts.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
-    counts: Counter = Counter()
-    for part in parts:
-        for _ in _lines(part, counts):
-            pass
-    return only_digests(counts)
-
-
-def only_digests(counts: Counter) -> Counter:
-    """Returns the counters among others that `digests` returns."""
-    return Counter({k: n for k, n in counts.items() if k.startswith(_DIGEST)})
-
-
-def digest_of(path: str, counts: Counter) -> str:
-    """Returns the digest of a file's text, out of the counters of all its ranges.
-
-    Returns:
-        16 hexadecimal digits; zeros of an empty file.
-    """
-    return f"{counts[f'{_DIGEST}{path}'] % (1 << 64):016x}"
-
-
-def read(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
-    """Reads the documents of a range.
+    Where a file has no `\n`, but at its end, `\r` ends lines.
 
     Args:
         part: where to read; a name that ends in .jsonl or .jsonl.gz holds JSON lines.
         errors: as for `bytes.decode`: "strict", "replace" or "ignore".
         counts: raised by the `lines` read, the `undecodable_lines` among them, the
-            `divided_documents`, and what `digests` returns.
+            `divided_documents`.
+        encoding: of a file without a byte order mark.
 
     Yields:
         The lines of one document: not empty, without white space at their ends.
@@ -170,7 +149,11 @@ def read(part: Range, errors: str, counts: Counter) -> Iterator[list[str]]:
         TextError: see the messages; each names the file and the line.
         InputError: the file cannot be read.
     """
-    lines = _decoded(part, errors, counts)
+    lines = _decoded(part, errors, counts, encoding)
+    first = list(itertools.islice(lines, 2))
+    if len(first) == 1 and part.begin == 0:
+        first = list(enumerate(first[0][1].split("\r"), 1))
+    lines = itertools.chain(first, lines)
     is_json = _holds_json_lines(part.file)
     stream = _json_texts(part, lines) if is_json else (t for _, t in lines)
     document: list[str] = []
@@ -213,31 +196,41 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         yield ""
 
 
-def _decoded(part: Range, errors: str, counts: Counter) -> Iterator[tuple[int, str]]:
+def _decoded(
+    part: Range, errors: str, counts: Counter, encoding: str
+) -> Iterator[tuple[int, str]]:
     """Yields the number of each line, counted from the range's first, and its text."""
     at = part.begin
+    to_utf8(b" ", part.file, encoding)  # refuses what is no encoding
+    if encoding != "utf-8" and _head(part.file) in _MARKS:
+        encoding = "utf-8"  # of the file, or what `_lines` makes of it
     for number, line in enumerate(_lines(part, counts), 1):
         try:
-            text = line.decode()
+            text = line.decode(encoding)
         except UnicodeDecodeError as error:
             if errors == "strict":
                 raise TextError(
                     f"{part.file}: line {_lines_before(part) + number}, byte "
-                    f"{at + error.start}: not UTF-8 (byte 0x{line[error.start]:02x}"
-                    f"); --replace_invalid_utf8 puts U+FFFD there"
+                    f"{at + error.start}: not {encoding.upper()} (byte "
+                    f"0x{line[error.start]:02x}); --encoding names another encoding, "
+                    f"and --replace_invalid_utf8 puts U+FFFD there"
                 ) from error
-            text = line.decode(errors=errors)
+            text = line.decode(encoding, errors)
             counts["undecodable_lines"] += 1
         yield number, text.removeprefix("\ufeff") if at == 0 else text
         at += len(line)
 
 
 def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
-    """Yields the lines of a range, then raises `counts` by them and by their digest."""
-    digest = hashlib.blake2b(b"%d\n" % part.begin, digest_size=8)
+    """Yields the lines of a range, then raises `counts` by their number."""
     with files.open_binary(part.file) as raw:
         raw.seek(part.begin)
-        file = gzip.GzipFile(fileobj=raw) if _is_gzip(part) else raw
+        file: Any = raw
+        head = b"" if part.end is not None else _head(part.file)
+        if head == records.GZIP_MAGIC:
+            file = gzip.GzipFile(fileobj=raw)
+        elif head in _UTF_16:
+            file = io.BytesIO(to_utf8(raw.read(), part.file))
         at = part.begin
         number = 0
         while part.end is None or at < part.end:
@@ -246,11 +239,8 @@ def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
                 break
             number += 1
             at += len(line)
-            digest.update(line)
             yield line
     counts["lines"] += number
-    # A sum, so that the ranges of a file may be read in any order.
-    counts[f"{_DIGEST}{part.file}"] += int.from_bytes(digest.digest())
 
 
 def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> bytes:
@@ -292,11 +282,10 @@ def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
     return size
 
 
-def _is_gzip(part: Range) -> bool:
-    if part.end is not None:
-        return False
-    with files.open_binary(part.file) as file:
-        return file.read(2) == records.GZIP_MAGIC
+def _head(path: str) -> bytes:
+    """Returns the first two bytes of a file, which say what it holds."""
+    with files.open_binary(path) as file:
+        return file.read(2)
 
 
 def _shortened(text: str, width: int = 60) -> str:
@@ -321,9 +310,9 @@ def tokenize(
     starts = word_starts(tokenizer, config.word_start_rule)
     by_text = config.word_start_rule == "released"
     encode = tokenizer.encode_batch_as_released if by_text else tokenizer.encode_batch
+    if config.word_start_rule == "spaces":
+        encode = functools.partial(_encode_words, tokenizer)
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
-    if config.line_by_line:
-        limit = config.max_num_tokens
     for batch in _batches(documents):
         encoded = _encode(itertools.chain.from_iterable(batch), encode)
         for lines in batch:
@@ -342,10 +331,30 @@ def tokenize(
 
 @functools.lru_cache(maxsize=2)
 def word_starts(
-    tokenizer: Tokenizer, rule: Literal["word_mark", "released"]
+    tokenizer: Tokenizer, rule: Literal["word_mark", "spaces", "released"]
 ) -> WordStarts:
-    """Returns `tokenizer.word_starts(rule)`, which takes some time to make."""
-    return tokenizer.word_starts(rule)
+    """Returns `tokenizer.word_starts(rule)`, which takes some time to make.
+
+    By "spaces", ids from V on continue a word: see `_encode_words`.
+    """
+    if rule != "spaces":
+        return tokenizer.word_starts(rule)
+    begins = np.arange(2 * tokenizer.vocab_size) < tokenizer.vocab_size
+    return WordStarts(begins, np.zeros_like(begins), np.zeros_like(begins))
+
+
+def _encode_words(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+    """Encodes what stands between spaces; ids that continue a word are raised by V."""
+    words = [line.split() for line in lines]
+    encoded = iter(tokenizer.encode_batch(itertools.chain.from_iterable(words)))
+    return [
+        [
+            id + (tokenizer.vocab_size if i else 0)
+            for ids in itertools.islice(encoded, len(line))
+            for i, id in enumerate(ids)
+        ]
+        for line in words
+    ]
 
 
 def _encode(lines: Iterable[str], encode: _EncodeBatch) -> Iterator[list[int]]:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import errors
+from albert_tf import errors, flags
 from albert_tf.corpus import manifest, masking, units
-from albert_tf.corpus.config import CorpusSettings
+from albert_tf.corpus.config import CorpusSettings, MaskingSettings
 from albert_tf.data import json_values, records
 from albert_tf.errors import InputError
 
@@ -95,34 +95,24 @@ class DynamicMasking:
 
 
 def for_records(
-    files: Sequence[str],
-    *,
-    masked_lm_prob: float = 0.15,
-    max_predictions_per_seq: int | None = None,
-    ngram: int = 3,
-    mask_replace_prob: float = 0.8,
-    random_replace_prob: float = 0.1,
+    files: Sequence[str], settings: MaskingSettings | None = None
 ) -> DynamicMasking:
     """Makes the masking of record files, by the descriptions beside them.
 
-    What is not an argument is as it was for the generator: words or tokens, favoured
+    What is not in `settings` is as it was for the generator: words or tokens, favoured
     lengths, permutation, released behaviour. The order of the halves is redrawn where
     label 1 always means that they are swapped: for SOP without released behaviour.
 
     Args:
         files: record files of `create_pretraining_data.py`, masked already or not.
-        masked_lm_prob: share of a row's tokens to predict.
-        max_predictions_per_seq: most tokens to predict in a row; the default is that of
-            the generator.
-        ngram: most words in a span.
-        mask_replace_prob: share of the predictions that become [MASK].
-        random_replace_prob: share that become a random token.
+        settings: which tokens to predict; by default as the flags' defaults.
 
     Raises:
         InputError: a file has no description or one of another version, two files
-            differ in vocabulary or settings, or an argument is out of range.
+            differ in vocabulary or settings, or a setting is out of range.
     """
-    if masked_lm_prob == 0:
+    settings = settings or MaskingSettings()
+    if settings.masked_lm_prob == 0:
         raise InputError("--masked_lm_prob=0.0: expected a number in (0, 1)")
     config, vocabulary = _description(files[0])
     traits = _traits(config, vocabulary)
@@ -133,13 +123,9 @@ def for_records(
                     f"{path}: made with {name}={value}, but {files[0]} with "
                     f"{traits[name]}; --dynamic_masking has one set of rules"
                 )
+    names = [item.name for item in flags.fields(MaskingSettings)]
     changed = dataclasses.replace(
-        config,
-        masked_lm_prob=masked_lm_prob,
-        max_predictions_per_seq=max_predictions_per_seq,
-        ngram=ngram,
-        mask_replace_prob=mask_replace_prob,
-        random_replace_prob=random_replace_prob,
+        config, **{name: getattr(settings, name) for name in names}
     )
     rules = units.masking_rules(
         changed, vocabulary["size"], vocabulary["special_ids"], vocabulary["mask_id"]
@@ -165,16 +151,13 @@ def _description(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
         )
     try:
         config = CorpusSettings.from_dict(description["settings"])
-        vocabulary = description["vocabulary"]
-        if "special_ids" in vocabulary:
-            _check_ids(manifest.path_for(path), vocabulary)
-            return config, vocabulary
-    except (KeyError, TypeError):  # a setting that one version alone has
-        pass
-    raise InputError(
-        f"{manifest.path_for(path)}: from another version of "
-        f"create_pretraining_data.py; make the records again"
-    )
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{manifest.path_for(path)}: from another version of "
+            f"create_pretraining_data.py; make the records again"
+        ) from error
+    _check_ids(manifest.path_for(path), description["vocabulary"])
+    return config, description["vocabulary"]
 
 
 def _check_ids(path: str, vocabulary: Mapping[str, Any]) -> None:

@@ -1,11 +1,16 @@
 """Files: local paths, and remote ones through Apache Beam's file systems."""
 
+import contextlib
 import glob as local_glob
 import os
 import re
-from collections.abc import Iterable
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
+from albert_tf import errors
+from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
@@ -37,21 +42,7 @@ def size_of(path: str) -> int | None:
 
 
 def modified(path: str) -> float:
-    """Returns when a file was last changed, in seconds since 1970.
-
-    Of a local file that is when its contents or its times were: what is copied over it
-    with the time of the original is seen, too.
-    """
-    if is_remote(path):
-        return beam_file_systems().last_updated(path)
-    return max(written(path), os.stat(path).st_ctime)
-
-
-def written(path: str) -> float:
-    """Returns the time that a file bears, which a copy may have of its original.
-
-    Descriptions of earlier versions go by it, in seconds since 1970.
-    """
+    """Returns when a file was last changed, in seconds since 1970."""
     if is_remote(path):
         return beam_file_systems().last_updated(path)
     return os.path.getmtime(path)
@@ -71,6 +62,47 @@ def open_binary(path: str) -> IO[bytes]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def create(path: str) -> Iterator[IO[bytes]]:
+    """Makes a file that has its name only when it is complete.
+
+    Raises:
+        InputError: a local one cannot be written.
+    """
+    if not is_remote(path):
+        with atomic(path) as file:
+            yield file
+        return
+    systems, temporary = beam_file_systems(), f"{path}.tmp-{uuid.uuid4().hex}"
+    try:
+        with systems.create(temporary, compression_type="uncompressed") as file:
+            yield file
+        remove([path])
+        systems.rename([temporary], [path])
+    except BaseException:
+        remove([temporary])
+        raise
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Removes files, if they are there."""
+    for path in paths:
+        if is_remote(path):
+            if beam_file_systems().exists(path):
+                beam_file_systems().delete([path])
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder with what is in it."""
+    if not is_remote(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif glob(f"{path}/*"):
+        beam_file_systems().delete([path])
+
+
 def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
     """Checks that files can be written, and makes the folders of local ones.
 
@@ -81,31 +113,19 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
     for target in targets:
         if _same_for_all_spellings(target) in read:
             raise InputError(f"--output_file: {target} is an input file, too")
-        if not is_remote(target):
-            _check_local_output(target)
+        if is_remote(target):
+            continue
+        folder = os.path.dirname(target) or "."
+        with errors.writing(target):
+            os.makedirs(folder, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"{target}: its folder cannot be written")
+        if os.path.exists(target) and not os.path.isfile(target):
+            raise InputError(f"{target}: expected the name of a file")
 
 
 def _same_for_all_spellings(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
-
-
-def _check_local_output(target: str) -> None:
-    folder = os.path.dirname(target) or "."
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{target}: its folder cannot be made: {error.strerror}"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{target}: its folder cannot be written")
-    if os.path.isdir(target):
-        raise InputError(f"{target}: is a folder; expected the name of a file")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise InputError(
-            f"--output_file: {target} is a pipe or a device; expected the name of a "
-            f"file, since unfinished work and a description stand beside it"
-        )
 
 
 def beam_file_systems() -> Any:

@@ -9,29 +9,27 @@ from typing import IO, Any
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.corpus import documents, files, units
+from albert_tf.corpus import files, units
 from albert_tf.corpus.config import CorpusSettings, Subset
-from albert_tf.corpus.documents import TextError
 from albert_tf.data import json_values
-from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 from albert_tf.text.tokenization import Tokenizer
 
 # Raise it when the same settings begin to give other bytes.
-FORMAT = 4
+FORMAT = 5
 MOST_UNKNOWN = 0.01  # share of the tokens from which on there is a warning
-_OF_THE_INPUT = (
+_INPUT_COUNTERS = (
     *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
-    *("documents_without_tokens", "divided_documents", "empty_files"),
+    *("documents_without_tokens", "divided_documents"),
 )
 # What programs that train on records read of their description.
-_TRAITS: Mapping[str, Mapping[str, type]] = {
-    "settings": {"objective": str, "random_next_sentence": bool},
+_REQUIRED_KEYS: Mapping[str, Mapping[str, type]] = {
+    "settings": {"objective": str},
     "vocabulary": {"fingerprint": str, "size": int},
 }
 # Of the subset, all duplicates together.
-_OF_THE_RECORDS = (
+_RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
 )
@@ -65,7 +63,7 @@ def of(record_file: str) -> dict[str, Any] | None:
         return None
     for key in ("records", "bytes"):
         get(files_of[name], key, int, f"{path}: {name}")
-    for part, keys in _TRAITS.items():
+    for part, keys in _REQUIRED_KEYS.items():
         for key, kind in keys.items():
             get(get(description, part, dict, path), key, kind, f"{path}: {part}")
     # What a run takes for the length of an epoch, without counting.
@@ -96,8 +94,9 @@ def read(path: str) -> dict[str, Any] | None:
 
 def write(path: str, content: Mapping[str, Any]) -> None:
     """Writes a JSON object; the file is complete or not there at all."""
-    with atomic(path) as file:
-        file.write(to_bytes(content))
+    with files.create(path) as file:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        file.write(text.encode())
 
 
 def copy_vocabulary(description: str, vocabulary: str) -> None:
@@ -106,20 +105,10 @@ def copy_vocabulary(description: str, vocabulary: str) -> None:
     Raises:
         InputError: the copy cannot be written.
     """
-    folder, name = os.path.dirname(description), os.path.basename(vocabulary)
-    target = os.path.join(folder, name)
+    target = os.path.join(os.path.dirname(description), os.path.basename(vocabulary))
     if files.size_of(target) is None:
-        create: Any = atomic(target)
-        if files.is_remote(target):
-            systems = files.beam_file_systems()
-            create = systems.create(target, compression_type="uncompressed")
-        with files.open_binary(vocabulary) as source, create as file:
+        with files.open_binary(vocabulary) as source, files.create(target) as file:
             file.write(source.read())
-
-
-def to_bytes(content: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object as text for people to read, in UTF-8."""
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def identity(
@@ -143,68 +132,7 @@ def identity(
     }
 
 
-def check_same(path: str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Compares what an earlier run wrote down with what this one is about to do.
-
-    Of the input the names are compared; `changed_file` compares the text.
-
-    Raises:
-        InputError: they differ; the message names every difference.
-    """
-    differences = []
-    for part in ("settings", "vocabulary", "input"):
-        old, new = earlier.get(part, {}), now[part]
-        if part == "settings" and old.get("released_behaviour"):
-            # Earlier versions wrote the flag down, which has no effect here.
-            old = {**old, "word_rule": "released"}
-        for key in sorted(old.keys() | new.keys()):
-            was, is_now = old.get(key), new.get(key)
-            if (key in old) != (key in new) if part == "input" else was != is_now:
-                differences.append(
-                    f"{part}: {key} was {json.dumps(was)}, is now {json.dumps(is_now)}"
-                )
-    if differences:
-        raise InputError(
-            f"{path} is from a run with other settings ({'; '.join(differences)}); "
-            f"delete it or choose another --output_file"
-        )
-
-
-def changed_file(
-    path: str, earlier: Mapping[str, Any], now: Mapping[str, Any], log: IO[str]
-) -> str | None:
-    """Looks for text that is another than when a description was written.
-
-    Size and time of a file decide, or its digest where the time alone is another.
-
-    Args:
-        path: the description. Of one that an earlier version wrote the size decides,
-            and a file that is newer gets a warning.
-        earlier: its contents.
-        now: what `identity` returned.
-        log: gets the warning.
-
-    Returns:
-        The first input file whose text has changed.
-    """
-    for file, size in now["input"].items():
-        if size != earlier["input"][file]:
-            return file
-        if earlier["format"] != FORMAT:
-            if files.written(file) > files.written(path):
-                log.write(
-                    f"warning: {file} is newer than {path}, which an earlier version "
-                    f"wrote; where the text has changed, delete {path}\n"
-                )
-        elif now["modified"][file] != earlier["modified"][file]:
-            ranges = (part for part, _ in documents.ranges({file: size}))
-            digests = documents.digests(ranges)
-            if documents.digest_of(file, digests) != earlier["digests"][file]:
-                return file
-    return None
-
-
-def is_finished(
+def is_complete(
     config: CorpusSettings, identity: Mapping[str, Any], log: IO[str]
 ) -> bool:
     """Returns whether an earlier run made all files, held-out documents' too.
@@ -212,38 +140,46 @@ def is_finished(
     Args:
         config: the run's settings.
         identity: what `identity` returned for them.
-        log: gets a line where text has changed since.
+        log: gets a line if the text has changed since.
 
     Raises:
-        InputError: the earlier run had other settings.
+        InputError: the earlier run had other settings or another vocabulary.
     """
-    path = path_for(config.base_of("train"))
-    content = read(path)
-    if content is None:
-        return False
-    check_same(path, content, identity)
-    if not _has_its_files(content, config):
-        return False
-    changed = changed_file(path, content, identity, log)
-    if changed:
-        log.write(f"{path}: {changed} has changed since, so its files are made anew\n")
-        return False
-    if not content["statistics"]["held_out_documents"]:
-        return True
-    held_out = read(path_for(config.base_of("eval")))
-    if held_out is None:
-        return False
-    check_same(path_for(config.base_of("eval")), held_out, identity)
-    return _has_its_files(held_out, config)
+    for subset in config.subsets:
+        path = path_for(config.base_of(subset))
+        content = read(path)
+        if content is None:
+            return False
+        for part in ("settings", "vocabulary"):
+            _check_same(path, part, content.get(part, {}), identity[part])
+        if any(content.get(key) != value for key, value in identity.items()):
+            log.write(f"{path}: the text has changed, so the files are made anew\n")
+            return False
+        for file, entry in zip(
+            config.files_of(subset), content["files"].values(), strict=True
+        ):
+            if files.size_of(file) != entry["bytes"]:
+                return False
+        if not content["statistics"]["held_out_documents"]:
+            return True
+    return True
 
 
-def _has_its_files(content: Mapping[str, Any], config: CorpusSettings) -> bool:
-    return all(
-        files.size_of(path) == file["bytes"]
-        for path, file in zip(
-            config.files_of(content["subset"]), content["files"].values(), strict=True
+def _check_same(
+    path: str, part: str, earlier: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Refuses other settings than those of finished records, and names them."""
+    differences = [
+        f"{part}: {key} was {json.dumps(earlier.get(key))}, is now "
+        f"{json.dumps(now.get(key))}"
+        for key in sorted(earlier.keys() | now.keys())
+        if earlier.get(key) != now.get(key)
+    ]
+    if differences:
+        raise InputError(
+            f"{path} is from a run with other settings ({'; '.join(differences)}); "
+            f"delete it or choose another --output_file"
         )
-    )
 
 
 def summary(content: Mapping[str, Any]) -> str:
@@ -282,29 +218,23 @@ def describe(
     for part in parts:
         if part.subset == subset and len(part.blocks):
             np.add.at(records, part.blocks[:, 0], part.blocks[:, 1])
-    made = total((part for part in parts if part.subset == subset), {})
-    digests = total((part for part in parts if part.subset == "train"), {})
+    made = total(part for part in parts if part.subset == subset)
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
         **identity,
-        "digests": {
-            path: documents.digest_of(path, digests) for path in identity["input"]
-        },
         "vocabulary_file": os.path.basename(str(vocabulary)),
         "files": {
             name: {"records": count, "bytes": size}
             for name, count, size in zip(names, records.tolist(), sizes, strict=True)
         },
-        "statistics": _statistics(
-            subset, total(parts, identity["input"]), made, config
-        ),
+        "statistics": _statistics(subset, total(parts), made, config),
     }
 
 
-def total(parts: Iterable[units.Part], sizes: Mapping[str, int]) -> Counter:
-    """Adds the counters of all parts; of the input, `sizes`, the empty files."""
-    counts = Counter(empty_files=list(sizes.values()).count(0))
+def total(parts: Iterable[units.Part]) -> Counter:
+    """Adds the counters of parts."""
+    counts: Counter = Counter()
     for part in parts:
         counts.update(part.counts)
     return counts
@@ -314,15 +244,15 @@ def with_records(parts: Sequence[units.Part], config: CorpusSettings) -> list[Su
     """Returns the subsets that have documents.
 
     Raises:
-        TextError: no instance could be made of one's.
+        InputError: no instance could be made of one's.
     """
     subsets = []
     for subset in config.subsets:
-        made = total((part for part in parts if part.subset == subset), {})
+        made = total(part for part in parts if part.subset == subset)
         if made["instances"]:
             subsets.append(subset)
         elif made[f"{subset}_documents"]:
-            raise TextError(
+            raise InputError(
                 f"no instance could be made: all {made['dropped_segments']} segments "
                 f"are single words; expected sentences"
             )
@@ -340,52 +270,43 @@ def check_input(read: Counter, config: CorpusSettings) -> list[str]:
         Warnings about what is odd but can be used.
 
     Raises:
-        TextError: there is no text to train on, or too few documents.
+        InputError: there is no text to train on, or too few documents.
     """
-    _check_documents(read, config)
+    named = f"--input_file={','.join(config.input_file)}"
+    held_out = f"--eval_fraction={config.eval_fraction}"
     documents = read["train_documents"] + read["eval_documents"]
     unknown = read["train_unknown_tokens"] / max(read["train_tokens"], 1)
+    from_others = config.takes_other_documents
+    mistakes = {
+        f"{named}: no text in it": not documents,
+        f"{held_out}: no document is left to train on; the input has {documents}": (
+            not read["train_documents"]
+        ),
+        f"{named}: one document, and the second segment must come from another; "
+        f"expected a blank line between documents": (
+            from_others and read["train_documents"] < 2
+        ),
+        f"{held_out}: one document of {documents} is held out, and the second segment "
+        f"must come from another; expected a larger share, or 0": (
+            from_others and read["eval_documents"] == 1
+        ),
+    }
+    for message, applies in mistakes.items():
+        if applies:
+            raise InputError(message)
     warnings = {
-        f"{read['empty_files']} input files are empty": read["empty_files"],
         f"the input is one document of {read['lines']:,} lines: no blank line parts "
         f"documents": documents == 1 and read["lines"] > 1,
-        f"{read['divided_documents']} documents were divided because they are very "
-        f"long: are blank lines between documents missing?": read["divided_documents"],
-        f"{read['undecodable_lines']} lines held bytes that are not UTF-8": read[
-            "undecodable_lines"
-        ],
-        f"{read['lines_without_tokens']} lines gave no token and were left out": read[
-            "lines_without_tokens"
-        ],
-        f"no document was held out: --eval_fraction={config.eval_fraction} of "
-        f"{documents}": config.eval_fraction and not read["eval_documents"],
+        f"{read['undecodable_lines']} lines held bytes that are not UTF-8": (
+            read["undecodable_lines"]
+        ),
+        f"no document was held out: {held_out} of {documents}": (
+            config.eval_fraction and not read["eval_documents"]
+        ),
         f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
         f"text": unknown > MOST_UNKNOWN,
     }
     return [message for message, applies in warnings.items() if applies]
-
-
-def _check_documents(read: Counter, config: CorpusSettings) -> None:
-    named = ",".join(config.input_file)
-    documents = read["train_documents"] + read["eval_documents"]
-    if not documents:
-        raise TextError(f"--input_file={named}: no text in it")
-    if not read["train_documents"]:
-        raise TextError(
-            f"--eval_fraction={config.eval_fraction}: no document is left to train on; "
-            f"the input has {documents}"
-        )
-    if config.takes_other_documents and read["train_documents"] < 2:
-        raise TextError(
-            f"--input_file={named}: one document, and the second segment must come "
-            f"from another; expected a blank line between documents"
-        )
-    if config.takes_other_documents and read["eval_documents"] == 1:
-        raise TextError(
-            f"--eval_fraction={config.eval_fraction}: one document of {documents} is "
-            f"held out, and the second segment must come from another; expected a "
-            f"larger share, or 0"
-        )
 
 
 def _statistics(
@@ -399,8 +320,8 @@ def _statistics(
         "tokens": made[f"{subset}_tokens"],
         "unknown_tokens": made[f"{subset}_unknown_tokens"],
         "held_out_documents": read["eval_documents"],
-        **{name: read[name] for name in _OF_THE_INPUT},
-        **{name: made[name] for name in _OF_THE_RECORDS},
+        **{name: read[name] for name in _INPUT_COUNTERS},
+        **{name: made[name] for name in _RECORD_COUNTERS},
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),
         "label_1_share": made["instances_with_label_1"] / instances,
@@ -408,8 +329,6 @@ def _statistics(
         "predictions": predictions,
         "words_per_span": _histogram(made, "spans"),
         "words_per_drawn_span": _histogram(made, "spans_drawn"),
-        "length_histogram_bin": units.length_bin(config),
-        "length_histogram": _histogram(made, "lengths"),
     }
 
 

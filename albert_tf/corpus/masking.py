@@ -217,10 +217,7 @@ def mask(
 
 
 def separators(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the columns of both [SEP] of each row of features: two of int [B].
-
-    They are the same where a row is a line by itself.
-    """
+    """Returns the columns of both [SEP] of each row of features: two of int [B]."""
     last = batch["input_mask"].sum(axis=1) - 1
     return last - batch["segment_ids"].sum(axis=1), last
 

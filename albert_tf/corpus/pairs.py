@@ -39,7 +39,7 @@ class Text:
     """Tokenized documents, packed: two bytes a token where the vocabulary allows.
 
     Args:
-        vocab_size: number of tokens in the vocabulary, V.
+        vocab_size: above all token ids that are added.
 
     Attributes:
         bounds: S + 1 numbers; segment s holds tokens [bounds[s], bounds[s + 1]).
@@ -83,8 +83,6 @@ def pair(
     teaches topics, not order; here the segment is divided at a word start.
     `released_behaviour` does as the release does.
 
-    With `line_by_line` each segment is an A without B.
-
     Args:
         text: the documents.
         config: the run's settings.
@@ -95,9 +93,6 @@ def pair(
     Returns:
         int64 [I, 5]: where A begins and ends in `text.tokens`, where B does, the label.
     """
-    if config.line_by_line:
-        begin, end = np.array(text.bounds[:-1]), np.array(text.bounds[1:])
-        return np.stack([begin, end, end, end, np.zeros_like(end)], axis=1)
     draw = random.Random(int(rng.integers(1 << 62)))
     drawer = _Pairs(text, config, starts, draw, counts)
     rows = [row for document in text.documents for row in drawer.of(document)]

@@ -19,13 +19,11 @@ from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
 from albert_tf.text.tokenization import Tokenizer
 
-# Of text, all its duplicates counted; fewer where a unit has but one range.
+# Input bytes of a unit, times dupe_factor.
 UNIT_BYTES = 1 << 22
 # Documents that a second segment may come from, together.
 POOL_BYTES = 1 << 21
 MAX_UNITS = 4096
-# A compressed file is read by as many units, each of which takes a share of it.
-MAX_SHARES = 16
 TEXT_TOKENS = 1 << 20  # held in memory at once
 ROUND_TOKENS = 1 << 22  # of instances that are shuffled together, with padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
@@ -36,24 +34,6 @@ _HOLD_OUT = 0
 _UNITS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
 _FILES = {"train": 5, "eval": 6}
-# Before the digests of text that another unit counts.
-_AGAIN = "again/"
-
-
-class Share(NamedTuple):
-    """Some documents of a range: every `turns`th, from number `turn` on.
-
-    Attributes:
-        number: that of the range, which seeds the choice of held-out documents.
-        range: where to read.
-        turn: number of the share.
-        turns: number of shares of the range.
-    """
-
-    number: int
-    range: documents.Range
-    turn: int
-    turns: int
 
 
 class Unit(NamedTuple):
@@ -62,17 +42,13 @@ class Unit(NamedTuple):
     Attributes:
         subset: "train" or "eval": of which documents it makes records.
         number: counted from 0 in its subset.
-        shares: what to read.
+        ranges: what to read: number of the range, which seeds the choice of held-out
+            documents, and range.
     """
 
     subset: Subset
     number: int
-    shares: list[Share]
-
-    @property
-    def ranges(self) -> list[documents.Range]:
-        """The ranges that it reads, in order."""
-        return [share.range for share in self.shares]
+    ranges: list[tuple[int, documents.Range]]
 
 
 class Block(NamedTuple):
@@ -94,14 +70,12 @@ class Part(NamedTuple):
 
     Attributes:
         subset: "train" or "eval".
-        number: that of the unit.
         path: the file of its records.
         counts: counters of what was read and made.
         blocks: int64 [K, 3], what the file holds, in order; see `Block`.
     """
 
     subset: Subset
-    number: int
     path: str
     counts: Mapping[str, int]
     blocks: np.ndarray
@@ -128,45 +102,24 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[Unit]:
         sizes: {path: bytes} of the input files.
         config: the run's settings.
     """
-    ranges = list(documents.ranges(sizes))
-    size = sum(weight for _, weight in ranges)
+    parts = list(documents.ranges(sizes))
+    ranges = [(number, part) for number, (part, _) in enumerate(parts)]
+    size = sum(weight for _, weight in parts)
     units = []
     for subset in config.subsets[::-1]:
         duplicates = 1 if subset == "eval" else config.dupe_factor
         text = size * (config.eval_fraction if subset == "eval" else 1)
-        shares = [
-            Share(number, part, turn, turns)
-            for number, (part, weight) in enumerate(ranges)
-            for turns in [_share_count(part, weight, duplicates, config)]
-            for turn in range(turns)
-        ]
-        most = min(len(shares), MAX_UNITS)
+        most = min(len(ranges), MAX_UNITS)
         if config.takes_other_documents:
-            most = min(most, 1 + int(text // POOL_BYTES), max(1, len(shares) // 2))
+            most = min(most, 1 + int(text // POOL_BYTES), max(1, len(ranges) // 2))
         count = min(most, 1 + int(duplicates * text // UNIT_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
-        order = rng.permutation(len(shares)).tolist()
+        order = rng.permutation(len(ranges)).tolist()
         units += [
-            Unit(subset, number, [shares[i] for i in order[number::count]])
+            Unit(subset, number, [ranges[i] for i in order[number::count]])
             for number in range(count)
         ]
     return units
-
-
-def _share_count(
-    part: documents.Range, weight: int, duplicates: int, config: CorpusSettings
-) -> int:
-    """Returns how many units read a range: several where it cannot be divided.
-
-    Reading a compressed file takes less than half as long as making one duplicate of
-    all its documents, so four duplicates a share cost a tenth more time at most.
-    """
-    if part.end is not None:
-        return 1
-    count = min(MAX_SHARES, duplicates // 4, duplicates * weight // UNIT_BYTES)
-    if config.takes_other_documents:  # each share must have more than one
-        count = min(count, weight // (8 * documents.MAX_DOCUMENT_CHARS))
-    return max(1, count)
 
 
 def make(
@@ -194,7 +147,7 @@ def make(
     file_count = len(config.files_of(unit.subset))
     for text in _texts(unit, config, tokenizer, counts):
         instances = text.bounds[-1] // config.max_num_tokens
-        instances += len(text.bounds if config.line_by_line else text.documents)
+        instances += len(text.documents)
         together = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
         for done in range(0, duplicates, together):
             drawn = np.concatenate(
@@ -264,10 +217,11 @@ def _texts(
 
     A second segment that must come from another document has another one then.
     """
-    text, waiting = pairs.Text(tokenizer.vocab_size), deque[list[list[int]]]()
+    text, waiting = pairs.Text(2 * tokenizer.vocab_size), deque[list[list[int]]]()
     lines = _documents(unit, config, counts)
     # The second is what unknown tokens within a word have in released behaviour.
     unknown = {tokenizer.unk_id, tokenizer.mask_id}
+    unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
     for segments in documents.tokenize(lines, config, tokenizer, counts):
         counts[f"{unit.subset}_documents"] += 1
         counts[f"{unit.subset}_tokens"] += sum(map(len, segments))
@@ -279,7 +233,7 @@ def _texts(
             if len(waiting) < 2:
                 continue
             yield text
-            text = pairs.Text(tokenizer.vocab_size)
+            text = pairs.Text(2 * tokenizer.vocab_size)
         while waiting:
             text.add(waiting.popleft())
     for segments in waiting:
@@ -292,29 +246,16 @@ def _documents(
     unit: Unit, config: CorpusSettings, counts: Counter
 ) -> Iterator[list[str]]:
     """Reads the documents of the unit's subset; the others are skipped."""
-    for number, part, turn, turns in unit.shares:
-        # Text that several units read is counted once.
-        is_first = unit.subset == "train" and turn == 0
-        read: Counter = counts if is_first else Counter()
+    # Text is counted once.
+    read = counts if unit.subset == "train" else Counter()
+    for number, part in unit.ranges:
         rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
-        texts = documents.read(part, config.decode_errors, read)
-        for place, lines in enumerate(texts):
+        texts = documents.read(part, config.decode_errors, read, config.encoding)
+        for lines in texts:
             # Drawn for every document, so that the choice does not depend on its text.
             is_held_out = rng.random() < config.eval_fraction
-            if is_held_out == (unit.subset == "eval") and place % turns == turn:
+            if is_held_out == (unit.subset == "eval"):
                 yield lines
-        if not is_first:
-            counts.update(
-                {f"{_AGAIN}{k}": n for k, n in documents.only_digests(read).items()}
-            )
-
-
-def has_read(counts: Mapping[str, int], unit: Unit) -> bool:
-    """Returns whether a unit that raised these counters has read the text of today."""
-    digests: Counter = Counter()
-    for name, number in counts.items():
-        digests[name.removeprefix(_AGAIN)] += number
-    return documents.digests(unit.ranges).items() <= digests.items()
 
 
 def _blocks(
@@ -420,10 +361,7 @@ def _assemble(
     tokenizer: Tokenizer,
     counts: Counter,
 ) -> dict[str, np.ndarray]:
-    """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding.
-
-    A line by itself is [CLS] A [SEP], with nothing in B.
-    """
+    """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
     B, T = len(drawn), config.max_seq_length
     ids = np.full((B, T), tokenizer.pad_id, np.int32)
     for row, (a_begin, a_end, b_begin, b_end, _) in zip(
@@ -433,9 +371,7 @@ def _assemble(
         row[1 : b - 1] = tokens[a_begin:a_end]
         row[b : b + b_end - b_begin] = tokens[b_begin:b_end]
     first_sep = drawn[:, pairs.A_END] - drawn[:, pairs.A_BEGIN] + 1
-    last_sep = first_sep
-    if not config.line_by_line:
-        last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
+    last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
     rows, column = np.arange(B), np.arange(T)
     special = np.zeros((B, T), bool)
     special[:, 0] = special[rows, first_sep] = special[rows, last_sep] = True
@@ -446,11 +382,13 @@ def _assemble(
     if config.word_start_rule == "released":
         # See `Tokenizer.encode_batch_as_released`.
         ids[ids == tokenizer.mask_id] = tokenizer.unk_id
+    ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # by the rule "spaces"
     if not config.released_behaviour:
         # A word never reaches across [SEP]: what follows one begins a word.
-        boundary[:, 1] = True
-        boundary[rows, np.minimum(first_sep, last_sep - 1) + 1] = True
-    _count(drawn[:, pairs.LABEL], last_sep + 1, config, counts)
+        boundary[:, 1] = boundary[rows, first_sep + 1] = True
+    counts["instances"] += B
+    counts["instances_with_label_1"] += int(drawn[:, pairs.LABEL].sum())
+    counts["instance_tokens"] += int(last_sep.sum()) + B
     return {
         "input_ids": ids,
         "input_mask": input_mask,
@@ -458,20 +396,3 @@ def _assemble(
         "token_boundary": boundary & input_mask | special,
         "next_sentence_labels": drawn[:, pairs.LABEL :],
     }
-
-
-def _count(
-    labels: np.ndarray, lengths: np.ndarray, config: CorpusSettings, counts: Counter
-) -> None:
-    counts["instances"] += len(labels)
-    counts["instances_with_label_1"] += int(labels.sum())
-    counts["instance_tokens"] += int(lengths.sum())
-    width = length_bin(config)
-    for bin, times in enumerate(np.bincount(lengths // width).tolist()):
-        if times:
-            counts[f"lengths/{bin * width}"] += times
-
-
-def length_bin(config: CorpusSettings) -> int:
-    """Width of a bin of the histogram of lengths, in tokens."""
-    return max(1, config.max_seq_length // 16)

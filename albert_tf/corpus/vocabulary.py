@@ -2,38 +2,22 @@
 
 import dataclasses
 import io
-import itertools
 import os
-import random
 import re
-import sys
-import tempfile
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
 from tqdm import tqdm
 
 from albert_tf import flags
-from albert_tf.corpus import documents
-from albert_tf.corpus.manifest import MOST_UNKNOWN
+from albert_tf.corpus import documents, files
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.text.tokenization import (
-    SentencePieceTokenizer,
-    clean_text,
-    with_cleaning,
-)
+from albert_tf.text.tokenization import clean_text, with_cleaning
 
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
-_MEASURED_LINES = 10_000
-_SPELLED_LINES = 5_000
-# In English they are names; a language that writes marks has far more.
-_MOST_CHANGED = 0.02
-_SHOWN = 3
-_AROUND = ".,;:!?\"'()[]«»„“”"
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
 _MAX_LINE_CHARS = 1_000
 # Characters that SentencePiece keeps for itself: it skips lines that hold them.
@@ -66,7 +50,8 @@ class VocabularySettings(flags.Settings):
     )
     keep_accents: bool = flags.field(
         "Keep combining marks (the breve of й, the virama of Hindi, the tones of "
-        "Vietnamese), wherever the vocabulary is used; the release drops them.",
+        "Vietnamese), wherever the vocabulary is used. The release drops them, which "
+        "suits English: other languages lose letters.",
         False,
     )
     character_coverage: float = flags.field(
@@ -85,6 +70,10 @@ class VocabularySettings(flags.Settings):
         "Write unknown characters as their UTF-8 bytes, which takes 256 pieces.", False
     )
 
+    encoding: str = flags.field(
+        "Encoding of the text, such as gbk; a byte order mark decides before it.",
+        "utf-8",
+    )
     replace_invalid_utf8: bool = flags.field(
         "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
         False,
@@ -117,56 +106,17 @@ class VocabularySettings(flags.Settings):
                 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What a vocabulary does to a sample of at most 10,000 lines of its text.
-
-    Attributes:
-        vocab_size: number of pieces, V.
-        lines: number of lines that were read.
-        known_characters: share of the characters that are not unknown, in [0, 1].
-        unknown_tokens: share of the tokens that are unknown, in [0, 1].
-        tokens_per_word: tokens for each run of characters between spaces.
-        characters_per_token: characters, without spaces, for each token.
-    """
-
-    vocab_size: int
-    lines: int
-    known_characters: float
-    unknown_tokens: float
-    tokens_per_word: float
-    characters_per_token: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.vocab_size:,} pieces from {self.lines:,} lines; "
-            f"{self.known_characters:.4%} of characters known; "
-            f"{self.tokens_per_word:.3f} tokens per word, "
-            f"{self.characters_per_token:.3f} characters per token"
-        )
-
-    def warning(self) -> str | None:
-        """Returns a warning if more than 1 % of the tokens are unknown."""
-        if self.unknown_tokens <= MOST_UNKNOWN:
-            return None
-        return (
-            f"{self.unknown_tokens:.1%} of the tokens are unknown; expected a "
-            f"--character_coverage nearer to 1, a larger --vocab_size or "
-            f"--byte_fallback"
-        )
-
-
-def train_files(settings: VocabularySettings) -> Summary:
+def train_files(settings: VocabularySettings) -> None:
     """Trains on the files that the settings name; see `train`.
 
     Raises:
         InputError: as `train`, or a file is missing, damaged or not UTF-8.
     """
     errors = "replace" if settings.replace_invalid_utf8 else "strict"
-    return train(read_lines(settings.input_file, errors), settings)
+    train(read_lines(settings.input_file, errors, settings.encoding), settings)
 
 
-def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
+def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     """Trains a vocabulary and writes `<model_prefix>.model` and `.vocab`.
 
     The text is cleaned as the tokenizer will clean it. No line is left out for its
@@ -183,10 +133,9 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
             or the output cannot be written.
     """
     prefix = Path(settings.model_prefix)
-    _check_writable(prefix)
-    source = _Source(lines, settings)
+    files.check_outputs([f"{prefix}.vocab", f"{prefix}.model"], ())
     model = with_cleaning(
-        _train_model(source, settings), settings.do_lower_case, settings.keep_accents
+        _train_model(lines, settings), settings.do_lower_case, settings.keep_accents
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     vocabulary = "".join(
@@ -195,18 +144,13 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> Summary:
     )
     with atomic(f"{prefix}.vocab") as file:
         file.write(vocabulary.encode())
-    model_file = prefix.with_name(f"{prefix.name}.model")
-    with atomic(str(model_file)) as file:
+    with atomic(f"{prefix}.model") as file:
         file.write(model)
-    summary = _summarise(SentencePieceTokenizer(str(model_file)), source)
-    marks = lost_marks(source.first, source.clean, settings.do_lower_case)
-    for warning in (marks, summary.warning()):
-        if warning:
-            print(f"{model_file}: warning: {warning}", file=sys.stderr)
-    return summary
 
 
-def read_lines(patterns: Sequence[str], errors: str = "strict") -> Iterator[str]:
+def read_lines(
+    patterns: Sequence[str], errors: str = "strict", encoding: str = "utf-8"
+) -> Iterator[str]:
     """Yields the lines of the files, as the generator reads them.
 
     Raises:
@@ -214,99 +158,34 @@ def read_lines(patterns: Sequence[str], errors: str = "strict") -> Iterator[str]
     """
     for path in documents.find_files(patterns):
         part = documents.Range(path, 0, None)
-        for document in documents.read(part, errors, Counter()):
+        for document in documents.read(part, errors, Counter(), encoding):
             yield from document
 
 
-def lost_marks(
-    lines: Iterable[str], clean: Callable[[str], str], do_lower_case: bool
-) -> str | None:
-    """Returns a warning where the clean-up takes marks off more than rare names.
-
-    Args:
-        lines: text; the first 5,000 lines count.
-        clean: what a tokenizer does to text, see `Tokenizer.clean`.
-        do_lower_case: whether that lower-cases.
-    """
-    spellings: dict[str, set[str]] = {}  # of each cleaned word
-    for line in itertools.islice(lines, _SPELLED_LINES):
-        for word in {w.strip(_AROUND) for w in line[:_MAX_LINE_CHARS].split()}:
-            marked = clean_text(word, do_lower_case, keep_accents=True)
-            spellings.setdefault(_composed(clean(word)), set()).add(_composed(marked))
-    merged = sorted(sorted(words) for words in spellings.values() if len(words) > 1)
-    changed = sorted(
-        f"{word} -> {cleaned}"
-        for cleaned, words in spellings.items()
-        for word in words
-        if word != cleaned
-    )
-    count = sum(map(len, spellings.values()))
-    if len(changed) < _SHOWN or len(changed) <= _MOST_CHANGED * count:
-        return None
-    examples = ", ".join(changed[:: len(changed) // _SHOWN][:_SHOWN])
-    one = ", ".join("/".join(words[:2]) for words in merged[:_SHOWN])
-    return (
-        f"{len(changed) / count:.1%} of the words lose their marks ({examples})"
-        + (f", and {len(merged):,} groups of words become one ({one})" if one else "")
-        + "; a vocabulary trained with --keep_accents keeps the marks"
-    )
-
-
-def _composed(word: str) -> str:
-    """Joins marks to their letters, and the words that WordPiece makes of one."""
-    return unicodedata.normalize("NFC", "".join(word.split()))
-
-
-class _Source:
-    """Cleans the lines on their way to the trainer and remembers a sample.
-
-    Attributes:
-        count: lines so far.
-        sample: a random sample of the cleaned lines, the same in every run.
-        error: what ended the lines too early. SentencePiece would take it for the end.
-        first: the beginnings of the first 5,000 lines, not cleaned.
-    """
-
-    def __init__(self, lines: Iterable[str], settings: VocabularySettings):
-        self.count = 0
-        self.sample: list[str] = []
-        self.error: Exception | KeyboardInterrupt | None = None
-        self.first: list[str] = []
-        self._lines = lines
-        self._random = random.Random(0)
-        self._settings = settings
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            for line in tqdm(self._lines, "reading", unit=" lines", disable=None):
-                cleaned = self.clean(line.translate(_RESERVED))
-                if cleaned.strip():
-                    self._remember(line, cleaned)
-                    yield from _cut(cleaned)
-        except (Exception, KeyboardInterrupt) as error:
-            self.error = error
-
-    def clean(self, text: str) -> str:
-        """Cleans text as the tokenizer will."""
-        return clean_text(
-            text, self._settings.do_lower_case, self._settings.keep_accents
-        )
-
-    def _remember(self, line: str, cleaned: str) -> None:
-        if self.count < _SPELLED_LINES:
-            self.first.append(line[:_MAX_LINE_CHARS])
-        self.count += 1
-        if len(self.sample) < _MEASURED_LINES:
-            self.sample.append(cleaned)
-        elif (place := self._random.randrange(self.count)) < _MEASURED_LINES:
-            self.sample[place] = cleaned
-
-
-def _train_model(source: _Source, settings: VocabularySettings) -> bytes:
+def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
     model = io.BytesIO()
+    count = 0
+    failure: Exception | None = None
+
+    def cleaned() -> Iterator[str]:
+        """Yields cleaned lines; SentencePiece ends quietly at an error of these."""
+        nonlocal count, failure
+        try:
+            for line in tqdm(lines, "reading", unit=" lines", disable=None):
+                text = clean_text(
+                    line.translate(_RESERVED),
+                    settings.do_lower_case,
+                    settings.keep_accents,
+                )
+                if text.strip():
+                    count += 1
+                    yield from _cut(text)
+        except Exception as error:
+            failure = error
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(source),
+            sentence_iterator=cleaned(),
             model_writer=model,
             model_type="unigram",
             vocab_size=settings.vocab_size,
@@ -325,19 +204,19 @@ def _train_model(source: _Source, settings: VocabularySettings) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise source.error or _explain(str(error), source, settings) from error
-    if source.error:
-        raise source.error
+        raise failure or _explain(str(error), count, settings) from error
+    if failure:
+        raise failure
     return model.getvalue()
 
 
-def _explain(message: str, source: _Source, settings: VocabularySettings) -> InputError:
+def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:
     """Returns what a caller can do about an error of the trainer."""
-    if not source.count:
+    if not count:
         named = ",".join(settings.input_file)
         return InputError(f"--input_file={named}: no text in it")
     if largest := re.search(r"too high .*<= (\d+)", message):
-        lines = min(source.count, settings.input_sentence_size or source.count)
+        lines = min(count, settings.input_sentence_size or count)
         return InputError(
             f"--vocab_size={settings.vocab_size} is too large for {lines:,} lines of "
             f"text: expected at most {largest[1]}"
@@ -361,36 +240,3 @@ def _cut(line: str) -> Iterator[str]:
             end = space if space > begin else end
         yield line[begin:end]
         begin = end
-
-
-def _summarise(tokenizer: SentencePieceTokenizer, source: _Source) -> Summary:
-    texts = list(map(tokenizer.tokenize, source.sample))
-    tokens = sum(map(len, texts))
-    words = [word for line in source.sample for word in line.split()]
-    characters = sum(map(len, words))
-    unknown = [
-        token
-        for text in texts
-        for token in text
-        if tokenizer.piece_to_id(token) == tokenizer.unk_id
-    ]
-    return Summary(
-        vocab_size=tokenizer.vocab_size,
-        lines=source.count,
-        known_characters=1 - sum(map(len, unknown)) / characters,
-        unknown_tokens=len(unknown) / tokens,
-        tokens_per_word=tokens / len(words),
-        characters_per_token=characters / tokens,
-    )
-
-
-def _check_writable(prefix: Path) -> None:
-    """Fails now, not after hours of training."""
-    try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=prefix.parent):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"--model_prefix={prefix}: cannot write there: {error.strerror}"
-        ) from error

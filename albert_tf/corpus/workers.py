@@ -1,113 +1,79 @@
-"""Runs functions in worker processes."""
+"""Runs a function in worker processes."""
 
 import concurrent.futures
-import fcntl
+import contextlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tqdm import tqdm
-
-from albert_tf.data.stopping import held
 from albert_tf.errors import InputError
 
 
-class Workers:
-    """A pool of processes; with one worker everything runs in the caller's own.
-
-    Use it as a context manager. An error ends the processes at once, whatever they do.
+@contextlib.contextmanager
+def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Starts processes; an error in the block ends them at once, whatever they do.
 
     Args:
-        count: number of processes.
-        advice: what to do when one is killed.
+        count: number of processes; with one everything runs in the caller's own.
+
+    Yields:
+        A function `run(function, jobs)`, which calls a function that is defined at the
+        top of a module with the arguments of each job, drawn as workers become free,
+        and yields the results as they become ready.
+
+    Raises:
+        InputError: a worker was killed, or a function raised it.
     """
+    if count <= 1:
+        yield itertools.starmap
+        return
+    # Forked copies of a process that runs TensorFlow can hang.
+    context = multiprocessing.get_context("spawn")
+    other_end, lifeline = context.Pipe(duplex=False)
+    executor = concurrent.futures.ProcessPoolExecutor(
+        count, mp_context=context, initializer=_live_on, initargs=(other_end,)
+    )
 
-    def __init__(
-        self,
-        count: int,
-        advice: str = "the same command resumes from here, with fewer --num_workers if "
-        "need be",
-    ):
-        self.count = count
-        self._advice = advice
-        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> "Workers":
-        if self.count > 1:
-            # Forked copies of a process that runs TensorFlow can hang.
-            context = multiprocessing.get_context("spawn")
-            other_end, self._lifeline = context.Pipe(duplex=False)
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                self.count,
-                mp_context=context,
-                initializer=_live_on,
-                initargs=(other_end,),
-            )
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if self._pool:
-            # A signal would leave the pool half shut, and the process hangs.
-            with held():
-                if error:
-                    self._lifeline.close()
-                self._pool.shutdown(cancel_futures=True)
-
-    def each(
-        self, function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]
+    def run(
+        function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]
     ) -> Iterator[Any]:
-        """Calls a function for every job.
+        jobs, running = iter(jobs), set[concurrent.futures.Future]()
+        while True:
+            for job in itertools.islice(jobs, 2 * count - len(running)):
+                running.add(executor.submit(function, *job))
+            if not running:
+                return
+            done, running = concurrent.futures.wait(
+                running, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                yield future.result()
 
-        Args:
-            function: defined at the top of a module.
-            jobs: its arguments for each call; drawn as workers become free.
-
-        Yields:
-            The results, in the order in which they become ready.
-
-        Raises:
-            InputError: a worker was killed, or `function` raised it.
-        """
-        if self._pool is None:
-            yield from itertools.starmap(function, jobs)
-            return
-        jobs = iter(jobs)
-        running: set[concurrent.futures.Future] = set()
-        try:
-            while True:
-                for job in itertools.islice(jobs, 2 * self.count - len(running)):
-                    with held():
-                        running.add(self._pool.submit(function, *job))
-                if not running:
-                    return
-                done, running = concurrent.futures.wait(
-                    running, return_when=concurrent.futures.FIRST_COMPLETED
-                )
-                for future in done:
-                    yield future.result()
-        except concurrent.futures.BrokenExecutor as error:
-            raise InputError(
-                f"a worker process was killed, perhaps for want of memory; "
-                f"{self._advice}"
-            ) from error
+    try:
+        yield run
+    except concurrent.futures.BrokenExecutor as error:
+        raise InputError(
+            "a worker process was killed, perhaps for want of memory; the same command "
+            "resumes from here, with fewer --num_workers if need be"
+        ) from error
+    except BaseException:
+        lifeline.close()
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _live_on(lifeline: multiprocessing.connection.Connection) -> None:
-    """Ends this worker when the parent closes its end of a pipe, or dies.
-
-    That works even where the parent dies by a signal that none can catch.
-    """
+    """Ends this worker when the parent closes its end of a pipe, or dies."""
 
     def watch() -> None:
         lifeline.poll(None)
         os._exit(1)
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the parent acts on it
     threading.Thread(target=watch, daemon=True).start()
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a kill leaves
-    # SentencePiece lets no thread of Python run: the system ends the process by itself.
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)

@@ -6,7 +6,6 @@ In reading order:
     layers         the glossary of shapes; embeddings, attention, feed-forward, block
     heads          what stands on the encoder, each beside its loss
     models         the encoder, and the encoder with each head
-    initialization attention that looks nearby, for short runs
-    optimizers     LAMB and AdamW as released, Muon, and the learning rate's schedule
+    optimizers     LAMB and AdamW as released, and the learning rate's schedule
     registration   names the classes to Keras before their modules are imported
 """

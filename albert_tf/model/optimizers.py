@@ -1,6 +1,6 @@
-"""LAMB and AdamW as released, their learning rate, and Muon; with `keras.ops` alone.
+"""LAMB and AdamW as released and their learning rate, with `keras.ops` alone.
 
-Keras's optimizers of the first two names correct the bias of their moments and decay
+Keras's optimizers of these names correct the bias of their moments and decay
 the weights apart from the update; the released ones, and these, do neither.
 """
 
@@ -15,9 +15,6 @@ from albert_tf.errors import InputError
 # Names, in their last part, of weights that are not decayed and that LAMB does not
 # scale. Released code: whole names that match LayerNorm, layer_norm or bias.
 EXCLUDED = ("gamma", "beta", "bias")
-
-# Of Muon.
-_NEWTON_SCHULZ_STEPS = 5
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -290,64 +287,6 @@ class Lamb(ReleasedOptimizer):
         both = ops.logical_and(weight_norm > 0, update_norm > 0)
         ratio = ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
         return variable - (rate * ops.cast(ratio, variable.dtype)) * update
-
-
-@keras.saving.register_keras_serializable("albert_tf")
-class Muon(AdamW):
-    """Muon (Jordan et al., 2024) for the kernels of the blocks, AdamW for the rest.
-
-    For a kernel [R, C] of attention or feed-forward with the clipped gradient g:
-
-        m = momentum * m + g
-        u = 0.2 * sqrt(max(R, C)) * orthogonal(g + momentum * m)
-        w = (1 - rate * weight_decay) * w - rate * u
-
-    `orthogonal` makes the singular values about 1: five Newton-Schulz iterations, those
-    of `keras.optimizers.Muon`. With the factor (Liu et al., 2025, arXiv 2502.16982) the
-    update is as large as AdamW's, so one rate serves both. The size of a gradient does
-    not change u: a kernel that layers share gets the sum of its uses' gradients, and
-    one update that all of them see.
-
-    Not in the released code. The momentum is stored as `adam_m`.
-
-    Args:
-        momentum: decay of the sum of gradients, in [0, 1).
-        *args: of `ReleasedOptimizer`, likewise **kwargs.
-    """
-
-    def __init__(self, *args, momentum: float = 0.95, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.momentum = momentum
-        # Only what it computes is used: it is never built.
-        self._keras = keras.optimizers.Muon()
-
-    def build(self, variables):
-        super().build(variables)
-        self._kernels = {self._var_key(x) for x in variables if _is_of_block(x)}
-
-    def update_step(self, gradient, variable, learning_rate):
-        if self._var_key(variable) not in self._kernels:
-            super().update_step(gradient, variable, learning_rate)
-            return
-        rate, scale = (ops.cast(x, variable.dtype) for x in learning_rate)
-        gradient = scale * ops.cast(gradient, variable.dtype)
-        slot = self.slots(variable)["adam_m"]
-        m = self.momentum * slot + gradient
-        self.assign(slot, m)
-        ahead = gradient + self.momentum * m
-        update = self._keras.zeropower_via_newtonschulz5(ahead, _NEWTON_SCHULZ_STEPS)
-        update = self._keras.lr_adjust(update)
-        self.assign(variable, self._updated(variable, update, rate))
-
-    def get_config(self):
-        return {**super().get_config(), "momentum": self.momentum}
-
-
-def _is_of_block(variable) -> bool:
-    """Whether a variable is a kernel of attention or feed-forward."""
-    parts = variable.path.split("/")
-    of_block = not {"attention", "feed_forward"}.isdisjoint(parts)
-    return of_block and parts[-1] == "kernel"
 
 
 def _norm(x):

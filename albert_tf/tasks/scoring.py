@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from albert_tf.data import json_values, tables
-from albert_tf.data.tables import RowError
 from albert_tf.errors import InputError, reading
 from albert_tf.tasks import catalogue, squad
 from albert_tf.tasks.race import task as race
@@ -72,10 +71,8 @@ def score_race(path: Path, data: Path) -> dict[str, float]:
     if len(options) < len(questions):
         raise InputError(f"{data}: several questions have one id")
     with reading(path), open(path, "rb") as file:
-        for number, line in tables.lines(file):
+        for number, line in tables.lines(file, path):
             place = f"{path}:{number}"
-            if isinstance(line, RowError):
-                raise InputError(f"{place}: {line}")
             if line.strip():
                 row = json_values.parse(line, path, number)
                 id = json_values.get(row, "id", str, place)

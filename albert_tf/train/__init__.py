@@ -5,7 +5,6 @@ In reading order:
     devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
     workers      how workers end where one of them is lost
     step         what the devices compute, an orbit trainer: train, evaluate, predict
-    clock        a schedule that ends by the clock
     loop         the one loop over orbit: start, resume, log, save, evaluate, stop
     checkpoints  released TF1 checkpoints that also hold the run's position
     report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard

@@ -4,7 +4,7 @@ A folder of a run is a folder of the released code: `model.ckpt-<step>.*` with t
 optimizer's slots and `global_step`, `checkpoint`, `albert_config.json`. So either code
 resumes a run of the other. Tensors under `albert_tf/` hold what the released code has
 no name for: the number of examples seen, a fingerprint of the data, the state of the
-dropout seeds, the loss scale, the clock's plan.
+dropout seeds, the loss scale.
 """
 
 import contextlib
@@ -39,7 +39,6 @@ class Checkpoints:
         keep: how many to keep beside the best; 0 keeps all.
         log: gets a line when one is damaged, or was trained on other examples.
         fingerprint: of the examples to train on, see `batches.Source`; None: unknown.
-        clock: the plan of a run that ends by the clock, see `clock`.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class Checkpoints:
         keep: int,
         log: Callable[[str], None] = print,
         fingerprint: int | None = None,
-        clock: keras.Variable | None = None,
     ):
         self._folder = folder
         self._model = model
@@ -64,8 +62,6 @@ class Checkpoints:
             self._optimizer = optimizer.inner_optimizer
             self._state["albert_tf/loss_scale"] = optimizer.dynamic_scale
             self._state["albert_tf/loss_scale_steps"] = optimizer.step_counter
-        if clock is not None:
-            self._state["albert_tf/clock"] = clock
         self._keep = keep
         self._log = log
         self._fingerprint = fingerprint

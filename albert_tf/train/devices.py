@@ -188,13 +188,6 @@ def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[flo
     return strategy.experimental_local_results(totals)[0].numpy().tolist()
 
 
-def of_the_chief(
-    strategy: "tf.distribute.Strategy", own: Sequence[float]
-) -> list[float]:
-    """Returns the first worker's float32 numbers, on every worker the same."""
-    return add_up(strategy, [x if is_chief(strategy) else 0.0 for x in own])
-
-
 def wait_for_all(strategy: "tf.distribute.Strategy") -> None:
     """Returns once every worker has called it."""
     if is_multi_worker(strategy):

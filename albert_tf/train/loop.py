@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import sys
 import time
@@ -24,7 +23,6 @@ from albert_tf.tasks.base import Task
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import devices, memory, trackers
 from albert_tf.train.checkpoints import Checkpoints, steps_made
-from albert_tf.train.clock import Clock, ClockDecay
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
 from albert_tf.train.step import Trainer
@@ -40,11 +38,7 @@ orbit.controller.logging.setLevel(logging.ERROR)
 FINGERPRINT = "evaluation_fingerprint"
 # Saves in a row that fail until a run ends, and the wait where no next one comes.
 _ATTEMPTS, _SECONDS_BETWEEN = 3, 10.0
-_OPTIMIZERS = {
-    "lamb": optimizers.Lamb,
-    "adamw": optimizers.AdamW,
-    "muon": optimizers.Muon,
-}
+_OPTIMIZERS = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}
 _POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -150,8 +144,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
     _check(task, config, strategy)
     with strategy.scope():
         model = task.build_model()
-        schedule = build_schedule(config)
-        optimizer = build_optimizer(config, schedule)
+        optimizer = build_optimizer(config)
         optimizer.build(model.trainable_variables)
     memory.check(model, task, config, strategy)
     folder = Path(config.output_dir)
@@ -163,7 +156,6 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         config.keep_checkpoint_max,
         reporter.log,
         task.training.fingerprint if config.do_train and task.training else None,
-        schedule.plan if isinstance(schedule, ClockDecay) else None,
     )
     examples_seen = _start(task, config, model, checkpoints, reporter.log)
     _check_agreement(strategy, model, optimizer, examples_seen, config)
@@ -182,12 +174,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         trainer = Trainer(
             task, config, strategy, model, optimizer, examples_seen, reporter.log, watch
         )
-        clock = None
-        if isinstance(schedule, ClockDecay):
-            agree = functools.partial(devices.of_the_chief, strategy)
-            noted = reporter.entries() if is_chief(strategy) else ()
-            clock = Clock(schedule, noted, agree)
-        loop = _Loop(config, strategy, trainer, checkpoints, reporter, clock)
+        loop = _Loop(config, strategy, trainer, checkpoints, reporter)
         metrics = loop.run()
     return Outcome(metrics, loop.best, trainer, checkpoints, strategy)
 
@@ -195,9 +182,8 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
 class _Loop:
     """Lets orbit train from one line, checkpoint or evaluation to the next."""
 
-    def __init__(self, config, strategy, trainer, checkpoints, reporter, clock=None):
+    def __init__(self, config, strategy, trainer, checkpoints, reporter):
         self._config = config
-        self._clock: Clock | None = clock
         self._trainer = trainer
         self._task = trainer.task
         self._checkpoints = checkpoints
@@ -274,12 +260,6 @@ class _Loop:
         step, begin = self._step, time.monotonic()
         self._controller.train(step + 1 if first else self._next_event())
         self._seconds_per_step = (time.monotonic() - begin) / (self._step - step)
-        if self._clock is not None:
-            due = self._clock.next_plan(step) == self._step
-            if first:
-                self._clock.start(self._step)
-            if due:
-                self._reporter.planned(self._step, self._clock.make_plan(self._step))
         if first or self._is_due(config.log_steps):
             self._reporter.trained(self._step, self._trained, self._last_step)
             self._trainer.start_window()
@@ -303,19 +283,14 @@ class _Loop:
             intervals.append(config.steps_between_evaluations)
         steps = [step + interval - step % interval for interval in intervals]
         self._last_in_time = step + max(self._steps_in_time(), 1)
-        if self._clock is not None:
-            steps.append(self._clock.next_plan(step))
-        return int(min(*steps, self._last_in_time, self._last_step))
+        return min(*steps, self._last_in_time, self._last_step)
 
     @property
-    def _last_step(self) -> float:
-        """The step that ends the run; with a clock as planned now."""
-        if self._clock is not None:
-            return self._clock.last_step
+    def _last_step(self) -> int:
         return self._config.num_train_steps
 
     def _steps_in_time(self) -> int:
-        """Returns how many steps fit in before the clock asks for a checkpoint."""
+        """Returns how many steps fit in before a checkpoint is due."""
         seconds = 60 * self._config.save_checkpoints_minutes
         if not seconds:
             return sys.maxsize
@@ -471,9 +446,7 @@ def _start_anew(task, config, model, log) -> None:
 
 
 def build_schedule(config: TrainingSettings) -> optimizers.WarmupPolynomialDecay:
-    """Creates the learning rate's schedule: by steps, or by the clock."""
-    if config.train_minutes is not None:
-        return ClockDecay(config)
+    """Creates the learning rate's schedule."""
     return optimizers.WarmupPolynomialDecay(
         config.learning_rate,
         config.num_train_steps,
@@ -485,15 +458,13 @@ def build_schedule(config: TrainingSettings) -> optimizers.WarmupPolynomialDecay
 
 def build_optimizer(
     config: TrainingSettings,
-    schedule: optimizers.WarmupPolynomialDecay | None = None,
 ) -> keras.optimizers.Optimizer:
-    """Creates the optimizer, by default with its schedule; for float16 it scales."""
-    schedule = schedule or build_schedule(config)
+    """Creates the optimizer with its schedule; for float16 it scales."""
     optimizer = _OPTIMIZERS[config.optimizer](
-        schedule, weight_decay=config.weight_decay, global_clipnorm=1.0
+        build_schedule(config), weight_decay=config.weight_decay, global_clipnorm=1.0
     )
+    optimizer.gradients_are_summed = True  # by the step, see `step.py`
     if config.precision == "float16":
-        optimizer.gradients_are_summed = True
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
 

@@ -112,8 +112,7 @@ class Reporter:
             lines |= self._plan(model, strategy, step)
         for name, value in lines.items():
             self.log(f"  {name:11}{value}")
-        ends_by_steps = config.do_train and config.train_minutes is None
-        if ends_by_steps and config.num_warmup_steps >= config.num_train_steps:
+        if config.do_train and config.num_warmup_steps >= config.num_train_steps:
             self.log(
                 f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
                 f"--num_train_steps={config.num_train_steps}: the learning rate never "
@@ -148,13 +147,6 @@ class Reporter:
         config, task = self._config, self._task
         left = max(config.num_train_steps - step, 0)
         examples, tokens = config.train_batch_size, task.tokens_per_example
-        to_come = (
-            f"{left:,} steps, {left * examples * tokens:,} tokens, "
-            f"{left * examples / len(task.training):,.2f} times the "
-            f"{len(task.training):,} examples"
-        )
-        if config.train_minutes is not None:
-            to_come = f"what of {config.train_minutes:g} minutes is left"
         microbatches = config.gradient_accumulation_steps
         rows = examples // strategy.num_replicas_in_sync // microbatches
         needed = memory.run_bytes(model, task, config, strategy) / memory.GIB
@@ -162,7 +154,9 @@ class Reporter:
         return {
             "a step": f"{examples:,} x {tokens} tokens; on each device "
             f"{microbatches} x {rows}",
-            "to come": to_come,
+            "to come": f"{left:,} steps, {left * examples * tokens:,} tokens, "
+            f"{left * examples / len(task.training):,.2f} times the "
+            f"{len(task.training):,} examples",
             "memory": f"about {needed:.1f} GiB {place}",
         }
 
@@ -174,22 +168,15 @@ class Reporter:
                 if file.read(1) != b"\n":
                     file.write(b"\n")
 
-    def planned(self, step: int, plan: Mapping[str, float]) -> None:
-        """Notes a plan of the clock, unless it is noted: then it is empty."""
-        if plan:
-            self._record("plan", step, plan)
-
-    def trained(
-        self, step: int, metrics: Mapping[str, float], last_step: float
-    ) -> None:
+    def trained(self, step: int, metrics: Mapping[str, float], last_step: int) -> None:
         """Logs the means of the steps since the last line.
 
         Args:
             step: updates made.
             metrics: what `Trainer.train` returned.
-            last_step: where the run ends, as far as that is known.
+            last_step: where the run ends.
         """
-        total, batch_size = int(last_step), self._config.train_batch_size
+        total, batch_size = last_step, self._config.train_batch_size
         if self._first_step is None:
             if self._enabled:
                 self._begin(step - 1)

@@ -66,7 +66,6 @@ def run(
     task: FineTuningTask,
     config: FineTuningSettings,
     strategy: tf.distribute.Strategy,
-    examples: int | None = None,
     unsaved: Sequence[Callable[[], None]] = (),
     log: IO[str] = sys.stderr,
 ) -> Outcome:
@@ -79,7 +78,6 @@ def run(
         task: what to do.
         config: how.
         strategy: on which devices, see `loop.prepare`.
-        examples: in an epoch; by default those of `task.training`.
         unsaved: what writes converted examples, see `cache.load_or_make`.
         log: where progress goes.
 
@@ -89,7 +87,7 @@ def run(
     Raises:
         InputError: see `loop.run`.
     """
-    config = _with_steps(task, config, examples)
+    config = _with_steps(task, config)
     if config.start:
         config = dataclasses.replace(
             config,
@@ -190,9 +188,7 @@ def _spread(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _with_steps(
-    task: FineTuningTask, config: FineTuningSettings, examples: int | None
-) -> FineTuningSettings:
+def _with_steps(task: FineTuningTask, config: FineTuningSettings) -> FineTuningSettings:
     """Turns epochs and shares into steps; without any there are the released ones."""
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
@@ -204,8 +200,7 @@ def _with_steps(
     warmup = config.released_warmup if warmup is None else warmup
     between = config.eval_every_steps
     if task.training is not None:
-        count = len(task.training) if examples is None else examples
-        an_epoch = count / config.train_batch_size
+        an_epoch = len(task.training) / config.train_batch_size
         if epochs is not None:
             steps = max(1, int(an_epoch * epochs))
         if config.eval_every_epochs is not None:

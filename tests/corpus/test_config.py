@@ -77,26 +77,9 @@ def test_settings_are_read_back_but_for_the_names_of_files(changes):
     assert again == {**noted, "output_file": ["-"]}
 
 
-def test_descriptions_from_before_a_setting_stay_valid():
-    younger = {"line_by_line", "mask_replace_prob", "random_replace_prob"}
-    assert not younger & settings().to_dict().keys()
-    changed = {"mask_replace_prob": 0.7, "line_by_line": True, "objective": "none"}
-    assert younger & settings(**changed).to_dict().keys() == younger & changed.keys()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"line_by_line": True},
-            "--line_by_line makes records of one segment: expected --objective=none, "
-            "got sop",
-        ),
-        (
-            {"line_by_line": True, "objective": "none", "released_behaviour": True},
-            "--line_by_line and --released_behaviour: give one of them; the release "
-            "has no such records",
-        ),
         (
             {"mask_replace_prob": 0.95},
             "--mask_replace_prob=0.95 and --random_replace_prob=0.1: expected a sum of "

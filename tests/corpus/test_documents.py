@@ -8,13 +8,13 @@ from albert_tf.corpus import documents
 from albert_tf.errors import InputError
 
 
-def read(path, errors="strict"):
+def read(path, errors="strict", **options):
     counts = Counter()
     sizes = documents.find_files([str(path)])
     texts = [
         document
         for part, _ in documents.ranges(sizes)
-        for document in documents.read(part, errors, counts)
+        for document in documents.read(part, errors, counts, **options)
     ]
     return texts, counts
 
@@ -37,6 +37,42 @@ def test_only_a_newline_ends_a_line(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes("a\u2028b\x0bc\x85d\n".encode())
     assert read(path)[0] == [["a\u2028b\x0bc\x85d"]]
+
+
+ONE, TWO = "Grüße\u2028 a\rb", "two"
+TEXT = f"{ONE}\n\n{TWO}\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "gb18030", "utf-16-le"])
+@pytest.mark.parametrize("given", ["gb18030", None])
+def test_encodings(tmp_path, monkeypatch, encoding, given):
+    monkeypatch.setattr(documents, "RANGE_BYTES", 3)
+    path = tmp_path / "x.txt"
+    mark = "\ufeff" if encoding == "utf-16-le" else ""
+    path.write_bytes((mark + TEXT).encode(encoding))
+    named = {"encoding": given} if given else {}
+    if encoding == "gb18030" and not given:
+        assert "line 1, byte 2: not UTF-8 (byte 0x" in mistake(path)
+        assert read(path, "replace")[1]["undecodable_lines"] == 1
+    else:
+        assert read(path, **named)[0] == [[ONE], [TWO]]
+
+
+def test_carriage_returns_alone_end_lines(tmp_path):
+    path = tmp_path / "x.txt"
+    for text in ("one\rtwo\r\rthree\r", "\ufeffone\rtwo\r\rthree\r\n"):
+        path.write_text(text, newline="")
+        assert read(path)[0] == [["one", "two"], ["three"]]
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "one"}\r{"text": "two"}\r')
+    assert read(path)[0] == [["one"], ["two"]]
+
+
+def test_an_encoding_that_is_none(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("one")
+    with pytest.raises(InputError, match=r"^--encoding=klingon: no such encoding"):
+        read(path, encoding="klingon")
 
 
 def test_compressed_text_is_recognised_by_its_bytes(tmp_path):
@@ -100,7 +136,8 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     )
     assert mistake(path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
-        f"--replace_invalid_utf8 puts U+FFFD there"
+        f"--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "
+        f"there"
     )
 
 

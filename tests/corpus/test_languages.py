@@ -120,3 +120,46 @@ def masked_words(tokenizer, ids, masked):
             elif not cut:
                 words[-1].append(piece)
     return words
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_spaces_part_the_words_of_segmented_text(tmp_path, kind):
+    text = CHINESE.replace("|", "\n")
+    (tmp_path / "x.txt").write_text(text)
+    if kind == "wordpiece":
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        characters = sorted({*text} - {" ", "\n", "。"})  # which is unknown
+        (tmp_path / "vocab.txt").write_text("\n".join([*special, *characters]))
+        vocabulary_file = {"vocab_file": str(tmp_path / "vocab.txt")}
+    else:
+        prefix = str(tmp_path / "x")
+        settings = vocabulary.VocabularySettings(
+            input_file=(), model_prefix=prefix, vocab_size=60
+        )
+        vocabulary.train(text.split("\n"), settings)
+        vocabulary_file = {"spm_model_file": f"{prefix}.model"}
+    config = CorpusSettings(
+        input_file=(str(tmp_path / "x.txt"),),
+        output_file=(str(tmp_path / "x.tfrecord"),),
+        word_rule="spaces",
+        objective="none",
+        masked_lm_prob=0.0,
+        dupe_factor=1,
+        max_seq_length=128,
+        num_workers=1,
+        **vocabulary_file,
+    )
+    corpus.generate(config, io.StringIO())
+    tokenizer = tokenization.load(**vocabulary_file)
+    found = ""
+    for batch in records.dataset(config.output_file, units.spec(config), batch_size=9):
+        for ids, mask, begins in zip(
+            *(batch[k].numpy() for k in ("input_ids", "input_mask", "token_boundary")),
+            strict=True,
+        ):
+            assert ids.max() < tokenizer.vocab_size
+            for id, begin in zip(ids[mask == 1], begins[mask == 1], strict=True):
+                if id not in (tokenizer.cls_id, tokenizer.sep_id):
+                    piece = tokenizer.id_to_piece(int(id)).strip("▁")
+                    found += " " * int(begin) + piece.replace("[UNK]", "。")
+    assert found.split() == text.split()

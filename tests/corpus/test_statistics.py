@@ -19,7 +19,7 @@ import pytest
 from albert_tf.corpus import (
     CorpusSettings,
     documents,
-    local,
+    generation,
     masking,
     pairs,
     units,
@@ -56,7 +56,7 @@ def settings(**changes):
 @functools.cache
 def text(do_lower_case):
     config = settings(do_lower_case=do_lower_case)
-    tokenizer = local.tokenizer(config)
+    tokenizer = generation.tokenizer(config)
     [(part, _)] = documents.ranges(documents.find_files(config.input_file))
     lines = documents.read(part, "strict", Counter())
     packed = pairs.Text(tokenizer.vocab_size)
@@ -77,7 +77,7 @@ def generate(config):
         patch.setattr(records, "encode", encode)
         patch.setattr(units, "_texts", lambda *_: [text(config.do_lower_case)])
         unit = units.Unit("train", 0, [])
-        counts, _ = units.make(unit, config, local.tokenizer(config), io.BytesIO())
+        counts, _ = units.make(unit, config, generation.tokenizer(config), io.BytesIO())
     return {
         name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]
     }, counts
@@ -171,7 +171,7 @@ def test_spans_drawn_and_accepted_agree_with_the_release(variant, changes, name,
 
 
 def test_token_boundaries_are_those_of_the_release():
-    starts = local.tokenizer(settings()).word_starts(settings().word_start_rule)
+    starts = generation.tokenizer(settings()).word_starts(settings().word_start_rule)
     for row in RELEASED["rows"]:
         ids = np.array(row["tokens"])
         boundary = starts(ids) | np.isin(ids, [2, 3])
@@ -180,7 +180,7 @@ def test_token_boundaries_are_those_of_the_release():
 
 def test_masking_predicts_as_many_tokens_of_recorded_rows():
     config = settings()
-    tokenizer = local.tokenizer(config)
+    tokenizer = generation.tokenizer(config)
     tokens = tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
     rules = units.masking_rules(config, *tokens)
     assert rules.cross_separators

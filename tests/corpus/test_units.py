@@ -1,10 +1,9 @@
-import gzip
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from albert_tf.corpus import documents, local, manifest, units
+from albert_tf.corpus import documents, generation, manifest, units
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.errors import InputError
 
@@ -32,10 +31,9 @@ def test_units_of_a_subset_read_every_range_once(plan, changes):
     for subset in ("train", "eval"):
         mine = [u for u in plan(50, eval_fraction=0.1, **changes) if u.subset == subset]
         assert [unit.number for unit in mine] == list(range(len(mine)))
-        shares = sorted(share for unit in mine for share in unit.shares)
-        assert [share.number for share in shares] == list(range(50))
-        assert [share.range.begin for share in shares] == list(range(0, 5000, 100))
-        assert {(share.turn, share.turns) for share in shares} == {(0, 1)}
+        ranges = sorted(each for unit in mine for each in unit.ranges)
+        assert [number for number, _ in ranges] == list(range(50))
+        assert [part.begin for _, part in ranges] == list(range(0, 5000, 100))
 
 
 def test_a_unit_stays_small_however_much_there_is(plan):
@@ -45,7 +43,7 @@ def test_a_unit_stays_small_however_much_there_is(plan):
 
 def test_ranges_of_a_unit_lie_all_over_the_input(plan):
     for unit in plan(800, objective="nsp"):
-        numbers = [share.number for share in unit.shares]
+        numbers = [number for number, _ in unit.ranges]
         assert len(numbers) >= 19  # 2,000 bytes, from which other documents come
         assert max(numbers) - min(numbers) > 400
     assert plan(800) != plan(800, random_seed=4)
@@ -70,9 +68,9 @@ def texts(data, tmp_path, monkeypatch):
             **VALUES | {"spm_model_file": str(data / "spm_small.model")} | changes
         )
         parts = documents.ranges({str(path): path.stat().st_size})
-        shares = [units.Share(0, part, 0, 1) for part, _ in parts]
-        unit = units.Unit("train", 0, shares)
-        made = units._texts(unit, config, local.tokenizer(config), counts := Counter())
+        unit = units.Unit("train", 0, [(0, part) for part, _ in parts])
+        tokenizer = generation.tokenizer(config)
+        made = units._texts(unit, config, tokenizer, counts := Counter())
         return [
             [document.end - document.begin for document in text.documents]
             for text in made
@@ -155,33 +153,3 @@ def test_more_than_one_percent_of_unknown_tokens_is_a_warning():
         "35.7% of the tokens are unknown: the vocabulary is not made for this text"
     ]
     assert manifest.check_input(Counter(read, train_unknown_tokens=-347), config) == []
-
-
-@pytest.mark.parametrize("changes", [{}, {"objective": "nsp"}])
-def test_units_share_a_compressed_file(tmp_path, data, monkeypatch, changes):
-    monkeypatch.setattr(units, "UNIT_BYTES", 10_000)
-    monkeypatch.setattr(units, "POOL_BYTES", 1)
-    monkeypatch.setattr(documents, "MAX_DOCUMENT_CHARS", 2_000)
-    path = tmp_path / "x"
-    path.write_bytes(gzip.compress((data / "docs200.txt").read_bytes()))
-    sizes = {str(path): path.stat().st_size}
-    config = CorpusSettings(
-        **VALUES | {"spm_model_file": str(data / "spm_small.model")} | changes,
-        dupe_factor=24,
-        eval_fraction=0.2,
-    )
-    shared = [unit for unit in units.plan(sizes, config) if unit.subset == "train"]
-    turns = {share.turn for unit in shared for share in unit.shares}
-    assert len(turns) == (4 if changes else 6)
-    whole = units.Unit("train", 0, [units.Share(0, shared[0].ranges[0], 0, 1)])
-    total, counts = Counter(), Counter()
-    lines = sorted(
-        text for unit in shared for text in units._documents(unit, config, total)
-    )
-    assert lines == sorted(units._documents(whole, config, counts))
-    assert total["lines"] == counts["lines"] > 1000
-    for unit in shared:
-        list(units._documents(unit, config, read := Counter()))
-        assert units.has_read(read, unit)
-    path.write_bytes(gzip.compress(b"other text"))
-    assert not units.has_read(read, unit)

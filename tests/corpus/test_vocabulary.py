@@ -1,4 +1,3 @@
-import functools
 import gzip
 import os
 import random
@@ -79,29 +78,6 @@ def test_the_vocab_file_has_the_form_of_sentencepiece(tmp_path):
     assert float(rows[20].split("\t")[1]) == pytest.approx(model.get_score(20), 1e-5)
 
 
-def test_summary_worked_by_hand(tmp_path):
-    # "ab ba" is cut into single letters and marks, and "q" is too rare to be known.
-    lines = ["ab ba"] * 40 + ["q"]
-    summary = vocabulary.train(
-        lines,
-        settings(
-            tmp_path, vocab_size=8, character_coverage=0.99, user_defined_symbols=()
-        ),
-    )
-    assert sorted(pieces(tmp_path)[5:]) == ["a", "b", "▁"]
-    assert summary.vocab_size == 8
-    assert summary.lines == 41
-    # 4 letters in each of 40 lines are known, 1 letter is not.
-    assert summary.known_characters == pytest.approx(160 / 161)
-    # 2 marks and 4 letters for 2 words; 1 mark and 1 unknown letter for 1 word.
-    assert summary.tokens_per_word == pytest.approx(242 / 81)
-    assert summary.characters_per_token == pytest.approx(161 / 242)
-    assert str(summary) == (
-        "8 pieces from 41 lines; 99.3789% of characters known; "
-        "2.988 tokens per word, 0.665 characters per token"
-    )
-
-
 def test_long_lines_and_reserved_characters_are_learned_from(tmp_path):
     # SentencePiece alone skips a line for each of these three.
     long = "ø " * 2500
@@ -120,10 +96,7 @@ def test_long_lines_are_cut_at_spaces_or_else_anywhere():
 
 
 def test_bytes_stand_for_unknown_characters_if_asked(tmp_path):
-    summary = vocabulary.train(
-        LINES, settings(tmp_path, vocab_size=310, byte_fallback=True)
-    )
-    assert summary.known_characters == 1
+    vocabulary.train(LINES, settings(tmp_path, vocab_size=310, byte_fallback=True))
     tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
     assert tokenizer.tokenize("中")[1:] == ["<0xE4>", "<0xB8>", "<0xAD>"]
 
@@ -135,7 +108,8 @@ def test_the_largest_vocabulary_is_named_and_works(tmp_path):
     )
     largest = int(re.fullmatch(pattern, message)[1])
     assert not list(tmp_path.iterdir())
-    assert vocabulary.train(LINES, settings(tmp_path, vocab_size=largest)).lines == 15
+    vocabulary.train(LINES, settings(tmp_path, vocab_size=largest))
+    assert len(pieces(tmp_path)) == largest
 
 
 def test_a_vocabulary_too_large_for_the_sample_is_named(tmp_path):
@@ -151,7 +125,8 @@ def test_the_smallest_vocabulary_is_named_and_works(tmp_path):
         r"least (\d+), or a lower --character_coverage than 0.99995"
     )
     smallest = int(re.fullmatch(pattern, message)[1])
-    assert vocabulary.train(LINES, settings(tmp_path, vocab_size=smallest)).lines == 15
+    vocabulary.train(LINES, settings(tmp_path, vocab_size=smallest))
+    assert len(pieces(tmp_path)) == smallest
 
 
 def test_an_error_while_reading_ends_the_training(tmp_path):
@@ -173,7 +148,8 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
             "a.txt",
             b"one\ncaf\xe9 two\n",
             "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); "
-            "--replace_invalid_utf8 puts U+FFFD there",
+            "--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "
+            "there",
         ),
         (
             "a.txt.gz",
@@ -198,7 +174,7 @@ def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
     names = [str(tmp_path / name) for name in ("a.jsonl", "packed", "x[1].txt")]
     assert list(vocabulary.read_lines(names[:2])) == ["one", "two", "three", "four"]
     own = settings(tmp_path, input_file=names, replace_invalid_utf8=True, vocab_size=29)
-    assert vocabulary.train_files(own).lines == 6
+    vocabulary.train_files(own)
     learned = set("".join(pieces(tmp_path)))
     assert {"x", "w"} <= learned
     assert "{" not in learned
@@ -216,10 +192,10 @@ def test_an_unwritable_place_is_named_before_training(tmp_path):
     refused = refusal(
         vocabulary.train, iter(()), settings(tmp_path, model_prefix=str(prefix))
     )
-    assert refused.startswith(f"--model_prefix={prefix}: cannot write there: ")
+    assert refused == f"{prefix}.vocab: cannot be written: File exists"
 
 
-def test_the_script_reads_globs_and_gzip_and_prints_a_summary(tmp_path):
+def test_the_script_reads_globs_and_gzip(tmp_path):
     (tmp_path / "1.txt").write_text("\ufeff" + "\n".join(LINES[:9]), encoding="utf-8")
     (tmp_path / "2.txt.gz").write_bytes(gzip.compress("\n".join(LINES[9:]).encode()))
     command = [
@@ -228,7 +204,7 @@ def test_the_script_reads_globs_and_gzip_and_prints_a_summary(tmp_path):
     ]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.stderr == ""
-    assert run.stdout.startswith(f"{tmp_path}/own.model: 52 pieces from 15 lines; ")
+    assert run.stdout == f"{tmp_path}/own.model\n"
     vocabulary.train(LINES, settings(tmp_path / "library"))
     for name in ("own.model", "own.vocab"):
         library = (tmp_path / "library" / name).read_bytes()
@@ -249,57 +225,6 @@ def test_ctrl_c_ends_the_script_and_its_trainer_at_once(tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, log = process.communicate()  # whose pipe the trainer has, too
-    assert process.returncode == 130
-    assert log == "stopped by SIGINT; run the same command again\n"
+    assert process.returncode == -signal.SIGINT  # 130 in a shell
+    assert log == ""
     assert not list((tmp_path / "made").iterdir())
-
-
-def test_more_than_one_percent_of_unknown_tokens_is_a_warning(tmp_path, capsys):
-    train = settings(tmp_path, vocab_size=48, character_coverage=0.98)
-    summary = vocabulary.train(LINES, train)
-    assert summary.unknown_tokens > 0.01
-    assert capsys.readouterr().err == (
-        f"{tmp_path}/own.model: warning: {summary.unknown_tokens:.1%} of the tokens "
-        f"are unknown; expected a --character_coverage nearer to 1, a larger "
-        f"--vocab_size or --byte_fallback\n"
-    )
-
-
-def test_words_that_become_one_are_named(tmp_path, capsys):
-    lines = ["The cat sat", "мій дім", "міи дім йод їжак"] * 9
-    vocabulary.train(lines, settings(tmp_path, vocab_size=30))
-    assert capsys.readouterr().err == (
-        f"{tmp_path}/own.model: warning: 37.5% of the words lose their marks (йод -> "
-        f"иод, мій -> міи, їжак -> іжак), and 1 groups of words become one (міи/мій); "
-        f"a vocabulary trained with --keep_accents keeps the marks\n"
-    )
-    vocabulary.train(lines, settings(tmp_path, vocab_size=32, keep_accents=True))
-    assert capsys.readouterr().err == ""
-
-
-PLAIN = [f"word{i}" for i in range(98)]
-
-
-def spelling_warning(words, clean=tokenization.clean_text):
-    return vocabulary.lost_marks([" ".join(words)], clean, do_lower_case=True)
-
-
-def test_lost_marks_are_named_with_the_words_that_become_one():
-    assert spelling_warning([*PLAIN, "Її", "край,", "йод", "ії"]) == (
-        "3.9% of the words lose their marks (йод -> иод, край -> краи, ії -> іі), and "  # noqa: RUF001
-        "1 groups of words become one (ії/її); a vocabulary trained with "
-        "--keep_accents keeps the marks"
-    )
-
-
-def test_two_words_in_a_hundred_may_be_names():
-    assert spelling_warning([*PLAIN, "café", "São"]) is None
-    assert spelling_warning([*PLAIN, "café", "São", "Köln"]) == (
-        "3.0% of the words lose their marks (café -> cafe, köln -> koln, são -> sao); "
-        "a vocabulary trained with --keep_accents keeps the marks"
-    )
-
-
-def test_kept_accents_lose_nothing():
-    kept = functools.partial(tokenization.clean_text, keep_accents=True)
-    assert spelling_warning(["Її", "край", "йод", "क्या"], kept) is None

@@ -2,7 +2,6 @@ import dataclasses
 import io
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import errors, weights
-from albert_tf.corpus import dynamic_masking, manifest, next_tokens
+from albert_tf.corpus import manifest
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -53,7 +52,7 @@ def files(golden, data, tmp_path):
 def trainer(files, golden, write_checkpoint, tmp_path):
     """Makes a trainer of the recorded weights, and its task."""
 
-    def make(learning_rate=1e-3, sentence_loss_weight=1.0, **settings):
+    def make(learning_rate=1e-3, **settings):
         config = loop.TrainingSettings(
             output_dir=str(tmp_path / "run"),
             do_eval=True,
@@ -62,8 +61,7 @@ def trainer(files, golden, write_checkpoint, tmp_path):
             learning_rate=learning_rate,
             **settings,
         )
-        given = {**files, "sentence_loss_weight": sentence_loss_weight}
-        task = Pretraining(PretrainingSettings(**given), evaluate=True)
+        task = Pretraining(PretrainingSettings(**files), evaluate=True)
         model = task.build_model()
         task.load(model, write_checkpoint(golden("pretrain_small")))
         optimizer = loop.build_optimizer(config)
@@ -109,33 +107,6 @@ def test_a_step_has_the_released_loss_and_norm(
     )
 
 
-def test_the_sentence_loss_counts_with_its_weight(trainer, golden):
-    batch = {
-        key.removeprefix("in/"): tf.constant(value)
-        for key, value in golden("pretrain_small").items()
-        if key.startswith("in/")
-    }
-    found, losses = {}, {}
-    for weight in (1.0, 2.0, 5.0):
-        ours = trainer(sentence_loss_weight=weight)
-        found[weight] = ours.evaluate()
-        losses[weight] = ours._train_step(batch)["sums"][0].numpy()
-    for weight in (2.0, 5.0):
-        for name in ("masked_lm_loss", "sentence_order_loss"):
-            assert found[weight][name] == found[1.0][name]
-        both = found[1.0]["masked_lm_loss"] + weight * found[1.0]["sentence_order_loss"]
-        assert found[weight]["loss"] == pytest.approx(both)
-    one, two, five = losses.values()
-    assert five - one == pytest.approx(4 * (two - one), rel=1e-5)
-    assert two > one + 0.5
-
-
-def test_a_weight_without_a_sentence_loss_is_refused(files):
-    settings = {**files, "objective": "none", "sentence_loss_weight": 5.0}
-    with pytest.raises(InputError, match=r"--sentence_loss_weight=5\.0: there is no s"):
-        Pretraining(PretrainingSettings(**settings))
-
-
 def test_objectives_leave_out_the_sentence_head(files):
     task = Pretraining(PretrainingSettings(**files, objective="none"))
     model = task.build_model()
@@ -155,68 +126,6 @@ def test_objectives_leave_out_the_sentence_head(files):
     assert {name: float(value) for name, value in sums.items()} == {"masked_lm_loss": 0}
     [(right, weight)] = task.metrics({"mlm_logits": logits}, batch).values()
     assert float(right) == float(weight) == 1
-
-
-@pytest.mark.parametrize("group_by_length", [False, True])
-def test_a_causal_lm_predicts_every_next_token(
-    files, arrays, tmp_path, group_by_length
-):
-    # Of one layer, as further ones would read what others see.
-    values = json.loads(Path(files["albert_config_file"]).read_text())
-    config = tmp_path / "one_layer.json"
-    config.write_text(json.dumps({**values, "num_hidden_layers": 1}))
-    files["albert_config_file"] = str(config)
-    settings = PretrainingSettings(
-        **files, objective="none", causal_lm=True, group_by_length=group_by_length
-    )
-    task = Pretraining(settings, evaluate=True)
-    batch = next(iter(task.training.training(batches.Share(8), seed=3)))
-    ids, mask = arrays(batch["input_ids"]), arrays(batch["input_mask"])
-    length = ids.shape[1]
-    model = task.build_model()
-    assert float(task.weights(batch)["masked_lm_loss"]) == mask[:, 1:].sum()
-    expected = 0.0
-    for row in range(len(ids)):
-        for last in range(length - 1):
-            if not mask[row, last + 1]:
-                continue
-            upto = (np.arange(length) <= last).astype("int32")[None]
-            seen = {
-                "input_ids": ids[row : row + 1],
-                "segment_ids": batch["segment_ids"][row : row + 1],
-                "input_mask": mask[row : row + 1] * upto,
-            }
-            logits = arrays(model(seen)["mlm_logits"])[0, last].astype("float64")
-            expected += np.log(np.exp(logits).sum()) - logits[ids[row, last + 1]]
-    sums = task.sums(task.outputs(model, batch, training=False), batch)
-    assert float(sums["masked_lm_loss"]) == pytest.approx(expected, rel=1e-5)
-
-
-def test_masks_are_taken_back_before_next_tokens_are_asked_for(golden):
-    batch = {
-        name.removeprefix("in/"): tf.constant(value)
-        for name, value in golden("pretrain_small").items()
-        if name.startswith("in/")
-    }
-    arrays = {name: value.numpy() for name, value in batch.items()}
-    asked = next_tokens.set_targets(batch, 0, tf.range(4))
-    original = dynamic_masking.unmasked(arrays)
-    assert (original != arrays["input_ids"]).any()
-    np.testing.assert_array_equal(asked["input_ids"], original)
-    np.testing.assert_array_equal(asked["masked_lm_ids"], original[:, 1:])
-    np.testing.assert_array_equal(
-        asked["masked_lm_weights"], arrays["input_mask"][:, 1:]
-    )
-    np.testing.assert_array_equal(asked["masked_lm_positions"], [range(23)] * 4)
-
-
-def test_a_causal_lm_has_no_sentence_objective(files):
-    with pytest.raises(InputError) as caught:
-        Pretraining(PretrainingSettings(**files, causal_lm=True))
-    assert str(caught.value) == (
-        "--causal_lm: [CLS] sees no other token, and the objective is sop; expected "
-        "--objective=none"
-    )
 
 
 def test_of_equal_logits_the_first_is_predicted(files):
@@ -269,31 +178,6 @@ def test_output_bias_starts_at_the_frequencies_of_the_data(files, golden):
     np.testing.assert_allclose(found, wanted - wanted.mean(), atol=1e-6)
 
 
-def test_the_word_table_starts_from_what_stands_beside_what(files, golden):
-    recorded = golden("pretrain_small")
-    first = {key.removeprefix("in/"): value for key, value in recorded.items()}
-    second = {key: value[::-1] for key, value in first.items() if value.ndim}
-    second["masked_lm_weights"] = np.eye(5)[[0] * 4]
-    # The original tokens, not the masks.
-    seen = sum(
-        np.bincount(
-            dynamic_masking.unmasked(batch)[batch["input_mask"] > 0], minlength=211
-        )
-        for batch in (first, second)
-    )
-    task = Pretraining(PretrainingSettings(**files, word_vectors_from_data=True))
-    model = task.build_model()
-    before = keras.ops.convert_to_numpy(model.encoder.embeddings.word)
-    text = task.initialize(model)
-    after = keras.ops.convert_to_numpy(model.encoder.embeddings.word)
-    changed = np.flatnonzero((before != after).any(1))
-    assert re.fullmatch(rf"the vectors of {len(changed)} tokens from \d+ of them", text)
-    assert len(changed) >= 5
-    np.testing.assert_array_equal(changed, np.flatnonzero(seen >= 4))
-    size = np.sqrt(np.square(after[changed]).mean(1))
-    np.testing.assert_allclose(size, before.std(), rtol=1e-4)
-
-
 def test_batches_of_like_length_are_a_flag_where_lengths_may_differ(files):
     settings = PretrainingSettings(**files, group_by_length=True)
     training = Pretraining(settings, multiple=1).training
@@ -306,22 +190,10 @@ def test_batches_of_like_length_are_a_flag_where_lengths_may_differ(files):
     assert str(mistake.value) == "--group_by_length: a TPU takes batches of one length"
 
 
-def test_nearby_attention_is_a_flag(files):
-    task = Pretraining(PretrainingSettings(**files, attend_nearby=True))
-    model = task.build_model()
-    assert task.initialize(model) == "attention that looks nearby"
-    attention = model.encoder.blocks[0].attention
-    np.testing.assert_array_equal(attention.query.kernel, attention.key.kernel)
-
-
-@pytest.mark.parametrize(
-    "flag", ["output_bias_from_data", "word_vectors_from_data", "attend_nearby"]
-)
-def test_a_warm_start_has_no_other(files, flag, tmp_path):
-    task = Pretraining(PretrainingSettings(**files, **{flag: True}))
-    with pytest.raises(InputError) as caught:
+def test_a_warm_start_keeps_its_output_bias(files, tmp_path):
+    task = Pretraining(PretrainingSettings(**files, output_bias_from_data=True))
+    with pytest.raises(InputError, match="output_bias_from_data and --init_ch"):
         task.load(task.build_model(), str(tmp_path))
-    assert str(caught.value) == f"--{flag} and --init_checkpoint: give one of them"
 
 
 def test_published_names_are_configurations(files):
@@ -330,7 +202,7 @@ def test_published_names_are_configurations(files):
 
 
 def description(path, **changes):
-    settings = {"objective": "sop", "random_next_sentence": False}
+    settings = {"objective": "sop"}
     vocabulary = {"size": 211, "fingerprint": "f"}
     size = os.path.getsize(path)
     content = {
@@ -363,7 +235,7 @@ def description(path, **changes):
             "an albert_config.json with vocab_size=128",
         ),
         (
-            {"random_next_sentence": True},
+            {"objective": "nsp"},
             {"objective": "sop"},
             "--objective=sop: {path} was made for nsp",
         ),
@@ -373,7 +245,7 @@ def description(path, **changes):
             "--input_file: made with vocabulary g, but --eval_input_file with f",
         ),
         (
-            {"random_next_sentence": True},
+            {"objective": "nsp"},
             {"input_file": ("{path}", "{other}")},
             "{path}: made with objective nsp, but {other} with sop",
         ),
@@ -417,22 +289,11 @@ def test_records_without_masks_ask_for_dynamic_masking(files, tmp_path):
         Pretraining(PretrainingSettings(**{**files, "input_file": (path,)}))
     assert str(mistake.value) == (
         f"{path}: the records have no masks (they were made with --masked_lm_prob=0); "
-        f"expected --dynamic_masking or --causal_lm"
+        f"expected --dynamic_masking"
     )
-    settings = {**files, "objective": "none", "causal_lm": True}
-    task = Pretraining(
-        PretrainingSettings(**{**settings, "input_file": (path,)}), evaluate=True
-    )
-    [batch] = task.evaluation.evaluation(batches.Share(2))
-    assert batch["masked_lm_ids"].shape == (2, 23)
-    # Masks that nobody reads would be taken for text.
-    both = (path, *files["input_file"])
-    with pytest.raises(InputError, match="one has masks; --causal_lm takes"):
-        Pretraining(PretrainingSettings(**{**settings, "input_file": both}))
 
 
-@pytest.mark.parametrize("causal_lm", [False, True])
-def test_records_with_half_of_what_masks_need_are_refused(files, tmp_path, causal_lm):
+def test_records_with_half_of_what_masks_need_are_refused(files, tmp_path):
     path = str(tmp_path / "half.tfrecord")
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     spec = {name: records.Feature("int", 24) for name in names}
@@ -440,7 +301,7 @@ def test_records_with_half_of_what_masks_need_are_refused(files, tmp_path, causa
     rows = {name: np.zeros((2, feature.length)) for name, feature in spec.items()}
     with records.create(path) as writer:
         writer.write(records.encode(spec, rows))
-    settings = {**files, "objective": "none", "causal_lm": causal_lm}
+    settings = {**files, "objective": "none"}
     with pytest.raises(InputError, match="no feature 'masked_lm_ids'; the rec"):
         Pretraining(PretrainingSettings(**{**settings, "input_file": (path,)}))
 

@@ -280,7 +280,8 @@ def test_a_head_is_new_unless_the_file_has_one_that_fits(task, trained, caplog):
     folder, first = trained
     path = str(folder / "model.ckpt-best")
     model = task.build_model()
-    assert task.load(model, path).endswith("(tf1) and the head")
+    done = task.load(model, path)
+    assert done.endswith("(tf1) and the head (its labels: 0, 1, 2)")
     np.testing.assert_array_equal(model.weights[-1], first.trainer.model.weights[-1])
     other = Numbers(task.tokenizer)
     other.text_task = dataclasses.replace(DECLARED, labels=("0", "1"))

@@ -22,7 +22,6 @@ import pytest
 from albert_tf import InputError, weights
 from albert_tf.data import files as data_files
 from albert_tf.data import records
-from albert_tf.weights import checkpoints
 
 SCRIPT = Path(__file__).parents[1].parent / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
@@ -163,8 +162,6 @@ def run(settings_of, files, tmp_path):
 
     def call(folder, *flags, config="config.json"):
         argv = [*given(files, tmp_path / folder, config), *flags]
-        if any(flag.startswith("--train_minutes") for flag in flags):
-            argv.remove("--num_train_steps=10")
         pretraining, training, _ = settings_of(SCRIPT.name, *argv)
         log = io.StringIO()
         task = Pretraining(pretraining, training.do_eval)
@@ -273,48 +270,6 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, whole, tmp_p
     assert f"Resuming from {tmp_path / 'killed'}/model.ckpt-{last}" in text
     assert not list((tmp_path / "killed").glob(".writing-*"))
     assert_equal(tmp_path / "killed", whole, 80, f"killed at {steps}")
-
-
-def test_a_run_by_the_clock_resumes_with_the_same_bits(run, tmp_path):
-    flags = ["--train_minutes=0.1", "--optimizer=muon", "--keep_checkpoint_max=0"]
-    flags += ["--save_checkpoints_steps=11", "--precision=float16"]
-    assert "to come    what of 0.1 minutes is left" in run("whole", *flags)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    steps = sorted(checkpoints.steps(whole))
-    assert len(steps) > 2
-    # As a kill leaves it: the plans that were made after its last checkpoint are noted.
-    shutil.copytree(whole, killed)
-    for step in steps[1:]:
-        for path in killed.glob(f"model.ckpt-{step}.*"):
-            path.unlink()
-    assert f"model.ckpt-{steps[0]}: weights" in run("killed", *flags)
-    assert checkpoints.steps(killed) == checkpoints.steps(whole)
-    assert "albert_tf/clock" in tensors(whole, steps[-1])
-    assert_equal(killed, whole, steps[-1])
-    # Time is over: nothing is left to do.
-    assert "\nstep" not in run("killed", *flags)
-
-
-def test_next_tokens_come_first_and_resume_with_the_same_bits(run, tmp_path):
-    flags = ["--objective=none", "--group_by_length", "--precision=bfloat16"]
-    causal = [*flags, "--causal_lm", "--save_checkpoints_steps=4", "--do_eval"]
-    text = run("whole", *causal, "--output_bias_from_data", "--word_vectors_from_data")
-    assert "eval at step 10" in text
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    shutil.copytree(whole, killed)
-    for path in killed.glob("model.ckpt-[81]*"):
-        path.unlink()
-    assert "model.ckpt-4: weights" in run("killed", *causal)
-    assert_equal(killed, whole, 10)
-    text = run("masked", *flags, f"--init_checkpoint={whole}", "--checkpoint=newest")
-    assert "step 10/10" in text
-
-
-def test_next_tokens_on_two_devices_give_weights_of_one(start, run, tmp_path):
-    flags = ["--objective=none", "--causal_lm"]
-    run("one", *flags)
-    start("two", *flags, "--distribution=mirrored", "--cpu_devices=2").wait()
-    assert_close(tmp_path / "two", tmp_path / "one", 10)
 
 
 def assert_equal(folder, other, step, note=""):

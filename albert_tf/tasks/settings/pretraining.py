@@ -4,12 +4,12 @@ import dataclasses
 from typing import Literal
 
 from albert_tf import flags
+from albert_tf.corpus.config import MaskingSettings
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.training import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings(flags.Settings):
+class PretrainingSettings(MaskingSettings):
     """What to pretrain, on what.
 
     Raises:
@@ -42,54 +42,10 @@ class PretrainingSettings(flags.Settings):
         "default what the records were made for.",
         None,
     )
-    sentence_loss_weight: float = flags.field(
-        "What the sentence loss counts for beside that of masked LM: with more, short "
-        "runs learn the order sooner. As released, 1.",
-        1.0,
-        above=0,
-    )
-    causal_lm: bool = flags.field(
-        "Predict every token from those before it alone, in place of masked ones: a "
-        "first stage of short runs, with --objective=none. Not as released.",
-        False,
-        instead_of=(
-            *("dynamic_masking", "masked_lm_prob", "max_predictions_per_seq"),
-            *("mask_replace_prob", "random_replace_prob", "ngram"),
-        ),
-        resume="refused",
-    )
     dynamic_masking: bool = flags.field(
-        "Mask anew in every epoch, and redraw the sentence order.",
+        "Mask anew in every epoch, by the flags of masking, and redraw the sentence "
+        "order.",
         False,
-        instead_of=("causal_lm",),
-    )
-    masked_lm_prob: float = flags.field(
-        "With --dynamic_masking: share of tokens to predict.",
-        0.15,
-        above=0,
-        below=1,
-        needs=("dynamic_masking",),
-    )
-    mask_replace_prob: float = flags.field(
-        "With --dynamic_masking: share of the predicted tokens that become [MASK].",
-        0.8,
-        at_least=0,
-        at_most=1,
-        needs=("dynamic_masking",),
-    )
-    random_replace_prob: float = flags.field(
-        "With --dynamic_masking: share of the predicted tokens that become a random "
-        "token; those that neither share takes stay as they are.",
-        0.1,
-        at_least=0,
-        at_most=1,
-        needs=("dynamic_masking",),
-    )
-    ngram: int = flags.field(
-        "With --dynamic_masking: most words in a masked span.",
-        3,
-        at_least=1,
-        needs=("dynamic_masking",),
     )
     group_by_length: bool = flags.field(
         "Make batches of records of like length and cut their padding: faster where "
@@ -99,18 +55,6 @@ class PretrainingSettings(flags.Settings):
     output_bias_from_data: bool = flags.field(
         "Start the masked LM's output bias at the log frequencies of the tokens: short "
         "runs learn sooner. Not as released.",
-        False,
-        resume="free",
-    )
-    word_vectors_from_data: bool = flags.field(
-        "Start the word table from which tokens stand beside which in the records, for "
-        "short runs. Not as released.",
-        False,
-        resume="free",
-    )
-    attend_nearby: bool = flags.field(
-        "Start with attention that looks at near positions and like tokens, for short "
-        "runs. Not as released.",
         False,
         resume="free",
     )
@@ -125,31 +69,15 @@ class PretrainingSettings(flags.Settings):
         None,
         resume="free",
     )
-    masked_lm_budget: float = flags.field(
-        "Read by nothing in the released code: refused unless 0.", 0.0
-    )
+    masked_lm_budget: float = flags.field("Has no effect, as released.", 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.masked_lm_budget:
-            raise InputError(
-                f"--masked_lm_budget={self.masked_lm_budget}: the released code reads "
-                f"it nowhere; use --dynamic_masking and --masked_lm_prob"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingRunSettings(TrainingSettings):
-    """How to pretrain.
-
-    Raises:
-        InputError: see `TrainingSettings`.
-    """
-
-    train_minutes: float | None = flags.field(
-        "Minutes of training from the first step on, evaluations and saves included, "
-        "at the end of which the rate is 0, whatever the machine's speed.",
-        None,
-        above=0,
-        instead_of=("num_train_steps",),
-    )
+        # The records decide without --dynamic_masking.
+        for item in flags.fields(MaskingSettings):
+            value = getattr(self, item.name)
+            is_of_records = item.name == "max_predictions_per_seq"
+            if value != item.default and not (self.dynamic_masking or is_of_records):
+                raise InputError(
+                    f"--{item.name}={value}: expected --dynamic_masking with it"
+                )

@@ -47,11 +47,8 @@ class TrainingSettings(CheckpointSettings):
         at_least=1,
         resume="free",
     )
-    optimizer: Literal["lamb", "adamw", "muon"] = flags.field(
-        "lamb or adamw, as released; muon: Muon for the kernels of the blocks, AdamW "
-        "for the rest.",
-        "lamb",
-        resume="refused",
+    optimizer: Literal["lamb", "adamw"] = flags.field(
+        "lamb or adamw, as released.", "lamb", resume="refused"
     )
     learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
     poly_power: float = flags.field(
@@ -173,11 +170,6 @@ class TrainingSettings(CheckpointSettings):
             raise InputError(
                 f"--{' or --'.join(self.work)} must be given: got none of them"
             )
-
-    @property
-    def train_minutes(self) -> float | None:
-        """Minutes after which training ends; None: it ends after a number of steps."""
-        return None
 
     @property
     def steps_between_evaluations(self) -> int:

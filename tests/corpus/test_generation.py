@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import documents, dynamic_masking, manifest, units
+from albert_tf.corpus import documents, generation, manifest, units
 from albert_tf.data import records
+from albert_tf.data.files import locked
 from albert_tf.errors import InputError
 from albert_tf.text import tokenization
 
@@ -155,11 +156,6 @@ def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path
         numbers["predicted_share"] == batch["masked_lm_weights"].sum() / lengths.sum()
     )
     assert numbers["label_1_share"] == batch["next_sentence_labels"].mean()
-    assert numbers["length_histogram_bin"] == 8
-    bins = np.bincount(lengths // 8)
-    assert numbers["length_histogram"] == {
-        str(8 * i): int(n) for i, n in enumerate(bins) if n
-    }
     held_out = json.loads((folder / "x.eval.json").read_text())
     documents = numbers["documents"] + held_out["statistics"]["documents"]
     assert documents == 200
@@ -302,48 +298,19 @@ def own_text(make, tmp_path):
     return call
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_text_of_equal_size_that_has_changed_is_read_again(own_text, is_packed):
-    before = own_text.path.read_bytes()
-    if is_packed:
-        own_text.path.write_bytes(gzip.compress(before, 0, mtime=0))
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_text_of_another_size_or_time_is_read_again(own_text, is_longer):
     own_text()
     first = contents(own_text.folder)
-    state = own_text.path.stat()
-    changed = before.replace(b" the ", b" dog ")
-    own_text.path.write_bytes(
-        gzip.compress(changed, 0, mtime=0) if is_packed else changed
-    )
-    os.utime(own_text.path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert own_text.path.stat().st_size == state.st_size
+    changed = own_text.path.read_bytes().replace(b" the ", b" dog ")
+    own_text.path.write_bytes(changed + b"\n\none more\nof two lines\n" * is_longer)
     log = own_text()
+    description = own_text.folder / "x.tfrecord.json"
     assert log.startswith(
-        f"{own_text.folder}/x.tfrecord.json: {own_text.path} has changed since, so its "
-        f"files are made anew\n"
+        f"{description}: the text has changed, so the files are made anew\n"
     )
-    second = contents(own_text.folder)
-    assert second.keys() == first.keys()
-    same = {name for name in first if second[name] == first[name]}
-    assert same == {"spm_small.model"}
-    assert "nothing to do" in own_text()
-
-
-def test_text_that_has_grown_is_read_again(own_text):
-    own_text()
-    first = contents(own_text.folder)
-    with open(own_text.path, "a") as file:
-        file.write("\n\none more document\nof two lines\n")
-    own_text()
     assert contents(own_text.folder)["x.tfrecord"] != first["x.tfrecord"]
-
-
-def test_text_that_was_only_touched_is_not_read_again(own_text, small_units):
-    own_text()
-    before = {path: path.stat().st_mtime_ns for path in own_text.folder.iterdir()}
-    os.utime(own_text.path, ns=(1, 2))
-    assert own_text().endswith("nothing to do, its files are complete\n")
-    after = {path: path.stat().st_mtime_ns for path in own_text.folder.iterdir()}
-    assert after == before
+    assert "nothing to do" in own_text()
 
 
 def test_a_rerun_reads_no_text(own_text, monkeypatch):
@@ -352,136 +319,60 @@ def test_a_rerun_reads_no_text(own_text, monkeypatch):
     assert "nothing to do" in own_text()
 
 
-def as_an_earlier_version(folder):
-    for path in folder.glob("*.json"):
-        description = json.loads(path.read_text())
-        del description["modified"], description["digests"]
-        path.write_text(json.dumps(description | {"format": 3}))
+def killed(*_):
+    raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("is_newer", [False, True])
-def test_records_of_earlier_versions_are_never_made_anew_for_the_times_alone(
-    own_text, is_newer
+@pytest.mark.parametrize(
+    ("is_changed", "changes"), [(False, {}), (True, {}), (False, {"random_seed": 7})]
+)
+def test_an_unfinished_run_resumes_unless_text_or_settings_are_others(
+    own_text, small_units, monkeypatch, is_changed, changes
 ):
-    own_text()
-    as_an_earlier_version(own_text.folder)
-    description = own_text.folder / "x.tfrecord.json"
-    records_before = (own_text.folder / "x.tfrecord").stat().st_mtime_ns
-    # Always the time of the file's state, as copies and changes of rights raise it.
-    moment = description.stat().st_mtime + (5 if is_newer else -5)
-    os.utime(own_text.path, (moment, moment))
-    warning = (
-        f"warning: {own_text.path} is newer than {description}, which an earlier "
-        f"version wrote; where the text has changed, delete {description}\n"
-    )
-    finished = f"{description}: nothing to do, its files are complete\n"
-    assert own_text() == (warning if is_newer else "") + finished
-    assert (own_text.folder / "x.tfrecord").stat().st_mtime_ns == records_before
-
-
-def test_records_of_earlier_versions_are_made_anew_where_the_text_has_grown(own_text):
-    own_text()
-    as_an_earlier_version(own_text.folder)
-    with open(own_text.path, "a") as file:
-        file.write("\n\none more document\nof two lines\n")
-    assert "has changed since, so its files are made anew\n" in own_text()
-
-
-def test_released_behaviour_of_earlier_versions_is_the_same_setting(own_text):
-    own_text(released_behaviour=True)
-    for path in own_text.folder.glob("*.json"):
-        path.write_text(path.read_text().replace('"released",', '"word_mark",'))
-    assert json.loads(path.read_text())["settings"]["word_rule"] == "word_mark"
-    assert "nothing to do" in own_text(released_behaviour=True)
-
-
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_an_unfinished_run_starts_anew_where_the_text_has_changed(
-    own_text, small_units, monkeypatch, is_changed
-):
-    def killed(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.local, "join_file", killed)
+        patch.setattr(generation, "merge_file", killed)
         with pytest.raises(KeyboardInterrupt):
             own_text()
     if is_changed:
         own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
-    else:
-        os.utime(own_text.path)
-    first = own_text().split("\n")[0]
+    first = own_text(**changes).split("\n")[0]
     assert first == (
-        f"{own_text.folder}/x.tfrecord.work: the text has changed since, so all is "
-        f"made anew"
-        if is_changed
+        f"{own_text.folder}/x.tfrecord.work: of other settings or other text, so all "
+        f"is made anew"
+        if is_changed or changes
         else "units: 14 of 14 resumed"
     )
 
 
-def test_unfinished_work_of_an_earlier_version_is_made_anew(own_text, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus.local, "join_file", killed)
-        with pytest.raises(KeyboardInterrupt):
-            own_text()
-    work = own_text.folder / "x.tfrecord.work"
-    settings_ = json.loads((work / "settings.json").read_text())
-    (work / "settings.json").write_text(json.dumps(settings_ | {"format": 3}))
-    assert own_text().startswith(
-        f"{work}: it is from another version, so all is made anew\n"
-    )
-
-
 def test_until_changed_text_is_done_no_description_claims_so(own_text, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
-
     own_text()
     own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
-    monkeypatch.setattr(corpus.local, "join_file", killed)
+    monkeypatch.setattr(generation, "merge_file", killed)
     with pytest.raises(KeyboardInterrupt):
         own_text()
     assert not list(own_text.folder.glob("*.json"))
 
 
-def test_an_unfinished_run_resumes_and_refuses_other_settings(
-    make, small_units, monkeypatch
-):
+def test_a_resumed_run_makes_the_same_bytes(make, small_units, monkeypatch):
     expected = contents(make("whole"))
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.local, "join_file", killed)
+        patch.setattr(generation, "merge_file", killed)
         with pytest.raises(KeyboardInterrupt):
             make()
-    with pytest.raises(InputError) as error:
-        make(random_seed=7)
-    assert "settings: random_seed was 12345, is now 7" in str(error.value)
     log = io.StringIO()
     folder = make(log=log)
-    units = json.loads((folder / "x.tfrecord.json").read_text())["files"]
-    assert len(units) == 1
     assert "units: 13 of 13 resumed\n" in log.getvalue()
     assert contents(folder) == expected
 
 
 def test_leftovers_without_settings_are_not_used(make, small_units, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.local, "join_file", killed)
+        patch.setattr(generation, "merge_file", killed)
         with pytest.raises(KeyboardInterrupt):
             make(random_seed=7)
     expected = make("whole")
     folder = expected.parent / "run"
     (folder / "x.tfrecord.work" / "settings.json").unlink()
-    (folder / "x.tfrecord.work" / "folder").mkdir()
     assert contents(make()) == contents(expected)
 
 
@@ -593,9 +484,8 @@ def test_two_runs_do_not_share_an_output(make, tmp_path):
         errors.append(str(error.value))
 
     (tmp_path / "run" / "x.tfrecord.work").mkdir(parents=True)
-    config = settings(output_file=(str(tmp_path / "run" / "x.tfrecord"),))
     work = tmp_path / "run" / "x.tfrecord.work"
-    with corpus.local._claimed(work, config, {"input": {}}, io.StringIO()):
+    with locked(work):
         other = threading.Thread(target=refused)
         other.start()
         other.join()
@@ -640,7 +530,6 @@ def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
     assert str(error.value) == (
         "--eval_fraction=0.999: no document is left to train on; the input has 1"
     )
-    assert not list((tmp_path / "run").iterdir())
     assert len(contents(make(**changes))) == 3
 
 
@@ -649,7 +538,7 @@ def test_parts_outlive_an_error_of_the_machine(
     make, small_units, monkeypatch, tmp_path, cause
 ):
     expected = contents(make("whole"))
-    make_part, done = corpus.local.make_part, []
+    make_part, done = generation.make_part, []
 
     def fails(*job):
         if len(done) == 3:
@@ -658,28 +547,13 @@ def test_parts_outlive_an_error_of_the_machine(
         return make_part(*job)
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.local, "make_part", fails)
+        patch.setattr(generation, "make_part", fails)
         with pytest.raises(InputError):
             make()
     log = io.StringIO()
     folder = make(log=log)
     assert "units: 3 of 13 resumed\n" in log.getvalue()
     assert contents(folder) == expected
-
-
-def test_workers_have_ended_before_their_folder_goes(make, tmp_path, monkeypatch):
-    (tmp_path / "x").write_bytes(b"one two\nthree \xff four\n")
-    events = []
-    monkeypatch.setattr(
-        corpus.local.Workers, "__exit__", lambda *_: events.append("ended")
-    )
-    remove = corpus.local._remove
-    monkeypatch.setattr(
-        corpus.local, "_remove", lambda work: (events.append("removed"), remove(work))
-    )
-    with pytest.raises(InputError):
-        make(input_file=(f"{tmp_path}/x",))
-    assert events == ["ended", "removed"]
 
 
 @pytest.mark.parametrize(
@@ -718,7 +592,6 @@ def test_odd_input_is_used_with_a_warning(make, tmp_path):
     )
     warnings = [line for line in log.getvalue().split("\n") if "warning" in line]
     assert warnings == [
-        "warning: 1 input files are empty",
         "warning: the input is one document of 3 lines: no blank line parts documents",
         "warning: 1 lines held bytes that are not UTF-8",
         "warning: no document was held out: --eval_fraction=0.01 of 1",
@@ -738,12 +611,10 @@ def test_output_that_cannot_be_made_is_refused_at_once(make, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError) as error:
         make(output_file=(f"{tmp_path}/file/x",))
-    assert str(error.value) == (
-        f"{tmp_path}/file/x: its folder cannot be made: File exists"
-    )
+    assert str(error.value) == (f"{tmp_path}/file/x: cannot be written: File exists")
     with pytest.raises(InputError) as error:
         make(output_file=(str(tmp_path),))
-    assert str(error.value) == f"{tmp_path}: is a folder; expected the name of a file"
+    assert str(error.value) == f"{tmp_path}: expected the name of a file"
 
 
 @pytest.mark.parametrize("name", ["pipe", "device"])
@@ -753,10 +624,7 @@ def test_records_are_not_made_in_a_pipe_or_a_device(make, tmp_path, name):
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(InputError) as error:
         make(output_file=(f"{tmp_path}/{name}",))
-    assert str(error.value) == (
-        f"--output_file: {tmp_path}/{name} is a pipe or a device; expected the name of "
-        f"a file, since unfinished work and a description stand beside it"
-    )
+    assert str(error.value) == f"{tmp_path}/{name}: expected the name of a file"
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -838,36 +706,6 @@ def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     assert starts.always[first].mean() > 0.5
 
 
-def test_a_line_is_a_record_by_itself(make, tmp_path):
-    changes = {"objective": "none", "line_by_line": True, "max_seq_length": 32}
-    lines = ["say that the wooden parliament", "brilliant", "the wooden"]
-    long = " ".join(["brilliant parliament say that"] * 10)
-    (tmp_path / "x").write_text("\n".join([*lines[:2], "", lines[2], long]) + "\n")
-    folder = make(input_file=(f"{tmp_path}/x",), dupe_factor=1, **changes)
-    batch = read([folder / "x.tfrecord"], settings(**changes))
-    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
-    ids = dynamic_masking.unmasked(batch)
-    rows = []
-    for row, length in zip(ids, batch["input_mask"].sum(1), strict=True):
-        assert row[0] == tokenizer.cls_id and row[length - 1] == tokenizer.sep_id
-        assert np.flatnonzero(row == tokenizer.sep_id).tolist() == [length - 1]
-        rows.append(tokenizer.decode(row[1 : length - 1]))
-    assert set(lines) <= set(rows)
-    pieces = sorted(row for row in rows if row not in lines)
-    # The long one in even pieces, which begin with words.
-    assert len(pieces) > 1
-    assert sorted(" ".join(pieces).split()) == sorted(long.split())
-    assert max(map(len, pieces)) < 2 * min(map(len, pieces))
-    assert not batch["segment_ids"].any() and not batch["next_sentence_labels"].any()
-    predictions = np.maximum(1, np.rint(0.15 * batch["input_mask"].sum(1)))
-    np.testing.assert_array_equal(batch["masked_lm_weights"].sum(1), predictions)
-    # Masked anew during training, they are masked in the same way.
-    masking = dynamic_masking.for_records([str(folder / "x.tfrecord")])
-    again = masking.mask(batch, 3, np.arange(len(ids)))
-    np.testing.assert_array_equal(dynamic_masking.unmasked(again), ids)
-    np.testing.assert_array_equal(again["masked_lm_weights"].sum(1), predictions)
-
-
 def test_the_vocabulary_stands_beside_the_records(make, tmp_path):
     folder = make()
     content = json.loads((folder / "x.tfrecord.json").read_text())
@@ -878,21 +716,3 @@ def test_the_vocabulary_stands_beside_the_records(make, tmp_path):
     copied.write_text("mine")
     make()
     assert copied.read_text() == "mine"
-
-
-def test_the_vocabulary_is_copied_beside_remote_records_too(tmp_path, monkeypatch):
-    class Systems:
-        def exists(self, path):
-            return False
-
-        def create(self, path, compression_type):
-            assert (path, compression_type) == (
-                "gs://b/spm_small.model",
-                "uncompressed",
-            )
-            return open(tmp_path / "made", "wb")
-
-    monkeypatch.setattr(corpus.local.files, "beam_file_systems", Systems)
-    vocabulary = DATA / "spm_small.model"
-    corpus.local.manifest.copy_vocabulary("gs://b/x.json", str(vocabulary))
-    assert (tmp_path / "made").read_bytes() == vocabulary.read_bytes()

@@ -1,0 +1,190 @@
+"""What the benchmarks share: programs that take turns, each in a process of its own."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+GIB = 1 << 30
+# Keras's names of precisions.
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+class Used(NamedTuple):
+    """What a command printed and used; memory is the peak of its process in bytes."""
+
+    lines: list[str]
+    seconds: float
+    processor: float
+    memory: int
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """Returns a parser of the flags that the benchmarks share."""
+    parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each program")
+    parser.add_argument(
+        "--peer_python",
+        default=sys.executable,
+        help="the Python that has transformers and torch; by default this one",
+    )
+    parser.add_argument("--program", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
+def measured(command: Sequence[Any]) -> Used:
+    """Runs a command to its end; exits if it fails."""
+    environment = {
+        **{"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"},
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+    }
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout
+    with process.stdout as output:
+        lines = [line.rstrip() for line in output]
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}: {' '.join(lines[-1:])}")
+    kibibytes = used.ru_maxrss  # on Linux
+    return Used(lines, seconds, used.ru_utime + used.ru_stime, kibibytes << 10)
+
+
+def in_turns(
+    args: argparse.Namespace, programs: Sequence[str], folder: Path, *flags: str
+) -> dict[str, list[list[float]]]:
+    """Runs each program of this file once a round, `--program=NAME --folder=FOLDER`.
+
+    The programs whose names begin with "huggingface" run in `--peer_python`. A program
+    that fails is left out.
+
+    Returns:
+        {program: the numbers of the last line that it printed, for each round}.
+    """
+    found: dict[str, list[list[float]]] = {name: [] for name in programs}
+    for _ in range(args.rounds):
+        for name in list(found):
+            is_peer = name.startswith("huggingface")
+            python = args.peer_python if is_peer else sys.executable
+            own = [f"--program={name}", f"--folder={folder}"]
+            try:
+                used = measured([python, *sys.argv, *flags, *own])
+            except SystemExit as error:
+                print(f"  {name} is left out: {str(error).splitlines()[-1][-200:]}")
+                del found[name]
+                continue
+            found[name].append([float(word) for word in used.lines[-1].split()])
+    return found
+
+
+def medians(turns: Mapping[str, list[list[float]]]) -> dict[str, list[float]]:
+    """Returns the medians of each program's numbers."""
+    return {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in turns.items()
+    }
+
+
+def time_calls(call: Callable[[], Any], count: int) -> float:
+    """Returns the median seconds of a call, after two that are not timed."""
+    seconds = []
+    for i in range(count + 2):
+        begin = time.perf_counter()
+        call()
+        if i >= 2:
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def random_batch(config: Mapping[str, Any], rows: int, length: int, picks=0.15):
+    """Returns a full batch of random tokens, as numpy arrays.
+
+    Args:
+        config: of the model.
+        rows: number of sequences.
+        length: tokens of each.
+        picks: share of the tokens to predict.
+    """
+    import numpy as np
+
+    vocabulary, masked = config["vocab_size"], round(picks * length)
+    rng = np.random.default_rng(0)
+    positions = [rng.choice(length, masked, replace=False) for _ in range(rows)]
+    return {
+        "input_ids": rng.integers(5, vocabulary, (rows, length), dtype=np.int32),
+        "input_mask": np.ones((rows, length), np.int32),
+        "segment_ids": np.repeat([[0, 1]] * rows, length // 2, 1).astype("i4"),
+        "masked_lm_positions": np.sort(positions).astype(np.int32),
+        "masked_lm_ids": rng.integers(5, vocabulary, (rows, masked), dtype=np.int32),
+        "masked_lm_weights": np.ones((rows, masked), np.float32),
+        "next_sentence_labels": rng.integers(0, 2, (rows, 1), dtype=np.int32),
+    }
+
+
+def write_config(folder: Path, model: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Writes a model's config.json, without dropout; returns its values."""
+    from albert_tf import AlbertConfig
+
+    values = AlbertConfig.find(model).to_dict() if isinstance(model, str) else {**model}
+    values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(values))
+    return values
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Reads what `write_config` wrote."""
+    return json.loads((folder / "config.json").read_text())
+
+
+def huggingface_model(folder: Path, name: str, **changes: Any) -> Any:
+    """Returns a model of Hugging Face's with the configuration of `write_config`."""
+    import transformers
+
+    values = read_config(folder) | {"hidden_act": "gelu_new"} | changes
+    values["classifier_dropout_prob"] = 0.0
+    return getattr(transformers, name)(transformers.AlbertConfig(**values))
+
+
+def huggingface_columns(batch):
+    """Returns a batch by Hugging Face's names, int64 arrays."""
+    import numpy as np
+
+    labels = np.full(batch["input_ids"].shape, -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
+    columns = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["input_mask"],
+        "token_type_ids": batch["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": batch["next_sentence_labels"][:, 0],
+    }
+    return {name: column.astype(np.int64) for name, column in columns.items()}
+
+
+def seconds_per_row(run: Path) -> float:
+    """Returns the seconds for an example that a run logged, saves included.
+
+    The first two lines are left out: compilation is in the first.
+    """
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    speeds = [
+        line["sequences_per_second"] for line in lines if line["kind"] == "train"
+    ][2:]
+    return sum(1 / speed for speed in speeds) / len(speeds)
