@@ -22,7 +22,7 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# Damaged files for every reader, for so many minutes: docs/reliability.md.
+# Damaged files for every reader, for so many minutes.
 MINUTES ?= 60
 SEED ?= 1
 fuzz: $(VENV)/.dev
@@ -32,9 +32,9 @@ fuzz: $(VENV)/.dev
 test-hf: $(VENV)/.hf
 	$(RUN) -m pytest -n 0 tests/huggingface
 
-# The page in a real browser: Debian's packages chromium and chromium-driver.
+# The demo page, which needs Gradio.
 test-page: $(VENV)/.page
-	$(RUN) -m pytest -n 0 -rs tests/serve/test_page.py
+	$(RUN) -m pytest -n 0 -rs tests/serve/test_demo_page.py
 
 # The same layer, model and optimizer tests on another backend of Keras: in one process,
 # as a second would compile the same again.
@@ -95,7 +95,7 @@ $(VENV)/.hf: $(VENV)/.dev
 	@touch $@
 
 $(VENV)/.page: $(VENV)/.dev
-	$(INSTALL) -e '.[browser]'
+	$(INSTALL) -e '.[page]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.runtime

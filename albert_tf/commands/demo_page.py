@@ -14,6 +14,6 @@ SETTINGS = (PageSettings, AnswerSettings)
 
 def main(config: PageSettings, options: AnswerSettings) -> None:
     """Serves the page until it is interrupted."""
-    from albert_tf.serve import page
+    from albert_tf.serve import demo_page
 
-    page.run(config, options)
+    demo_page.run(config, options)

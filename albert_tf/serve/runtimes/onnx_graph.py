@@ -4,6 +4,9 @@ Every layer's nodes name the same initializers, so shared weights are in the fil
 The graph uses standard operators alone.
 """
 
+import tempfile
+from pathlib import Path
+
 import keras
 import numpy as np
 import onnx
@@ -16,8 +19,6 @@ from albert_tf.serve.runtimes.signatures import Signature
 # The first that has Gelu; and the file format of its time.
 _OPSET = 20
 _IR_VERSION = 9
-# What stands for 0 where a matrix is stored in 8 bits.
-_ZERO = 128
 
 _ACTIVATIONS = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
@@ -33,18 +34,11 @@ class _Graph:
     """Nodes and initializers that grow.
 
     Tensors are known by their names, as in ONNX. Letters of shapes: see `layers`.
-
-    Args:
-        precision: how matrices are stored: "float32"; "float16", cast to float32 before
-            use; "int8", with one scale for each output of a matrix and each row of the
-            word table.
     """
 
-    def __init__(self, precision: str):
-        self.precision = precision
+    def __init__(self):
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, onnx.TensorProto] = {}
-        self._once: dict[str, str] = {}
 
     def add(self, op: str, *inputs: str, **attributes) -> str:
         """Adds a node and returns its output."""
@@ -70,79 +64,13 @@ class _Graph:
         """Returns float32 []."""
         return self.store(f"number {value}", np.float32(value))
 
-    def values(self, name: str, array) -> str:
-        """Returns a weight in float32. Only a "float16" graph stores it shorter."""
-        if self.precision != "float16":
-            return self.store(name, array)
-        if name not in self._once:
-            short = self.store(name, np.asarray(array).astype(np.float16))
-            self._once[name] = self._to_float32(short)
-        return self._once[name]
-
     def variable(self, variable: keras.Variable) -> str:
-        """Returns a variable's values in float32."""
-        return self.values(variable.path, variable)
-
-    def lookup(self, table: keras.Variable, ids: str) -> str:
-        """Returns the rows `ids` [B, T] of a table [V, E], float32 [B, T, E]."""
-        if self.precision == "float32":
-            return self.add("Gather", self.variable(table), ids)
-        if self.precision == "float16":
-            short = self.store(table.path, np.asarray(table).astype(np.float16))
-            return self.add(
-                "Cast", self.add("Gather", short, ids), to=TensorProto.FLOAT
-            )
-        rounded, scales = self._rounded(table.path, table, axis=1)
-        rows = self._to_float32(self.add("Gather", rounded, ids))
-        rows = self.add("Sub", rows, self.number(_ZERO))
-        return self.add("Mul", rows, self.add("Gather", scales, ids))
-
-    def matmul(self, x: str, name: str, matrix, transposed: bool = False) -> str:
-        """Multiplies float32 [..., I] with a stored matrix [I, J], or [J, I]."""
-        if self.precision == "int8":
-            return self._matmul_integer(x, name, matrix, transposed)
-        kernel = self.values(name, matrix)
-        if transposed:
-            kernel = self.add("Transpose", kernel, perm=[1, 0])
-        return self.add("MatMul", x, kernel)
-
-    def _matmul_integer(self, x: str, name: str, matrix, transposed: bool) -> str:
-        kernel, scales = self._rounded(name, matrix, axis=int(transposed))
-        if transposed:
-            kernel = self.add("Transpose", kernel, perm=[1, 0])
-            scales = self.add("Transpose", scales, perm=[1, 0])
-        if x not in self._once:
-            parts = self.add_several(3, "DynamicQuantizeLinear", x)
-            self._once[x] = " ".join(parts)
-        rounded, scale, zero = self._once[x].split()
-        own_zero = self.store("zero point", np.uint8(_ZERO))
-        product = self.add("MatMulInteger", rounded, kernel, zero, own_zero)
-        return self.add(
-            "Mul",
-            self._to_float32(product),
-            self.add("Mul", scale, scales),
-        )
-
-    def _to_float32(self, x: str) -> str:
-        return self.add("Cast", x, to=TensorProto.FLOAT)
-
-    def _rounded(self, name: str, matrix, axis: int) -> tuple[str, str]:
-        """Stores a matrix as uint8 and float32 scales, one for all along `axis`.
-
-        Not as int8: CPUs without VNNI add pairs of products of unsigned and signed
-        bytes in 16 bits, which overflow.
-        """
-        if name not in self.initializers:
-            matrix = np.asarray(matrix)
-            scales = np.abs(matrix).max(axis, keepdims=True) / 127
-            scales[scales == 0] = 1
-            self.store(name, (np.rint(matrix / scales) + _ZERO).astype(np.uint8))
-            self.store(f"{name} scales", scales)
-        return name, f"{name} scales"
+        """Returns a variable's values."""
+        return self.store(variable.path, variable)
 
     def dense(self, layer: keras.layers.Dense, x: str) -> str:
         """Applies a dense layer without its activation."""
-        product = self.matmul(x, layer.kernel.path, layer.kernel)
+        product = self.add("MatMul", x, self.variable(layer.kernel))
         if not layer.use_bias:
             return product
         return self.add("Add", product, self.variable(layer.bias))
@@ -166,7 +94,7 @@ class _Graph:
 
 def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns an .onnx file's contents."""
-    graph = _Graph(precision)
+    graph = _Graph()
     made = _outputs(graph, model, set(signature.outputs))
     for name in signature.outputs:
         graph.nodes.append(helper.make_node("Identity", [made[name]], [name]))
@@ -188,7 +116,51 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     made_by = {"producer_name": "albert_tf", "ir_version": _IR_VERSION}
     opsets = [helper.make_opsetid("", _OPSET)]
     file = helper.make_model(whole, opset_imports=opsets, **made_by)
+    if precision == "float16":
+        _store_in_float16(file.graph)
+    if precision == "int8":
+        file = _quantize(file)
     return file.SerializeToString()
+
+
+def _store_in_float16(graph: onnx.GraphProto) -> None:
+    """Stores weights in float16 and casts each once, as the graph computes in float32.
+
+    `onnxruntime.transformers.float16` would add a cast for each use of a weight, which
+    unfolds the shared block when the casts are folded.
+    """
+    for weight in graph.initializer:
+        array = numpy_helper.to_array(weight)
+        if array.dtype == np.float32 and array.ndim:
+            name = f"{weight.name} in float16"
+            weight.CopyFrom(numpy_helper.from_array(array.astype(np.float16), name))
+            cast = helper.make_node(
+                "Cast", [name], [name.removesuffix(" in float16")], to=TensorProto.FLOAT
+            )
+            graph.node.insert(0, cast)
+
+
+def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
+    """Rounds weights to 8 bits, with a scale for each output of a matrix.
+
+    What is multiplied with them is rounded as the model runs. `reduce_range`: CPUs
+    without VNNI add two products in 16 bits, which overflow unless weights have 7 bits.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    # The graph has nothing to fold, and so needs no pre-processing.
+    file.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        quantize_dynamic(
+            file,
+            path,
+            op_types_to_quantize=["Gather", "MatMul"],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+        )
+        return onnx.load(path)
 
 
 def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, str]:
@@ -220,7 +192,11 @@ def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, s
         case models.AlbertMultipleChoice():
             logits = graph.dense(model.head.output_dense, pooled)
             shape = graph.add("Shape", "input_ids", end=2)
-            outputs["logits"] = graph.add("Reshape", logits, shape)
+            last = graph.integers(-1)
+            is_there = graph.add("ReduceMax", "input_mask", last, keepdims=0)
+            logits = graph.add("Reshape", logits, shape)
+            scores = _mask_scores(graph, is_there)
+            outputs["logits"] = graph.add("Add", logits, scores)
         case models.AlbertSpanLabeler():
             logits = graph.dense(model.head.output_dense, states)
             parts = graph.add_several(2, "Split", logits, axis=-1, num_outputs=2)
@@ -239,7 +215,7 @@ def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -
     """
     tables = encoder.embeddings
     ids = inputs["input_ids"]
-    words = graph.lookup(tables.word, ids)
+    words = graph.add("Gather", graph.variable(tables.word), ids)
     segments = graph.add(
         "Gather", graph.variable(tables.segment), inputs["segment_ids"]
     )
@@ -252,15 +228,20 @@ def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
 
-    mask = graph.add("Cast", inputs["input_mask"], to=TensorProto.FLOAT)
-    padding = graph.add("Sub", graph.number(1.0), mask)
-    scores = graph.add("Mul", padding, graph.number(MASKED_SCORE))
+    scores = _mask_scores(graph, inputs["input_mask"])
     scores = graph.add("Unsqueeze", scores, graph.integers(1, 2))
     blocks = list(encoder.layers_in_order())
     for i, block in enumerate(blocks):
         last = first_only and i == len(blocks) - 1
         hidden = _block(graph, block, hidden, scores, last)
     return hidden
+
+
+def _mask_scores(graph: _Graph, mask: str) -> str:
+    """Returns 0 where a mask is 1, and `MASKED_SCORE` where it is 0."""
+    mask = graph.add("Cast", mask, to=TensorProto.FLOAT)
+    padding = graph.add("Sub", graph.number(1.0), mask)
+    return graph.add("Mul", padding, graph.number(MASKED_SCORE))
 
 
 def _block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> str:
@@ -301,7 +282,8 @@ def _masked_lm(graph: _Graph, model, states: str) -> str:
     narrowed = graph.dense(head.transform, picked)
     narrowed = graph.activation(head.config.hidden_act, narrowed)
     narrowed = graph.norm(head.norm, narrowed)
-    logits = graph.matmul(narrowed, table.path, table, transposed=True)
+    kernel = graph.add("Transpose", graph.variable(table), perm=[1, 0])
+    logits = graph.add("MatMul", narrowed, kernel)
     return graph.add("Add", logits, graph.variable(head.output_bias))
 
 
@@ -354,8 +336,10 @@ def _end_log_probs(
     layer = head.end_hidden
     path = layer.kernel.path
     upper, lower = np.split(np.asarray(layer.kernel), 2)
-    from_states = graph.matmul(states, f"{path} of the state", upper)
-    from_starts = graph.matmul(starts, f"{path} of the start", lower)
+    of_states = graph.store(f"{path} of the state", upper)
+    from_states = graph.add("MatMul", states, of_states)
+    of_starts = graph.store(f"{path} of the start", lower)
+    from_starts = graph.add("MatMul", starts, of_starts)
     from_starts = graph.add("Add", from_starts, graph.variable(layer.bias))
     hidden = graph.add(
         "Add",

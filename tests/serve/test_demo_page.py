@@ -1,0 +1,162 @@
+"""The page of a model: what it shows for each kind, what it refuses."""
+
+import io
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf import InputError, weights
+from albert_tf.model import models
+from albert_tf.serve import demo_page
+from albert_tf.serve.settings.page import PageSettings
+from albert_tf.tasks.settings.answer import AnswerSettings
+
+# Gradio leaves sockets and event loops open.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+PROBABILITIES = {"good": 0.75, "bad": 0.25}
+
+
+class Stub:
+    """Gives one answer, without a model."""
+
+    source = "runs/mine"
+
+    def __init__(self, kind, fields, answer):
+        self.task = {"kind": kind}
+        self.fields = fields
+        self.answer = answer
+        self.rows = []
+
+    def answer_placed(self, rows):
+        for place, row in rows:
+            if "" in row.values():
+                raise InputError(f"{place}: empty")
+            self.rows.append(row)
+            yield self.answer
+
+
+def build(stub):
+    pytest.importorskip("gradio", reason="needs Gradio: make test-page installs it")
+    return demo_page.build(stub, PageSettings(model="runs/mine"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "texts", "component", "shown"),
+    [
+        (
+            "classification",
+            {"label": "good", "probabilities": PROBABILITIES},
+            {"text": "x"},
+            "label",
+            PROBABILITIES,
+        ),
+        (
+            "multiple_choice",
+            {"choice": 1, "answer": "same", "probabilities": [0.4, 0.6]},
+            {"article": "a", "question": "q", "options": "same\nsame"},
+            "label",
+            {"1. same": 0.4, "2. same": 0.6},
+        ),
+        (
+            "sentence_order",
+            {"in_order": 0.25},
+            {"text_a": "a", "text_b": "b"},
+            "label",
+            {"in order": 0.25, "in the other order": 0.75},
+        ),
+        (
+            "question_answering",
+            {"answer": "Rome", "begin": 3, "end": 7, "probability": 0.5},
+            {"question": "q", "context": "In Rome."},
+            "highlightedtext",
+            {
+                "text": "In Rome.",
+                "entities": [{"start": 3, "end": 7, "entity": "50.0%"}],
+            },
+        ),
+        (
+            "question_answering",
+            {"answer": "", "begin": -1, "end": -1, "probability": 0.0},
+            {"question": "q", "context": "In Rome."},
+            "highlightedtext",
+            {"text": "no answer in this passage", "entities": []},
+        ),
+        (
+            "token_classification",
+            {"spans": [{"type": "PER", "begin": 0, "end": 3, "probability": 0.9}]},
+            {"text": "Ann met Bo."},
+            "highlightedtext",
+            {
+                "text": "Ann met Bo.",
+                "entities": [{"start": 0, "end": 3, "entity": "PER"}],
+            },
+        ),
+        ("a new kind", {"value": 7}, {"text": "x"}, "json", {"value": 7}),
+    ],
+)
+def test_each_kind_has_its_component(kind, answer, texts, component, shown):
+    stub = Stub(kind, {name: name == "options" for name in texts}, answer)
+    page = build(stub)
+    assert [each.get_block_name() for each in page.output_components] == [component]
+    assert page.fn(*texts.values()) == shown
+    (row,) = stub.rows
+    assert row == {n: x.split("\n") if n == "options" else x for n, x in texts.items()}
+
+
+def test_a_refusal_is_shown_on_the_page():
+    gradio = pytest.importorskip("gradio", reason="make test-page installs it")
+    with pytest.raises(gradio.Error, match="the text: empty"):
+        build(Stub("regression", {"text": False}, {})).fn(None)
+
+
+ASK = """
+import sys
+from gradio_client import Client
+print(Client(sys.argv[1], verbose=False).predict("a [MASK]", api_name="/answer"))
+"""
+
+
+def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
+    pytest.importorskip("gradio", reason="needs Gradio: make test-page installs it")
+    shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
+    model = models.AlbertPretrainer(tiny(vocab_size=1500))
+    weights.save(model, tmp_path, "tf1")
+    command = [sys.executable, "-m", "albert_tf.commands", "demo-page"]
+    flags = [f"--model={tmp_path}", "--task=fill_mask", "--noopen_browser"]
+    with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE) as process:
+        try:
+            line = process.stdout.readline().decode()
+            address = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
+            ask = [sys.executable, "-c", ASK, address]
+            answer = subprocess.run(ask, capture_output=True, text=True, check=True)
+            assert answer.stdout.startswith("{'gaps': [[{'piece': ")
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_what_prevents_the_page_is_named(is_installed, monkeypatch):
+    class Page:
+        def launch(self, **settings):
+            assert settings["server_name"] == "127.0.0.1"
+            raise OSError(f"no empty port: {settings['server_port']}")
+
+    stub = Stub("regression", {"text": False}, {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: is_installed or None)
+    monkeypatch.setattr(demo_page.predict, "load", lambda *a, **k: stub)
+    monkeypatch.setattr(demo_page, "build", lambda *a: Page())
+    message = r"^--host=127.0.0.1 --port=7: no empty port: 7$"
+    if not is_installed:
+        message = r"pip install 'albert_tf\[page\]'$"
+    config = PageSettings(model="x", port=7)
+    with pytest.raises(InputError, match=message):
+        demo_page.run(config, AnswerSettings(), io.StringIO())
