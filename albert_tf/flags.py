@@ -326,9 +326,10 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 def _expand(arguments: list[str]) -> list[str]:
     """Puts the flags of --config first, which all others overrule.
 
-    A flagfile of `recipes/` is one of the package where there is no such file.
+    A flagfile of `recipes/` is one of the package where there is no such file. A truth
+    value may follow its flag after a space, which absl takes for true and an argument.
     """
-    first, others = arguments[:1], []
+    first, others = arguments[:1], list[str]()
     for argument in arguments[1:]:
         name, _, value = argument.partition("=")
         if name in ("--config", "-config"):
@@ -338,8 +339,26 @@ def _expand(arguments: list[str]) -> list[str]:
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
         if name in ("--flagfile", "-flagfile") and is_recipe:
             argument = argument if os.path.exists(value) else f"{name}={recipe}"
-        others.append(argument)
-    return first + others
+        before = others[-1].lstrip("-") if others and others[-1][:1] == "-" else ""
+        is_value = argument.lower() in ("true", "false", "1", "0")
+        if is_value and before in flags.FLAGS and flags.FLAGS[before].boolean:
+            others[-1] += f"={argument}"
+        else:
+            others.append(argument)
+    lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
+    for line in lines:
+        first += [line] if line in others else _flags_of(line)
+    return first
+
+
+def _flags_of(line: str) -> list[str]:
+    """Returns the flag in a line of a flagfile, which absl wants to be --name=value."""
+    line = line.removeprefix("\ufeff")
+    if not line or line.startswith(("#", "//")):
+        return []
+    name, *value = line.split(None, 1)
+    is_flag = name[0] == "-" and value and "=" not in name
+    return [f"{name}={value[0]}" if is_flag else line]
 
 
 def _read_config(path: str) -> list[str]:

@@ -231,6 +231,40 @@ def test_a_usage_error_is_one_line_and_ends_with_2(argument, message):
     assert result.stderr == f"error: {message}\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--lower", "False"], {"lower": False}),
+        (["-lower", "false", "--rate", "1"], {"lower": False, "rate": 1.0}),
+        (["--lower", "0", "--steps=3"], {"lower": False, "steps": 3}),
+        (["--nolower", "--lower", "TRUE"], {"lower": True}),
+        (["--lower", "False", "--flagfile=own"], {"lower": True, "steps": 1}),
+        (["--flagfile=own", "--steps", "1"], {"steps": 1}),
+        (["--flagfile=commented"], {"lower": False, "rate": 0.25}),
+    ],
+)
+def test_truth_values_after_a_space_and_flagfiles_as_others_write_them(
+    arguments, expected, parse, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").write_text("\ufeff--steps=1\n\n--lower\n", "utf-8")
+    text = "\ufeff# comment\r\n--lower False\r\n--rate   0.25\r\n"
+    (tmp_path / "commented").write_text(text, "utf-8")
+    flags.define(Settings)
+    expanded = flags._expand(["script", "--input_file=a", *arguments])
+    absl_flags.FLAGS(expanded)
+    assert flags.read(Settings) == Settings(input_file=("a",), **expected)
+
+
+def test_a_truth_value_is_an_argument_where_no_switch_is_before_it(parse):
+    flags.define(Settings)
+    for argument in ("no", "maybe"):
+        expanded = flags._expand(["script", "--lower", argument])
+        assert absl_flags.FLAGS(expanded) == ["script", argument]
+    expanded = flags._expand(["script", "--name", "false", "true"])
+    assert absl_flags.FLAGS(expanded) == ["script", "true"]
+
+
 def test_a_flagfile_has_to_be_text(tmp_path):
     (tmp_path / "flags").write_bytes(b"--seed=\xff")
     result = run_script(SCRIPT, f"--flagfile={tmp_path / 'flags'}")

@@ -1,7 +1,6 @@
 """The flags of every script: one that goes, comes or changes is a decision.
 
-After one, `UPDATE_FLAGS=1 pytest tests/test_flags_frozen.py` writes the list anew; a
-flag that goes or changes gets a line in CHANGELOG.md.
+After one, `UPDATE_FLAGS=1 pytest tests/test_flags_frozen.py` writes the list anew.
 """
 
 import dataclasses

@@ -1,10 +1,12 @@
-"""Writes files that are whole or not there, and locks folders for one run."""
+"""Reads files of text, writes files whole or not at all, and locks folders."""
 
+import codecs
 import contextlib
 import datetime
 import errno
 import fcntl
 import glob
+import gzip
 import io
 import logging
 import os
@@ -34,6 +36,77 @@ _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 # Of a file that is written, in bytes.
 _BEGUN_TOGETHER = 1 << 22
 _held = threading.local()
+OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
+_GZIP = b"\x1f\x8b"
+# That of UTF-32 begins as that of UTF-16 does.
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def read_text(path: str | Path, encoding: str | None = None) -> str:
+    """Returns the text of a file; see `to_utf8`.
+
+    Raises:
+        InputError: it cannot be read, too.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    return to_utf8(data, path, encoding).decode()
+
+
+def to_utf8(
+    data: bytes, path: Any, encoding: str | None = None, handler: str = "strict"
+) -> bytes:
+    r"""Returns the text of a file, plain or compressed with gzip, in UTF-8.
+
+    In a text without `\n`, but at its end, `\r` ends lines and becomes `\n`. Elsewhere
+    a lone `\r` is a character.
+
+    Args:
+        data: contents of the file.
+        path: the file, for messages.
+        encoding: of a file without a byte order mark, which decides otherwise. None is
+            UTF-8, in a reader that has no flag for it.
+        handler: of wrong bytes, see `bytes.decode`; "surrogateescape" leaves them.
+
+    Raises:
+        InputError: there is no such encoding, or the file is not in it.
+    """
+    if data.startswith(_GZIP):
+        with errors.reading(path, "data of gzip"):
+            data = gzip.decompress(data)
+    marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
+    name = marked or encoding or "utf-8"
+    if name == "utf-8" and b"\0" in data[:2]:
+        raise InputError(
+            f"{path}: UTF-16 without a byte order mark; expected UTF-8"
+            f"{'' if encoding is None else ', or --encoding=utf-16-le'}"
+        )
+    if name != "utf-8" or handler == "strict":
+        try:
+            text = data.decode(name, handler)
+        except LookupError:
+            raise InputError(f"--encoding={name}: no such encoding of text") from None
+        except UnicodeError as error:
+            begin = getattr(error, "start", 0)
+            line = data.count(b"\n", 0, begin) + 1
+            at = begin - data.rfind(b"\n", 0, begin) - 1
+            name = name.upper().removesuffix("-SIG")
+            raise InputError(
+                f"{path}:{line}: not {name} at byte {at} of the line"
+                f"{'' if encoding is None else OTHER_ENCODING}"
+            ) from None
+        data = text.encode("utf-8", handler)
+    if b"\r" in data and b"\n" not in data.rstrip(b"\r\n"):
+        data = re.sub(b"\r\n?", b"\n", data)
+    return data
 
 
 @contextlib.contextmanager

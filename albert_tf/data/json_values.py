@@ -16,6 +16,8 @@ _NAMES = {
     bool: "a truth value",
 }
 _REQUIRED = object()
+# What `rows` yields for a blank line.
+BLANK = object()
 # Whole pairs and other escapes come first, so that what is left is half a pair.
 _ESCAPE = re.compile(
     r"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u])|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -54,6 +56,59 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
     """
     with _named(path, line, line):
         return json.loads(whole_pairs(text))
+
+
+def rows(text: str, path: Any) -> Iterator[tuple[int | str, Any]]:
+    """Yields the rows of a file.
+
+    They are JSON lines; or the items of one list, which may be under "data" in an
+    object; or the rows of an object of columns, as pandas' `to_json()` writes them.
+
+    Args:
+        text: the whole of it.
+        path: the file, for messages.
+
+    Yields:
+        The number of the line, or "row" and the number of an item, from 1 on; and the
+        value, `BLANK` for a blank line, or the `JsonError` of a broken one.
+
+    Raises:
+        JsonError: a list is broken.
+    """
+    first, _, others = text.strip().partition("\n")
+    if first.startswith("[") or not (others and first.rstrip().endswith("}")):
+        try:
+            value = parse(text, path)
+        except JsonError:
+            if first.startswith("[") and not first.rstrip().endswith("]"):
+                raise
+        else:
+            items = _items(value)
+            if items is not None:
+                yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
+                return
+            if others:
+                yield 1, value
+                return
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        try:
+            yield number, parse(line, path, number) if line.strip() else BLANK
+        except JsonError as error:
+            yield number, error
+
+
+def _items(value: Any) -> list[Any] | None:
+    """Returns the rows that one value holds."""
+    if isinstance(value, dict):
+        columns = list(value.values())
+        if columns and all(
+            isinstance(each, dict) and each.keys() == columns[0].keys()
+            for each in columns
+        ):
+            cells = zip(*(each.values() for each in columns), strict=True)
+            return [dict(zip(value, row, strict=True)) for row in cells]
+        value = value.get("data")
+    return value if isinstance(value, list) else None
 
 
 def parse_next(text: str, begin: int, path: Any, line: int = 1) -> tuple[Any, int]:

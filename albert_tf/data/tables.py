@@ -1,4 +1,4 @@
-r"""Reads tables of text with named columns: TSV, CSV and JSON lines.
+r"""Reads tables of text with named columns: TSV, CSV and JSON.
 
     table = read("train.tsv", [Column("sentence"), Column("label")], make=tuple)
 
@@ -7,11 +7,15 @@ The suffix decides the format:
 - `.tsv`, `.txt`: a row a line, cells between tabs, as GLUE has them: no quoting, so a
   quotation mark is text.
 - `.csv`: commas, and double quotes around cells that hold commas, quotes or line ends.
-- `.jsonl`, `.json`: one object a line; its keys are the columns.
+- `.jsonl`, `.json`: one object a line, whose keys are the columns; or what else
+  `json_values.rows` reads.
 
-Lines end with `\n` or `\r\n`; a lone `\r` is a character of the text. A line without a
-character is skipped and counted, except in a TSV table of one column: an empty text has
-no other spelling there (in CSV it is `""`).
+A `Dialect` says otherwise; and so does Excel's first line `sep=;`, or a header that has
+all columns only between other delimiters.
+
+Lines end with `\n` or `\r\n`, or all of them with `\r`; elsewhere a lone `\r` is a
+character of the text. A line without a character is skipped and counted, except in a
+TSV table of one column: an empty text has no other spelling there (in CSV it is `""`).
 
 A broken row is an error that names file and line, or, if asked, is skipped and noted;
 nothing is dropped in silence.
@@ -20,23 +24,29 @@ nothing is dropped in silence.
 import codecs
 import csv
 import io
+import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from albert_tf import errors
-from albert_tf.data import json_values
+from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
 
-# What decoding with "surrogateescape" makes of bytes that are not UTF-8.
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+# What decoding with "surrogateescape" makes of wrong bytes.
+_WRONG = re.compile("[\udc80-\udcff]")
 # Stands for a lone carriage return, which the csv module takes for the end of a row.
 _RETURN = "\ud800"
+_SEP = re.compile(b'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
+# With a byte of these a UTF-16 file begins, and one of gzip.
+_MARK = {*b"\xff\xfe\0\x1f"}
+_DELIMITERS = (",", ";", "\t", "|")
+_AROUND = 15
 _NOTED = 5
 _MOST_NAMED = 200
 
@@ -63,9 +73,37 @@ class Column(NamedTuple):
     required: bool = True
     may_be_empty: bool = False
 
-    def within(self, names: Sequence[str]) -> str | None:
-        """Returns the name that the column has in a table; None where it is not."""
-        return next((n for n in (self.name, self.alternative) if n in names), None)
+    def within(self, names: Collection[str]) -> str | None:
+        """Returns the name that the column has in a table; None where it is not.
+
+        If no name is the same, one that differs only in case or in white space around
+        it is taken.
+        """
+        own = [name for name in (self.name, self.alternative) if name]
+        for name in own:
+            if name in names:
+                return name
+        forms = [name.strip().casefold() for name in own]
+        alike = [name for name in names if name.strip().casefold() in forms]
+        return alike[0] if len(alike) == 1 else None
+
+
+class Dialect(NamedTuple):
+    """How a table is written.
+
+    Attributes:
+        delimiter: the character between cells of a TSV or CSV table; None: that of the
+            suffix or of the header.
+        quoted: whether double quotes may stand around cells of a TSV table, too.
+        encoding: of a file without a byte order mark.
+    """
+
+    delimiter: str | None = None
+    quoted: bool = False
+    encoding: str = "utf-8"
+
+
+USUAL = Dialect()
 
 
 class Table(NamedTuple, Generic[Made]):
@@ -103,28 +141,33 @@ def read(
     *,
     header: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
+    dialect: Dialect = USUAL,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Table[Made]:
     """Reads a table.
 
     Args:
-        path: a file in UTF-8, with or without a byte order mark.
+        path: a file of text, see `files.to_utf8`.
         columns: the columns to read.
         make: makes something of a row's values, given in the order of `columns`, or
             raises `RowError`. A value is text; in JSON lines, numbers and booleans are
             their JSON text, and a list is a tuple.
         header: names of all columns of a TSV or CSV file that has no header.
         skip_bad_rows: skip broken rows instead of raising.
+        dialect: how the table is written.
+        log: gets a line for what the header has decided.
 
     Raises:
         InputError: the file cannot be read, is of no known format, lacks a column or
             has it twice, has no (unbroken) row, leaves a quote open, or is JSON lines
             and has a header given; or a row has not as many cells as there are
-            columns, is not UTF-8, is not JSON, lacks a value, or is refused by `make`.
+            columns, is not of the encoding, is not JSON, lacks a value, or is refused
+            by `make`.
     """
     rows: list[Made] = []
     skipped: list[str] = []
     blank = 0
-    for line, values in _values(Path(path), columns, header):
+    for line, values in _values(Path(path), columns, header, dialect, log):
         if values is None:
             blank += 1
             continue
@@ -144,20 +187,34 @@ def read(
     return Table(rows, skipped, blank)
 
 
-def lines(data: Iterable[bytes]) -> Iterator[tuple[int, str | RowError]]:
-    r"""Yields the number of each line, from 1 on, and its text or what is wrong.
+def lines(
+    data: Iterable[bytes], path: str | Path, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
+    r"""Yields the number of each line, from 1 on, and its text.
 
     Args:
-        data: lines that end with `\n`, such as those of a binary file; the first may
-            begin with a byte order mark.
+        data: lines that end with `\n`, such as those of a binary file. They are read
+            one by one if they are UTF-8; else all at once, see `files.to_utf8`.
+        path: the file, for messages.
+        encoding: of a file without a byte order mark.
+
+    Raises:
+        InputError: a line is not of the encoding.
     """
-    for number, line in enumerate(data, 1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
+    data = iter(data)
+    first = next(data, b"")
+    if encoding != "utf-8" or b"\r" in first.rstrip(b"\r\n") or _MARK & {*first[:2]}:
+        whole = files.to_utf8(first + b"".join(data), path, encoding)
+        first, data = b"", io.BytesIO(whole)
+    for number, line in enumerate(itertools.chain(filter(None, [first]), data), 1):
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
             yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
-            yield number, RowError(f"not UTF-8 at byte {error.start} of the line")
+            raise InputError(
+                f"{path}:{number}: not UTF-8 at byte {error.start} of the line"
+                f"{files.OTHER_ENCODING}"
+            ) from None
 
 
 def _check_filled(columns: Sequence[Column], values: list[Value]) -> None:
@@ -167,14 +224,24 @@ def _check_filled(columns: Sequence[Column], values: list[Value]) -> None:
             raise RowError(f"nothing in column {column.name!r}")
 
 
+def _refuse_wrong_bytes(text: str) -> None:
+    if not text.isascii() and (wrong := _WRONG.search(text)):
+        some = text[max(0, wrong.start() - _AROUND) : wrong.end() + _AROUND]
+        raise RowError(f"bytes of another encoding in {some!r}{files.OTHER_ENCODING}")
+
+
 # A line's number, and its values or what is wrong with it; None of a blank line.
-_Numbered = Iterator[tuple[int, Any]]
+_Numbered = Iterator[tuple[Any, Any]]
 
 
 def _values(
-    path: Path, columns: Sequence[Column], header: Sequence[str] | None
+    path: Path,
+    columns: Sequence[Column],
+    header: Sequence[str] | None,
+    dialect: Dialect,
+    log: Callable[[str], None],
 ) -> _Numbered:
-    suffix = path.suffix.lower()
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in _SUFFIXES:
         raise InputError(
             f"{path}: unknown kind of table; expected a name that ends in "
@@ -183,46 +250,98 @@ def _values(
     if suffix in _JSON and header:
         raise InputError(
             f"{path}: names its own columns, but these names are given: "
-            f"{', '.join(header)}"
+            f"{_named(header)}"
         )
     try:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    data = files.to_utf8(data, path, dialect.encoding, "surrogateescape")
     try:
         if suffix in _JSON:
-            yield from _json_lines(data, columns)
-        elif suffix == ".csv":
-            yield from _from_cells(_comma_separated(data), path, columns, header)
+            text = data.decode(errors="surrogateescape")
+            yield from _from_json(text, path, columns)
         else:
-            rows = _tab_separated(data)
-            yield from _from_cells(rows, path, columns, header, unquoted=True)
+            usual = "," if suffix == ".csv" else "\t"
+            yield from _from_text(data, path, columns, header, dialect, usual, log)
     except csv.Error as error:
         raise InputError(f"{path}: {error}") from error
 
 
-def _tab_separated(data: bytes) -> _Numbered:
-    # Not splitlines, which cuts at characters that texts hold, such as U+2028.
-    for number, line in lines(io.BytesIO(data)):
-        if isinstance(line, RowError):
-            yield number, line
-        else:
-            yield number, line.split("\t") if line else None
-
-
-def _comma_separated(data: bytes) -> _Numbered:
-    csv.field_size_limit(sys.maxsize)
-    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
-    if "\r" in text and "\n" not in text.rstrip("\r\n"):
+def _from_text(
+    data: bytes,
+    path: Path,
+    columns: Sequence[Column],
+    header: Sequence[str] | None,
+    dialect: Dialect,
+    usual: str,
+    log: Callable[[str], None],
+) -> _Numbered:
+    """Yields the rows of a TSV or CSV table."""
+    quoted = dialect.quoted or usual == ","
+    delimiter, begin = dialect.delimiter or usual, 0
+    if quoted and (line := _SEP.match(data)):  # Excel's
+        delimiter, begin, data = line[1].decode(), 1, data[line.end() :]
+    given = (line.rstrip(b"\r\n") for line in io.BytesIO(data))
+    first = next(filter(None, given), b"").decode(errors="surrogateescape")
+    if header is None and "\r" in first:
         raise csv.Error("lines end with \\r alone; expected \\n or \\r\\n")
-    text = re.sub("\r(?!\n|\\Z)", _RETURN, text)
-    reader = csv.reader(io.StringIO(text, newline="\n"), strict=True)
+    if header is None and dialect.delimiter is None:
+        delimiter = _delimiter(first, columns, delimiter)
+        if delimiter != usual:
+            log(f"{path}: cells between {delimiter!r}, as its first line has them")
+            quoted = quoted or usual == "\t"
+    rows = _unquoted(data, delimiter)
+    if quoted:
+        rows = _quoted(data, delimiter, f"{delimiter} " in first)
+    if begin:
+        rows = ((number + begin, cells) for number, cells in rows)
+    yield from _from_cells(rows, path, columns, header, not quoted)
+
+
+def _delimiter(first: str, columns: Sequence[Column], usual: str) -> str:
+    """Returns the delimiter that alone finds all columns in a header, or the usual."""
+    found = []
+    for delimiter in dict.fromkeys((usual, *_DELIMITERS)):
+        names = next(csv.reader([first], delimiter=delimiter), [])
+        if all(column.within(names) for column in columns if column.required):
+            found.append(delimiter)
+    return found[0] if len(found) == 1 else usual
+
+
+def _unquoted(data: bytes, delimiter: str) -> _Numbered:
+    # Not splitlines, which cuts at characters that texts hold, such as U+2028.
+    for number, line in enumerate(io.BytesIO(data), 1):
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield number, line.decode().split(delimiter) if line else None
+        except UnicodeDecodeError:
+            try:
+                _refuse_wrong_bytes(line.decode(errors="surrogateescape"))
+            except RowError as problem:
+                yield number, problem
+
+
+def _quoted(data: bytes, delimiter: str, skip_space: bool) -> _Numbered:
+    csv.field_size_limit(sys.maxsize)
+    text = data.decode(errors="surrogateescape")
+    text, returns = re.subn("\r(?!\n|\\Z)", _RETURN, text)
+    reader = csv.reader(
+        io.StringIO(text, newline="\n"),
+        delimiter=delimiter,
+        skipinitialspace=skip_space,
+        strict=True,
+    )
     while True:
         begin = reader.line_num + 1
         try:
-            cells: Any = [cell.replace(_RETURN, "\r") for cell in next(reader)] or None
-            if cells and any(map(_NOT_UTF8.search, cells)):
-                cells = RowError("not UTF-8")
+            cells: Any = next(reader) or None
+            if cells and returns:
+                cells = [cell.replace(_RETURN, "\r") for cell in cells]
+            for cell in cells or ():
+                _refuse_wrong_bytes(cell)
+        except RowError as problem:
+            cells = problem
         except StopIteration:
             return
         except csv.Error as error:
@@ -240,7 +359,7 @@ def _from_cells(
     path: Path,
     columns: Sequence[Column],
     header: Sequence[str] | None,
-    unquoted: bool = False,
+    unquoted: bool,
 ) -> _Numbered:
     if header is None:
         for line, cells in rows:
@@ -281,28 +400,24 @@ def _place(path: Path, column: Column, header: Sequence[str]) -> int | None:
     return header.index(name)
 
 
-def _json_lines(data: bytes, columns: Sequence[Column]) -> _Numbered:
-    for number, line in lines(io.BytesIO(data)):
-        if isinstance(line, RowError):
-            yield number, line
-        else:
-            yield number, _of_object(line, columns) if line.strip() else None
+def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _Numbered:
+    for number, row in json_values.rows(text, path):
+        try:
+            if isinstance(row, json_values.JsonError):
+                raise RowError(row.problem)
+            yield number, None if row is json_values.BLANK else _cells(row, columns)
+        except RowError as problem:
+            yield number, problem
 
 
-def _of_object(line: str, columns: Sequence[Column]) -> list[Value] | RowError:
-    try:
-        row = json_values.parse(line, "")
-        if not isinstance(row, dict):
-            raise RowError(f"not a JSON object but {errors.shown(row)}")
-        return [_value_of(row, column) for column in columns]
-    except json_values.JsonError as error:
-        return RowError(error.problem)
-    except RowError as problem:
-        return problem
+def _cells(row: Any, columns: Sequence[Column]) -> list[Value]:
+    if not isinstance(row, dict):
+        raise RowError(f"not a JSON object but {errors.shown(row)}")
+    return [_value_of(row, column) for column in columns]
 
 
 def _value_of(row: dict[str, Any], column: Column) -> Value:
-    name = column.within(list(row))
+    name = column.within(row)
     if name is None:
         if not column.required:
             return None
@@ -315,6 +430,7 @@ def _value_of(row: dict[str, Any], column: Column) -> Value:
 
 def _text_of(name: str, value: Any) -> str:
     if isinstance(value, str):
+        _refuse_wrong_bytes(value)
         return value
     if value is None or isinstance(value, (dict, list)):
         raise RowError(
@@ -324,6 +440,6 @@ def _text_of(name: str, value: Any) -> str:
 
 
 def _named(names: Iterable[str]) -> str:
-    """Returns the names of columns in one line, for messages."""
-    text = " ".join(", ".join(names).split())
+    """Returns the names of columns for messages."""
+    text = ", ".join(map(repr, names))
     return text if len(text) <= _MOST_NAMED else f"{text[:_MOST_NAMED]}..."

@@ -2,11 +2,13 @@
 
 import abc
 import contextlib
+import dataclasses
 import difflib
 import io
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import sys
@@ -28,8 +30,9 @@ from albert_tf.data.files import atomic
 from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
-from albert_tf.serve import predict, runtimes
+from albert_tf.serve import convert, predict
 from albert_tf.serve.predict import Predictor
+from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import expected, fits
@@ -55,9 +58,11 @@ _OWN = {
 }
 # Of a training alone.
 _OF_TRAINING = (
-    *("num_runs", "export_dir", "early_stopping", "eval_every_epochs"),
+    *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
     *("wandb", "mlflow"),
 )
+# What `fit` sets.
+_OF_A_FIT = ("folder_", "metrics_", "_fitted", "_temporary")
 
 
 class Model(BaseEstimator, abc.ABC):
@@ -103,13 +108,16 @@ class Model(BaseEstimator, abc.ABC):
         return {"model": self.model, **self._settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Changes settings, as scikit-learn does.
+        """Changes settings, as scikit-learn does; another `model` has to be fitted.
 
         Raises:
             InputError: there is no such setting.
         """
         self._check({k: v for k, v in params.items() if k != "model"})
-        self.model = params.pop("model", self.model)
+        if "model" in params:
+            self.model = params.pop("model")
+            for name in _OF_A_FIT:
+                self.__dict__.pop(name, None)
         self._settings = {**self._settings, **params}
         self._predictors.clear()
         return self
@@ -134,7 +142,7 @@ class Model(BaseEstimator, abc.ABC):
         self._check_names(options, known, "option")
         named = [field.name for field in flags.fields(ModelFileSettings)]
         given = {name: self._settings.get(name) for name in named}
-        key = (str(path), *sorted(options.items()))
+        key = (str(path), repr(sorted(options.items())))
         if key not in self._predictors:
             with _own_state("float32"):
                 self._predictors[key] = predict.load(
@@ -193,10 +201,14 @@ def _made(settings: type, values: Mapping[str, Any]) -> Any:
         InputError: a value has another.
     """
     hints, made = typing.get_type_hints(settings), {}
-    for field in flags.fields(settings):
+    for field in dataclasses.fields(settings):
         if field.name not in values:
             continue
         value = rows.plain(values[field.name])
+        if isinstance(value, dict):
+            value = [f"{key}={each}" for key, each in value.items()]
+        elif isinstance(value, str) and typing.get_origin(hints[field.name]) is tuple:
+            value = [value]
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if value is not None and not fits(value, hints[field.name]):
             raise InputError(
@@ -238,7 +250,7 @@ class FineTuned(Model):
     # The columns of a table, that of the labels last; and the flags of its splits.
     columns: ClassVar[tuple[str, ...]]
     files: ClassVar[Mapping[str, str]] = types.MappingProxyType(
-        {"train": "train_file", "dev": "eval_file"}
+        {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
     )
     # Ends the names of files for rows.
     suffix: ClassVar[str] = ".jsonl"
@@ -318,20 +330,15 @@ class FineTuned(Model):
             weakref.finalize(self, shutil.rmtree, output_dir, ignore_errors=True)
         folder = Path(output_dir)
         with files.locked(folder):
-            given = self._flags(values, {"train": (train, labels)}, folder)
+            splits = {"train": (train, labels)}
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
-                dev = validation if is_pair else (validation, None)
-                given |= self._flags(values, {"dev": dev}, folder)
-            else:
-                given.pop("eval_every_epochs", None)
-            given["do_train"], given["do_eval"] = True, validation is not None
-            given["output_dir"] = str(folder)
-            given["init_checkpoint"] = None if self.model is None else str(self.model)
-            outcome = self._run(given, verbose)
+                splits["dev"] = validation if is_pair else (validation, None)
+            outcome = self._run(self._flags(values, splits, folder), verbose)
         self.folder_ = folder
         self.metrics_ = {**(outcome.best or outcome.metrics)}
-        self.metrics_.pop(loop.FINGERPRINT, None)
+        for name in ("step", loop.FINGERPRINT):
+            self.metrics_.pop(name, None)
         self._fitted = settings
         self._predictors.clear()
         return self
@@ -351,12 +358,9 @@ class FineTuned(Model):
         """
         self._check(settings)
         values = {**self._values, **settings}
-        values = {k: v for k, v in values.items() if k not in _OF_TRAINING}
+        splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            given = self._flags(values, {"dev": (data, labels)}, Path(folder))
-            given.pop("eval_every_epochs", None)
-            more = {"init_checkpoint": str(self.folder), "output_dir": folder}
-            outcome = self._run({**given, **more, "do_eval": True}, False)
+            outcome = self._run(self._flags(values, splits, Path(folder)), False)
         return dict(outcome.metrics)
 
     def __call__(self, data: Any, **options: Any) -> notebooks.Answers:
@@ -369,7 +373,8 @@ class FineTuned(Model):
         Raises:
             InputError: the model is not fine-tuned, or see `Predictor`.
         """
-        return self._answered(self._rows(data), self.predictor(**options))
+        predictor = self.predictor(**options)
+        return self._answered(self._rows(data), predictor)
 
     def predictor(self, **options: Any) -> Predictor:
         """Returns what answers raw texts, see `AnswerSettings` for the options."""
@@ -394,7 +399,7 @@ class FineTuned(Model):
                 f"{folder}: holds a run or other weights; expected another folder"
             )
         opened, model = ModelFolder(self.folder), self._model
-        metadata.write_task(folder, opened.tokenizer, opened.task)
+        metadata.write_task(folder, opened.tokenizer, self.predictor().task)
         weights.save(model, folder, "tf1")
 
     def export(
@@ -402,12 +407,14 @@ class FineTuned(Model):
         path: str | Path,
         format: Literal["saved_model", "hf", "keras", "onnx", "litert"] = "saved_model",
     ) -> Path:
-        """Writes the model for other programs.
+        """Writes the model for other programs, as `convert_checkpoint.py` does.
 
         Args:
-            path: a folder; of the last three formats a file, or the folder for it.
+            path: a folder; or a `.onnx` or `.tflite` file, which takes ids; of keras a
+                file, or the folder for it.
             format: saved_model takes raw text, hf is for `transformers`, keras for
-                `keras.models.load_model`; onnx and litert take ids.
+                `keras.models.load_model`; a folder of onnx or litert answers texts
+                without TensorFlow (`predict.load`, `predict.py`).
 
         Returns:
             The folder or file.
@@ -415,26 +422,17 @@ class FineTuned(Model):
         Raises:
             InputError: an unknown format, or the path cannot be written.
         """
-        path, model = Path(path), self._model
+        path = Path(path)
         if format == "saved_model":
             self.predictor().service.save(path)
             return path
-        if format == "hf":
-            opened = ModelFolder(self.folder)
-            tokenizer, task = opened.tokenizer, opened.task
-            return weights.save(model, path, "hf", tokenizer=tokenizer, task=task)
-        suffixes = {"keras": ".keras", **runtimes.SUFFIXES}
-        if format not in suffixes:
-            raise InputError(
-                f"format={format!r}: expected one of saved_model, hf, "
-                f"{', '.join(suffixes)}"
-            )
-        if path.suffix != suffixes[format]:
-            path = path / f"albert_model{suffixes[format]}"
+        if format == "keras" and path.suffix != ".keras":
+            path = path / "albert_model.keras"
             path.parent.mkdir(parents=True, exist_ok=True)
-        if format == "keras":
-            return weights.save(model, path, "keras")
-        return runtimes.save(model, path, format)
+        given = {"input": self.folder, "output": path, "output_format": format}
+        with _own_state("float32"):
+            convert.convert(_made(ConversionSettings, given))
+        return path
 
     @property
     def folder(self) -> Path:
@@ -489,21 +487,43 @@ class FineTuned(Model):
     def _flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
     ) -> dict[str, Any]:
-        """Returns settings by the names of flags, with the files of splits."""
+        """Returns all that a run is given, by the names of flags.
+
+        Args:
+            values: settings.
+            splits: data and labels of "train", "dev" or "test": what to do.
+            folder: of the run, which gets the rows that are no file.
+        """
         given: dict[str, Any] = {}
         for name, value in values.items():
             if (flag := _SHORT.get(name, name)) != name and flag in values:
                 raise InputError(f"{name} and {flag}: give one of them")
-            if name not in self.own:
+            if name not in self.own and ("train" in splits or name not in _OF_TRAINING):
                 given[flag] = value
         every = {field.name: field for field in flags.fields(self.run_settings)}
         for name, value in self.defaults.items():
             others = every[name].metadata.get("instead_of", ())
             if not any(given.get(other) is not None for other in others):
                 given.setdefault(name, value)
+        if splits.keys() != {"train", "dev"}:
+            given.pop("eval_every_epochs")
         for split, (data, labels) in splits.items():
             given |= self._write(split, data, labels, {**self.own, **values}, folder)
-        return given
+        if given.get("labels"):
+            given["labels"] = [rows.as_text(label) for label in given["labels"]]
+        does = {"do_train": "train", "do_eval": "dev", "do_predict": "test"}
+        given |= {flag: split in splits for flag, split in does.items()}
+        start = self.model if "train" in splits else self.folder
+        given["init_checkpoint"] = None if start is None else str(start)
+        return {**given, "output_dir": str(folder)}
+
+    def _examples(self, path: str | Path) -> Any:
+        """Reads a file to be answered, as the script does."""
+        given = self._flags(self._values, {"test": (path, None)}, self.folder)
+        task, run = (_made(group, given) for group in self._groups()[:2])
+        stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
+        _, splits = self.family.read(task, stored, run, lambda line: None)
+        return splits["test"][0].examples
 
     def _run(self, given: Mapping[str, Any], verbose: bool) -> Any:
         several = given.get("distribution") == "multi_worker"
@@ -523,6 +543,11 @@ class FineTuned(Model):
             if isinstance(log, notebooks.Progress):
                 log.finish()
             return outcome
+        except InputError as mistake:  # of a row, whose file is our own
+            file = rf"{re.escape(run.output_dir)}.(train|dev)_rows\{self.suffix}"
+            text = re.sub(rf"{file}:(\d+)", r"\1, row \2", str(mistake))
+            mistake.args = (re.sub(file, r"\1", text),)
+            raise
         except Stopped as stop:
             if stop.signal is signal.SIGINT:  # leaves a notebook or a shell as it is
                 raise KeyboardInterrupt from None
@@ -534,7 +559,7 @@ class FineTuned(Model):
         """Returns the flags of a split, whose rows it writes unless they are a file.
 
         Args:
-            split: "train" or "dev".
+            split: "train", "dev" or "test".
             data: as the user gave it.
             labels: likewise.
             values: settings of the class.
@@ -574,4 +599,13 @@ class FineTuned(Model):
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
         """Returns rows for `Predictor`."""
+        if rows.is_file(data):
+            return self._asked(self._examples(data))
+        return self._read(data)
+
+    @abc.abstractmethod
+    def _asked(self, examples: Any) -> list[dict[str, Any]]:
+        """Returns the rows of a file."""
+
+    def _read(self, data: Any) -> list[dict[str, Any]]:
         return rows.read(data, self.columns[:-1], "the rows", self.lists)

@@ -1,5 +1,7 @@
 """What any pretrained model answers, without fine-tuning."""
 
+import contextlib
+import sys
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,7 +11,9 @@ from albert_tf import flags
 from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
 from albert_tf.estimators.base import Model
+from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
+from albert_tf.serve.settings.predict import PredictSettings
 from albert_tf.tasks import pretrained
 from albert_tf.weights.settings import ModelFileSettings
 
@@ -38,16 +42,23 @@ class Pretrained(Model):
         """Answers rows as `predict.py` does, a dict for each.
 
         Args:
-            data: texts, or a table with the columns of `predictor().fields`.
+            data: texts, or a table with the columns of `predictor().fields`; or the
+                path of a file as `predict.py` reads it.
 
         Raises:
             InputError: the model has no head for it, or see `Predictor`.
         """
         predictor = self.predictor()
-        data = [data] if isinstance(data, str) else data
-        return self._answered(
-            rows.read(data, tuple(predictor.fields), "texts"), predictor
-        )
+        fields = predictor.fields
+        if rows.is_file(data):
+            config = PredictSettings(model=str(self.model), input_file=str(data))
+            with contextlib.ExitStack() as files:
+                lines = text_rows.read(config, (), fields, files, sys.stderr)
+                asked = [text_rows.check(*line, fields) for line in lines]
+        else:
+            data = [data] if isinstance(data, str) else data
+            asked = rows.read(data, tuple(fields), "texts")
+        return self._answered(asked, predictor)
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""

@@ -2,18 +2,16 @@
 
 import json
 import types
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from albert_tf import errors
-from albert_tf.errors import InputError
 from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.race.task import MultipleChoice as MultipleChoiceTask
 from albert_tf.tasks.settings.race import RaceRunSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings
+from albert_tf.tasks.squad import reading
 from albert_tf.tasks.squad.task import QuestionAnswering
 
 
@@ -29,8 +27,11 @@ class QuestionAnswerer(FineTuned):
     family = QuestionAnswering
     run_settings = SquadRunSettings
     columns = ("question", "context", "answers")
+    lists = ("answers",)
     suffix = ".json"
-    files = types.MappingProxyType({"train": "train_file", "dev": "predict_file"})
+    files = types.MappingProxyType(
+        {"train": "train_file", "dev": "predict_file", "test": "predict_file"}
+    )
 
     def predict(self, questions: Any, **options: Any) -> list[str]:
         """Returns the answer to each question; "" where it has none.
@@ -38,7 +39,8 @@ class QuestionAnswerer(FineTuned):
         A notebook shows it marked in its passage.
 
         Args:
-            questions: dicts or a table with `question` and `context`, or pairs of them.
+            questions: dicts or a table with `question` and `context`, or pairs of them;
+                or the path of a file.
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
 
         Raises:
@@ -46,6 +48,13 @@ class QuestionAnswerer(FineTuned):
         """
         answers = self(questions, **options)
         return answers.holding(answer["answer"] for answer in answers)
+
+    def _asked(self, examples):
+        return [
+            {"question": question.text, "context": paragraph.context}
+            for paragraph in examples.paragraphs
+            for question in paragraph.questions
+        ]
 
     def _as_text(self, table, split):
         return json.dumps(_as_squad(table, split), ensure_ascii=False)
@@ -68,7 +77,8 @@ class MultipleChoice(FineTuned):
         """Returns the number of the chosen option of each question, int [n], from 0 on.
 
         Args:
-            questions: dicts or a table with `article`, `question` and `options`.
+            questions: dicts or a table with `article`, `question` and `options`; or the
+                path of a file.
             **options: see `AnswerSettings`: `runtime`, `batch_size`.
 
         Raises:
@@ -76,45 +86,23 @@ class MultipleChoice(FineTuned):
         """
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
+    def _asked(self, examples):
+        return [
+            {"article": q.article, "question": q.text, "options": [*q.options]}
+            for q in examples
+        ]
+
 
 def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
-    """Returns rows as a file of SQuAD has them."""
-    paragraphs = []
-    optional = False
-    for number, row in enumerate(table, 1):
-        answers = _answers(row["answers"], f"{name}, row {number}")
-        optional = optional or not answers
-        asked = {
-            "id": str(number),
-            "question": row["question"],
-            "is_impossible": not answers,
-            "answers": answers,
-        }
-        paragraphs.append({"context": row["context"], "qas": [asked]})
-    return {
-        "version": "2.0" if optional else "1.1",
-        "data": [{"paragraphs": paragraphs}],
-    }
-
-
-def _answers(given: Any, place: str) -> list[dict[str, Any]]:
-    """Returns the answers of a row as SQuAD has them.
+    """Returns rows as a file of SQuAD has them.
 
     Raises:
-        InputError: they have no such form.
+        InputError: answers have another form.
     """
-    if isinstance(given, Mapping) and isinstance(given.get("text"), list):
-        starts = given.get("answer_start")
-        if isinstance(starts, list) and len(starts) == len(given["text"]):
-            pairs = zip(given["text"], starts, strict=True)
-            return [{"text": text, "answer_start": start} for text, start in pairs]
-    answers = [given] if isinstance(given, Mapping) else given or []
-    keys = {"text", "answer_start"}
-    if isinstance(answers, list) and all(
-        isinstance(answer, Mapping) and keys <= answer.keys() for answer in answers
-    ):
-        return [{key: answer[key] for key in sorted(keys)} for answer in answers]
-    raise InputError(
-        f"{place}: answers is {errors.shown(given)}; expected dicts of text and "
-        f"answer_start, or one with lists of them"
-    )
+    records = []
+    for number, row in enumerate(table, 1):
+        answers = reading.answers(row["answers"], f"{name}, row {number}")
+        given = [{"text": text, "answer_start": start} for text, start in answers]
+        more = {"id": str(number), "answers": given, "is_impossible": not given}
+        records.append({**row, **more})
+    return {"data": records}

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from albert_tf import errors
@@ -19,31 +20,49 @@ def is_path(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike))
 
 
+def is_file(data: Any) -> bool:
+    """Whether what is to be answered is a file, and not a text.
+
+    A `Path` is a file. A `str` is one if it has a suffix and there is such a file.
+    """
+    if isinstance(data, str):
+        return bool(os.path.splitext(data)[1]) and os.path.isfile(data)
+    return isinstance(data, os.PathLike)
+
+
 def read(
-    data: Any, columns: Sequence[str], name: str, lists: Sequence[str] = ()
+    data: Any,
+    columns: Sequence[str],
+    name: str,
+    lists: Sequence[str] = (),
+    otherwise: Sequence[Sequence[str]] = (),
 ) -> list[Row]:
     """Returns the rows of a table.
 
     Args:
-        data: a DataFrame; a dict of columns, or of one row; a `tf.data.Dataset`; or a
-            list of dicts, of tuples with a value for each column, or of values where
-            there is one column.
-        columns: the columns to read; others are left out.
+        data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
+            `tf.data.Dataset`; or rows: dicts, sequences with a value for each column,
+            or values where there is one column.
+        columns: the columns to read; others are left out. Where the names in the data
+            are numbers from 0 on, the columns are taken in their order.
         name: what messages call the data.
-        lists: the columns whose values are lists.
+        lists: the columns whose values are lists, which may be missing.
+        otherwise: other columns, which are read where the first row lacks `columns`.
 
     Raises:
-        InputError: the data has no such form, or a row lacks a column.
+        InputError: the data has no such form, or a row lacks a value.
     """
     if is_path(data) or not isinstance(data, Iterable):
         raise InputError(
             f"{name}: {errors.shown(data)}; expected a table: a DataFrame, a list of "
-            f"rows, or a tf.data.Dataset"
+            f"rows, or a tf.data.Dataset; or the path of a file"
         )
-    rows = [
-        _row(each, columns, f"{name}, row {number}")
-        for number, each in enumerate(_rows(data, columns, name, lists), 1)
-    ]
+    choices: Sequence[Sequence[str]] = (columns, *otherwise)
+    rows = []
+    for number, given in enumerate(_records(data, columns, name, lists), 1):
+        row = _row(given, choices, f"{name}, row {number}", lists)
+        choices = [tuple(row)]
+        rows.append(row)
     if not rows:
         raise InputError(f"{name}: no row; expected one or more")
     return rows
@@ -52,10 +71,20 @@ def read(
 def beside(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row]:
     """Returns rows with one more column.
 
+    Args:
+        rows: of `read`.
+        column: its name.
+        values: a list, an array or a table; of a table with one column its values, of
+            others a list for each row.
+        name: what messages call the data.
+
     Raises:
         InputError: there are not as many values as rows.
     """
-    values = list(values)
+    if len(getattr(values, "shape", ())) == 2:
+        table = [_cells(row) for row in _records(values, (), name, ())]
+        values = [row[0] if len(row) == 1 else row for row in table]
+    values = [plain(value) for value in values]
     if len(values) != len(rows):
         raise InputError(
             f"{name}: {len(rows):,} rows and {len(values):,} of {column}; expected as "
@@ -83,42 +112,28 @@ def as_json_lines(rows: Iterable[Row], name: str) -> str:
     return "".join(lines)
 
 
-def has_columns(data: Any) -> bool:
-    """Whether rows have names for their values; of a list its first row says so."""
-    if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return True
-    if hasattr(data, "element_spec"):
-        return isinstance(data.element_spec, Mapping)
-    return hasattr(data, "column_names") or (
-        isinstance(data, Sequence) and bool(data) and isinstance(data[0], Mapping)
-    )
-
-
-def _rows(
+def _records(
     data: Any, columns: Sequence[str], name: str, lists: Sequence[str]
 ) -> Iterable[Any]:
-    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas, if it is there
+    """Returns the rows of a table, of which those with names are dicts."""
+    if hasattr(data, "to_dicts"):  # polars
+        return data.to_dicts()
+    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
         return data.to_dict("records")
-    if isinstance(data, Mapping):
-        return _of_columns(data, name)
     if hasattr(data, "element_spec"):
         return _of_dataset(data, columns, lists)
-    return data
-
-
-def _of_columns(data: Mapping[str, Any], name: str) -> list[Any]:
-    """Returns the rows of a dict of columns; one of a dict of texts."""
-    if any(isinstance(values, str) for values in data.values()):
+    if not isinstance(data, Mapping):
+        return data
+    one = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
+    if any(one):
         return [data]
-    columns = {column: list(values) for column, values in data.items()}
-    counts = {column: len(values) for column, values in columns.items()}
+    each = [[*values] for values in data.values()]
+    counts = dict(zip(data, map(len, each), strict=True))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count:,} of {column}" for column, count in counts.items())
         raise InputError(f"{name}: {listed}; expected as many of each")
-    return [
-        dict(zip(columns, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
+    table = zip(*each, strict=True)
+    return (dict(zip(data, row, strict=True)) for row in table)
 
 
 def _of_dataset(
@@ -126,41 +141,66 @@ def _of_dataset(
 ) -> Iterable[Any]:
     """Yields the rows of a `tf.data.Dataset`, batched or not."""
     specs = data.element_spec
-    if not isinstance(specs, Mapping):
-        specs = specs if isinstance(specs, tuple) else (specs,)
-        specs = dict(zip(columns, specs, strict=False))
-    batched = any(
-        spec.shape.rank > (column in lists)
-        for column, spec in specs.items()
-        if column in columns
-    )
-    return (data.unbatch() if batched else data).as_numpy_iterator()
+    if isinstance(specs, Mapping):
+        specs = {name: specs[name] for name in columns if name in specs}
+    ranks = (spec.shape.rank for spec in keras.tree.flatten(specs))
+    is_batched = max(ranks, default=0) > bool(lists)
+    return (data.unbatch() if is_batched else data).as_numpy_iterator()
 
 
-def _row(given: Any, columns: Sequence[str], place: str) -> Row:
+def _cells(row: Any) -> Any:
+    if isinstance(row, Mapping):
+        return list(row.values())
+    return row if isinstance(row, (tuple, list, np.ndarray)) else (row,)
+
+
+def _row(
+    given: Any, choices: Sequence[Sequence[str]], place: str, lists: Sequence[str]
+) -> Row:
     """Returns the columns of a row."""
-    if not isinstance(given, Mapping):
-        kinds = (tuple,) if len(columns) == 1 else (tuple, list, np.ndarray)
-        cells = given if isinstance(given, kinds) else (given,)
-        if len(cells) != len(columns):
+    columns = choices[0]
+    is_value = len(columns) == 1 and columns[0] in lists
+    is_value = is_value and not isinstance(given, (tuple, Mapping))
+    cells = (given,) if is_value else _cells(given)
+    named = given if isinstance(given, Mapping) else dict(enumerate(cells))
+    row = {str(name): cell for name, cell in named.items()}
+    chosen = next((each for each in choices if row.keys() >= {*each}), None)
+    if chosen is None and [*row] == [str(n) for n in range(len(row))]:
+        chosen = next((each for each in choices if len(each) == len(row)), None)
+        if chosen is None:
             raise InputError(
                 f"{place}: {errors.shown(given)}; expected {len(columns)} values "
                 f"({', '.join(columns)})"
             )
-        given = dict(zip(columns, cells, strict=True))
-    absent = next((column for column in columns if column not in given), None)
-    if absent is not None:
-        raise InputError(
-            f"{place}: no column {absent!r}; its columns are "
-            f"{', '.join(map(str, given))}"
-        )
-    return {column: plain(given[column]) for column in columns}
+        row = dict(zip(chosen, row.values(), strict=True))
+    made = {}
+    for column in chosen or columns:
+        if column not in row:
+            raise InputError(
+                f"{place}: no column {column!r}; its columns are {', '.join(row)}"
+            )
+        try:
+            made[column] = plain(row[column])
+        except UnicodeDecodeError:
+            raise InputError(f"{place}: {column!r} is not UTF-8") from None
+        if made[column] is None and column not in lists:
+            raise InputError(f"{place}: {column!r} is missing (None or NaN)")
+    return made
+
+
+def as_text(label: Any) -> str:
+    """Returns a label as files and models have it."""
+    return label if isinstance(label, str) else json.dumps(plain(label))
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as JSON has it: missing ones of pandas as None, for example."""
+    """Returns a value as JSON has it: missing ones of pandas as None, for example.
+
+    Raises:
+        UnicodeDecodeError: bytes are no text.
+    """
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return value.decode()
     if isinstance(value, (np.ndarray, np.generic)):
         return plain(value.tolist())
     if isinstance(value, Mapping):

@@ -22,6 +22,13 @@ from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.weights.folder import ModelFolder
 
 _PAIR = ("text_a", "text_b")
+# Settings, and the keys of `task.json` that keep them.
+_STORED = {
+    "kind": "kind",
+    "text": "text_columns",
+    "label": "label_column",
+    "classes": "labels",
+}
 
 
 class _Texts(FineTuned):
@@ -29,26 +36,48 @@ class _Texts(FineTuned):
 
     family = Classification
     run_settings = ClassifierRunSettings
-    files = types.MappingProxyType({"train": "train_file", "dev": "dev_file"})
+    files = types.MappingProxyType(
+        {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+    )
     own = types.MappingProxyType({"text": "text", "label": "label"})
 
+    @property
+    def _values(self) -> dict[str, Any]:
+        """The settings, those of the model's folder too."""
+        task = ModelFolder(self.folder).task
+        stored = {name: task[key] for name, key in _STORED.items() if task.get(key)}
+        return stored | super()._values
+
     def _write(self, split, data, labels, values: Mapping, folder: Path):
-        text, label = _columns(values["text"]), values["label"]
-        if labels is not None:
-            text, table = _apart(data, text, split)
-            data = rows.beside(table, label, labels, split)
-        if not rows.is_path(data):
-            table = rows.read(data, (*text, label), split)
-            data = self._store(table, split, folder)
-            if split == "train":
-                self._note_labels(table, label)
-        return {
+        text, label = _columns(values["text"]), str(values["label"])
+        given = {
             "task_name": "custom",
-            self.files[split]: str(data),
-            "text_columns": text,
-            "label_column": label,
             "kind": values.get("kind", self.kinds[0]),
+            "label_column": label,
         }
+        table, several = None, given["kind"] == "multi_label"
+        more = [_PAIR] if text == ("text",) else []
+        if labels is not None:
+            table = rows.read(data, text, split, otherwise=more)
+            text = tuple(table[0])
+            table = rows.beside(table, label, labels, split)
+        elif not rows.is_path(data):
+            wider = [(*each, label) for each in more]
+            lists = (label,) if several else ()
+            table = rows.read(data, (*text, label), split, lists, wider)
+            text = tuple(table[0])[:-1]
+        if table is not None:
+            found = [v if isinstance(v := r[label], list) else [v] for r in table]
+            names = [*getattr(labels, "columns", values.get("classes") or ())]
+            if several and _are_hot(found):
+                found = _named(found, names, split)
+                given["labels"] = names
+            if split == "train" and self.kinds[0] != "regression":
+                given["labels_are_json"] = _are_json(found, split)
+            if several:
+                table = rows.beside(table, label, found, split)
+            data = self._store(table, split, folder)
+        return {**given, self.files[split]: str(data), "text_columns": text}
 
     def _check(self, settings):
         super()._check(settings)
@@ -58,19 +87,20 @@ class _Texts(FineTuned):
                 f"{' or '.join(self.kinds)}"
             )
 
-    def _note_labels(self, table: Sequence[rows.Row], label: str) -> None:
-        return
+    def _asked(self, examples):
+        fields = self.predictor().fields
+        texts = ((example.text_a, example.text_b) for example in examples)
+        return [dict(zip(fields, pair, strict=False)) for pair in texts]
 
-    def _rows(self, data: Any) -> list[dict[str, Any]]:
-        fields = tuple(self.predictor().fields)
+    def _read(self, data):
+        every = self.predictor().fields
+        needed = tuple(name for name, kind in every.items() if kind is not None)
+        text = _columns({**self.own, **self._values}["text"])
+        counts = (len(needed), len(every))
+        choices = [each for each in (text, needed, tuple(every)) if len(each) in counts]
         data = [data] if isinstance(data, str) else data
-        if not rows.has_columns(data) and not hasattr(data, "element_spec"):
-            data = list(data)  # a generator, whose first row says what it has
-        text = _columns(self._values.get("text", fields))
-        if len(text) != len(fields) or not rows.has_columns(data):
-            text = fields
-        table = rows.read(data, text, "texts")
-        return [dict(zip(fields, row.values(), strict=True)) for row in table]
+        table = rows.read(data, choices[0], "texts", otherwise=choices[1:])
+        return [dict(zip(every, row.values(), strict=False)) for row in table]
 
 
 class TextClassifier(ClassifierMixin, _Texts):
@@ -79,72 +109,62 @@ class TextClassifier(ClassifierMixin, _Texts):
     Settings are the flags of `run_classifier.py`; beside them `text`, the column of the
     text, or a tuple of both columns of a pair, and `label`, the column of the label.
     With `kind="multi_label"` each text has any number of labels, given as a list.
+    `class_weights` is "balanced", or a dict of labels to numbers.
 
         model = TextClassifier.from_pretrained("albert_base_v2")
         model.fit(train, validation=dev, text="review", label="stars", epochs=3)
         model.predict(["A fine film."])
 
     Attributes:
-        classes_: the labels in rising order, which `predict_proba` has, too. They are
-            the values that `fit` was given; of a model that was loaded, texts.
+        classes_: the labels, of the types that `fit` was given, in the order of the
+            outputs, which `predict_proba` has too: `classes`, or else rising.
+            `threshold` is for `classes_[1]`.
     """
 
     kinds = ("classification", "multi_label")
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels in rising order, as scikit-learn has them."""
-        values = [self._value(label) for label in self._labels]
+        """The labels in the order of the outputs."""
+        values: list[Any] = self._labels
+        if ModelFolder(self.folder).task.get("labels_are_json"):
+            values = [json.loads(label) for label in values]
         return np.array(values, None if len(set(map(type, values))) == 1 else object)
 
-    def predict(self, texts: Any, **options: Any) -> "Labels":
+    def predict(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the label of each text.
 
         Args:
-            texts: a list of texts, or of pairs; or a table with their columns.
+            texts: a list of texts, or of pairs; or a table with their columns, or the
+                path of a file with them.
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
 
         Returns:
-            An array [n], whose attribute `probabilities` is what `predict_proba`
-            returns. With `kind="multi_label"`, a list of labels for each text.
+            An array [n]; with `kind="multi_label"` of lists of labels.
 
         Raises:
             InputError: the model is not fine-tuned, or a row is no text.
         """
         answers = self(texts, **options)
-        classes = {label: self._value(label) for label in self._labels}
-        probabilities = _probabilities(answers, self._labels)
-        if answers and "labels" in answers[0]:
-            chosen = [[classes[label] for label in a["labels"]] for a in answers]
-            array = np.empty(len(chosen), object)
-            array[:] = chosen
-            return Labels.of(array, probabilities)
-        array = np.array([classes[answer["label"]] for answer in answers])
-        return Labels.of(array, probabilities)
+        classes = dict(zip(self._labels, self.classes_.tolist(), strict=True))
+        if "label" in answers[0]:
+            labels = [classes[answer["label"]] for answer in answers]
+            return np.array(labels, self.classes_.dtype)
+        array = np.empty(len(answers), object)
+        array[:] = [[classes[label] for label in a["labels"]] for a in answers]
+        return array
 
     def predict_proba(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the probability of each class, float [n, K]; see `predict`."""
-        return _probabilities(self(texts, **options), self._labels)
+        each = (answer["probabilities"] for answer in self(texts, **options))
+        # With `top_k`, an answer has no more labels than that.
+        rows = [[row.get(label, np.nan) for label in self._labels] for row in each]
+        return np.array(rows)
 
     @property
     def _labels(self) -> list[str]:
-        """The labels as the model names them, in the order of `classes_`."""
-        labels = list(ModelFolder(self.folder).task["labels"])
-        if len({type(self._value(label)) for label in labels}) == 1:
-            labels.sort(key=self._value)
-        return labels
-
-    def _value(self, label: str) -> Any:
-        """Returns a label as `fit` was given it."""
-        return getattr(self, "_originals", {}).get(label, label)
-
-    def _note_labels(self, table, label):
-        self._originals: dict[str, Any] = {}
-        for row in table:
-            value = row[label]
-            for each in value if isinstance(value, list) else [value]:
-                text = each if isinstance(each, str) else json.dumps(each)
-                self._originals.setdefault(text, each)
+        """The labels as the model names them."""
+        return list(ModelFolder(self.folder).task["labels"])
 
 
 class TextRegressor(RegressorMixin, _Texts):
@@ -157,45 +177,39 @@ class TextRegressor(RegressorMixin, _Texts):
         return np.array([answer["value"] for answer in self(texts, **options)])
 
 
-class Labels(np.ndarray):
-    """Labels of texts, with their probabilities beside them.
-
-    Attributes:
-        probabilities: float [n, K], as `predict_proba` returns them.
-    """
-
-    probabilities: np.ndarray | None = None
-
-    @classmethod
-    def of(cls, labels: np.ndarray, probabilities: np.ndarray) -> "Labels":
-        """Puts both together."""
-        array = labels.view(cls)
-        array.probabilities = probabilities
-        return array
-
-
-def _probabilities(answers, labels: Sequence[str]) -> np.ndarray:
-    rows = [[answer["probabilities"][label] for label in labels] for answer in answers]
-    return np.array(rows).reshape(len(rows), len(labels))
-
-
 def _columns(text: Any) -> tuple[str, ...]:
-    columns = (text,) if isinstance(text, str) else tuple(text)
+    columns = [text] if isinstance(text, (str, int)) else [*text]
     if len(columns) not in (1, 2):
         raise InputError(f"text={text!r}: expected the name of a column, or of two")
-    return columns
+    return tuple(map(str, columns))
 
 
-def _apart(
-    texts: Any, text: tuple[str, ...], name: str
-) -> tuple[tuple[str, ...], list[rows.Row]]:
-    """Returns the names of columns, and the rows, of texts whose labels are apart."""
-    if rows.is_path(texts):
+def _are_json(found: Sequence[Sequence[Any]], split: str) -> bool:
+    """Whether labels are numbers or truth values, and not texts."""
+    are_texts = {isinstance(label, str) for labels in found for label in labels}
+    if len(are_texts) == 2:
+        raise InputError(f"{split}: labels are texts and numbers; expected one kind")
+    return are_texts == {False}
+
+
+def _are_hot(found: Sequence[Sequence[Any]]) -> bool:
+    """Whether each row has a 0 or 1 for each label, and not a list of labels."""
+    alike = len(set(map(len, found))) == 1 and len(found[0]) > 1
+    return alike and all(label in (0, 1) for labels in found for label in labels)
+
+
+def _named(
+    found: Sequence[Sequence[Any]], names: Sequence[Any], split: str
+) -> list[list[Any]]:
+    """Returns lists of labels for rows of 0 and 1.
+
+    Raises:
+        InputError: there are not as many names.
+    """
+    if len(names) != len(found[0]):
         raise InputError(
-            f"{name}: a path with labels apart; expected a table that holds them, or a "
-            f"list of texts"
+            f"{split}: each row has {len(found[0])} labels, all of them 0 or 1; "
+            f"expected lists of labels, or classes=[...] with a name for each"
         )
-    if not rows.has_columns(texts):
-        texts = list(texts)
-        text = ("text",) if isinstance(next(iter(texts), ""), str) else _PAIR
-    return text, rows.read(texts, text, name)
+    pairs = (zip(names, row, strict=True) for row in found)
+    return [[name for name, is_on in row if is_on] for row in pairs]

@@ -24,7 +24,8 @@ class TokenClassifier(FineTuned):
         """Returns the spans of each text, which a notebook shows in colours.
 
         Args:
-            texts: raw texts, of any length.
+            texts: raw texts, of any length; or the path of a file, whose words are
+                joined by spaces.
             **options: see `AnswerSettings`: `runtime`, `batch_size`.
 
         Returns:
@@ -37,5 +38,8 @@ class TokenClassifier(FineTuned):
         answers = self(texts, **options)
         return answers.holding(answer["spans"] for answer in answers)
 
-    def _rows(self, data: Any) -> list[dict[str, Any]]:
+    def _asked(self, examples):
+        return [{"text": " ".join(sentence.words)} for sentence in examples]
+
+    def _read(self, data):
         return rows.read([data] if isinstance(data, str) else data, ("text",), "texts")

@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import math
+import re
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 from albert_tf import errors
 from albert_tf.data import json_values
+from albert_tf.data.files import read_text
 from albert_tf.errors import InputError
 
 # Models may have unused ids, since accelerators like such sizes.
@@ -20,6 +22,8 @@ _PADDING = 128
 UNREAD_KEYS = frozenset(
     {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
 )
+# Keys of BERT's files that albert_zh has too, which nothing reads either.
+_KEYS_OF_BERT = re.compile("directionality|ln_type|pooler_.*")
 # Far above what was ever trained: a damaged file must not fill the memory.
 LARGEST = {
     "vocab_size": 10_000_000,
@@ -31,7 +35,7 @@ LARGEST = {
     "max_position_embeddings": 1_000_000,
     "type_vocab_size": 1_000_000,
 }
-MOST_PARAMETERS = 100_000_000_000
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,8 @@ class AlbertConfig:
         hidden_size: H, width of the Transformer; a multiple of the heads.
         num_hidden_layers: L, how often a block is applied.
         num_hidden_groups: G, groups of consecutive layers; layers of one group share
-            their parameters. 1 is ALBERT, L is BERT.
+            their parameters. 1 is ALBERT, L is BERT. **As released:** of more groups
+            than layers, those that hold no layer have no parameters.
         num_attention_heads: N.
         intermediate_size: width of the feed-forward layer, 4H in the paper.
         inner_group_num: distinct blocks applied one after the other in each layer.
@@ -105,11 +110,6 @@ class AlbertConfig:
                 f"hidden_size={self.hidden_size} is not a multiple of "
                 f"num_attention_heads={self.num_attention_heads}"
             )
-        if self.num_hidden_groups > self.num_hidden_layers:
-            raise InputError(
-                f"num_hidden_groups={self.num_hidden_groups} is more than "
-                f"num_hidden_layers={self.num_hidden_layers}"
-            )
         if self.parameter_sharing == "none" and self.num_hidden_groups not in (
             1,
             self.num_hidden_layers,
@@ -119,24 +119,6 @@ class AlbertConfig:
                 f"num_hidden_groups={self.num_hidden_groups} asks for groups; expected "
                 f"1 or num_hidden_layers={self.num_hidden_layers}"
             )
-        if self.num_parameters > MOST_PARAMETERS:
-            raise InputError(
-                f"vocab_size={self.vocab_size}, hidden_size={self.hidden_size}, ...: "
-                f"{self.num_parameters:,} parameters; expected at most "
-                f"{MOST_PARAMETERS:,}"
-            )
-
-    @property
-    def num_parameters(self) -> int:
-        """Those of all tables and matrices, without biases, norms and heads."""
-        tokens = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        attentions = self.num_attentions * 4 * self.hidden_size**2
-        feed_forwards = 2 * self.num_feed_forwards * self.hidden_size
-        return (
-            tokens * self.embedding_size
-            + self.inner_group_num * attentions
-            + self.inner_group_num * feed_forwards * self.intermediate_size
-        )
 
     @property
     def head_size(self) -> int:
@@ -147,13 +129,17 @@ class AlbertConfig:
     def num_attentions(self) -> int:
         """Distinct attention parameter sets: G if shared, else L (times inner)."""
         shared = self.parameter_sharing in ("all", "attention")
-        return self.num_hidden_groups if shared else self.num_hidden_layers
+        return self._used_groups if shared else self.num_hidden_layers
 
     @property
     def num_feed_forwards(self) -> int:
         """Distinct feed-forward parameter sets: G if shared, else L (times inner)."""
         shared = self.parameter_sharing in ("all", "ffn")
-        return self.num_hidden_groups if shared else self.num_hidden_layers
+        return self._used_groups if shared else self.num_hidden_layers
+
+    @property
+    def _used_groups(self) -> int:
+        return min(self.num_hidden_groups, self.num_hidden_layers)
 
     def owner(self, layer: int, count: int) -> int:
         """Which of `count` parameter sets layer 0 <= `layer` < L uses.
@@ -220,8 +206,13 @@ class AlbertConfig:
             InputError: an unknown key, no `vocab_size`, or an impossible value.
         """
         fields = {item.name for item in dataclasses.fields(cls)}
+        of_bert = list(filter(_KEYS_OF_BERT.fullmatch, values))
+        if of_bert:
+            _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
+        if (order := values.get("ln_type", "postln")) != "postln":
+            raise InputError(f"ln_type={errors.shown(order)}: expected 'postln'")
         for key in values:
-            if key not in fields | UNREAD_KEYS:
+            if key not in {*fields, *UNREAD_KEYS, *of_bert}:
                 raise InputError(
                     f"unknown configuration key {key!r} with value {values[key]!r}; "
                     f"known: {', '.join(sorted(fields))}"
@@ -259,23 +250,16 @@ class AlbertConfig:
 @functools.cache
 def _warn_once(message: str) -> None:
     """Logs a warning that several parts of a program have reason for."""
-    logging.getLogger(__name__).warning(message)
+    _log.warning(message)
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file whose outermost value is an object.
+    """Reads a JSON file whose outermost value is an object; see `files.to_utf8`.
 
     Raises:
         InputError: no such file, unreadable, not JSON, or not an object.
     """
-    try:
-        # Files from other hands may begin with a byte order mark.
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
-    values = json_values.parse(text, path)
+    values = json_values.parse(read_text(path), path)
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a JSON object, got {errors.shown(values)}")
     return values

@@ -30,20 +30,6 @@ NORM_EPSILON = 1e-12
 MASKED_SCORE = -10000.0
 
 
-def causal(input_mask):
-    """Lets every position see itself and those before it alone.
-
-    Args:
-        input_mask: int [B, T], 1 for a token and 0 for padding.
-
-    Returns:
-        int [B, T, T], a row for each position: 1 for what it sees, and 0.
-    """
-    place = ops.arange(ops.shape(input_mask)[1])
-    is_seen = ops.expand_dims(place, 0) <= ops.expand_dims(place, 1)
-    return ops.expand_dims(input_mask, 1) * ops.cast(is_seen, input_mask.dtype)
-
-
 # sqrt(2 / pi), of the tanh form of GELU.
 _GELU_SCALE = 0.7978845608028654
 _GELU_CUBIC = 0.044715
@@ -51,6 +37,11 @@ _GELU_CUBIC = 0.044715
 
 def own_gradient(on_torch: Callable | None = None) -> Callable:
     """Decorates a function that returns its value and the gradient's function.
+
+    TensorFlow registers a custom gradient for the life of the process, with the graph
+    that it was called in and all that this graph uses. So in a graph the function is
+    called as a `tf.function`: its own graph is registered, once for each signature, and
+    uses no variables. The function may use nothing but its arguments, tensors.
 
     On PyTorch the chain rule serves: what a gradient of our own holds, PyTorch's
     recomputation would keep, and a result that it holds is freed late.
@@ -61,9 +52,20 @@ def own_gradient(on_torch: Callable | None = None) -> Callable:
     """
 
     def decorate(function):
-        if keras.backend.backend() != "torch":
-            return ops.custom_gradient(function)
-        return on_torch or functools.wraps(function)(lambda *args: function(*args)[0])
+        if keras.backend.backend() == "torch":
+            return on_torch or (lambda *args: function(*args)[0])
+        eager = ops.custom_gradient(function)
+        if keras.backend.backend() != "tensorflow":
+            return eager
+        import tensorflow as tf
+
+        in_graph = tf.function(eager, autograph=False)
+
+        @functools.wraps(function)
+        def call(*args):
+            return (eager if tf.executing_eagerly() else in_graph)(*args)
+
+        return call
 
     return decorate
 
@@ -90,7 +92,6 @@ def fusing(fuse: Callable):
         _fuse.reset(token)
 
 
-@own_gradient(on_torch=lambda x: ops.gelu(x, approximate=True))
 def gelu(x):
     """Gaussian error linear unit in its tanh form, as released.
 
@@ -98,8 +99,15 @@ def gelu(x):
     The slope is computed on the way forward: the backward pass then keeps one tensor
     of x's size instead of six, and is one product.
     """
-    y, slope = _fuse.get()(_gelu)(x)
-    return y, lambda upstream: upstream * slope
+    if keras.backend.backend() == "torch":
+        return ops.gelu(x, approximate=True)
+    return _with_slope(x, *_fuse.get()(_gelu)(ops.stop_gradient(x)))
+
+
+@own_gradient()
+def _with_slope(x, y, slope):
+    """Returns y, whose gradient by x is the slope."""
+    return y, lambda upstream: (upstream * slope, None, None)
 
 
 def _gelu(x):
@@ -123,7 +131,7 @@ def attend(query, key, value, mask_scores, *kept):
         query: float [B, N, Q, D] of Q positions that ask, scaled.
         key: float [B, N, T, D].
         value: float [B, N, T, D].
-        mask_scores: float32 [B, 1, 1 or Q, T], added to the products; gets no
+        mask_scores: float32 [B, 1, 1, T], added to the products; gets no
             gradient.
         *kept: with dropout one tensor, float [B, N, Q, T], that the probabilities are
             multiplied by; gets no gradient.
@@ -248,7 +256,7 @@ def hand_on(x, layers: Sequence[Dense]):
     return x, using(layers, kernels)
 
 
-@ops.custom_gradient
+@own_gradient()
 def _in_order(x, *kernels):
     """Returns its arguments; the gradient of `x` waits for those of the kernels."""
 
@@ -476,8 +484,7 @@ class Attention(ConfiguredLayer):
         Args:
             hidden: float [B, T, H].
             mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
-                `MASKED_SCORE` where it is padding; or [B, 1, T, T], with a row for
-                each position that asks.
+                `MASKED_SCORE` where it is padding.
             seeds: two dropout seeds, for the probabilities and for the output.
             pick: takes float [B, T, H] and returns the Q positions wanted of it,
                 [B, Q, H]; None for all.
@@ -486,11 +493,7 @@ class Attention(ConfiguredLayer):
             float [B, T, H]; [B, Q, H] with `pick`.
         """
         scale = self.config.head_size**-0.5
-        asking = hidden
-        if pick is not None:
-            asking = pick(hidden)
-            if mask_scores.shape[2] != 1:
-                mask_scores = ops.expand_dims(pick(mask_scores[:, 0]), 1)
+        asking = hidden if pick is None else pick(hidden)
         query = self._split_heads(self.query(asking)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
@@ -600,7 +603,7 @@ class Block(ConfiguredLayer):
 
         Args:
             hidden: float [B, T, H].
-            mask_scores: float32 [B, 1, 1 or T, T], see `Attention`.
+            mask_scores: float32 [B, 1, 1, T], see `Attention`.
             seeds: three dropout seeds: attention probabilities, attention output,
                 feed-forward output.
             pick: what of the positions is wanted, see `Attention`.

@@ -23,6 +23,21 @@ from albert_tf.model.layers import (
 
 # What the encoder reads of its inputs.
 _ENCODED = ("input_ids", "input_mask", "segment_ids")
+# What heads, losses and metrics read of a batch.
+_OTHERS = (
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+    *("next_sentence_labels", "token_boundary", "labels", "p_mask"),
+    *("start_positions", "end_positions", "is_impossible", "example_weight", "row"),
+)
+
+
+def _encoder_inputs(inputs) -> dict:
+    """Returns what the encoder reads; refuses keys that nothing reads."""
+    unknown = [key for key in inputs if key not in _ENCODED + _OTHERS]
+    if unknown or "input_ids" not in inputs:
+        fault = f"have {', '.join(map(repr, unknown))}" if unknown else "lack input_ids"
+        raise InputError(f"the inputs {fault}; expected {', '.join(_ENCODED)}")
+    return {key: inputs[key] for key in _ENCODED if key in inputs}
 
 
 class _ConfiguredModel(keras.Model):
@@ -93,10 +108,9 @@ class AlbertEncoder(_ConfiguredModel):
 
         Args:
             inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
-                for padding (without it everything is a token), or [B, T, T] with a row
-                for each position: 1 for what it sees; `segment_ids` (without it all 0).
-                T is at most `max_position_embeddings`. Other keys are passed over, so
-                that a whole batch can be given.
+                for padding (without it everything is a token); `segment_ids` (without
+                it all 0). T is at most `max_position_embeddings`. What heads and losses
+                read is passed over, so that a whole batch can be given.
             training: whether dropout applies.
 
         Returns:
@@ -105,7 +119,8 @@ class AlbertEncoder(_ConfiguredModel):
             `embedding_output` [B, T, E], before the step from E to H.
 
         Raises:
-            InputError: no `input_ids`, or a length above `max_position_embeddings`.
+            InputError: no `input_ids`, an unknown key, or a length above
+                `max_position_embeddings`.
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
         outputs = self._transform(embedded, mask_scores, seeds, training)
@@ -200,8 +215,7 @@ class AlbertEncoder(_ConfiguredModel):
 
     def _embed(self, inputs, training):
         """Returns the embeddings, the mask's scores, and the seeds of each layer."""
-        if "input_ids" not in inputs:
-            raise InputError(f"the inputs have no 'input_ids', only {list(inputs)}")
+        inputs = _encoder_inputs(inputs)
         input_ids = inputs["input_ids"]
         self._check_length(input_ids.shape[1])
         mask = inputs.get("input_mask")
@@ -212,7 +226,7 @@ class AlbertEncoder(_ConfiguredModel):
             mask = ops.ones_like(input_ids)
         # Not mask[:, None, None]: LiteRT has no such slice of a free length.
         scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
-        mask_scores = ops.expand_dims(scores, 1 if len(mask.shape) == 3 else (1, 2))
+        mask_scores = ops.expand_dims(scores, (1, 2))
         drops = self.config.hidden_dropout_prob or (
             self.config.attention_probs_dropout_prob
         )
@@ -343,6 +357,7 @@ class AlbertPretrainer(_ModelWithHead):
         policy = self.dtype_policy
         self.masked_lm = heads.MaskedLMHead(config, dtype=policy, name="masked_lm")
         self.sentence = None
+        self.head_reads_pooler = sentence_head
         if sentence_head:
             self.sentence = heads.SentenceHead(config, dtype=policy, name="sentence")
         self.build()
@@ -462,22 +477,28 @@ class AlbertMultipleChoice(_ModelWithHead):
         """Scores choices.
 
         Args:
-            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
-                Other keys are ignored.
+            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice. A
+                choice without tokens (`input_mask` all 0) is one that a question does
+                not have.
             training: whether dropout applies.
 
         Returns:
-            dict of `logits`, float32 [B, C].
+            dict of `logits`, float32 [B, C]; of choices that are not there so low that
+            their probability is 0.
         """
-        batch, choices, length = ops.shape(inputs["input_ids"])
-        encoded = {key: x for key, x in inputs.items() if key in _ENCODED}
+        encoded = _encoder_inputs(inputs)
+        batch, choices, length = ops.shape(encoded["input_ids"])
         if training and self.choices_at_once is not None:
             pooled = self._pooled_in_parts(encoded, self.choices_at_once)
         else:
             rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
             pooled = self.encoder.pooled(rows, training=training)
         logits = self.head(pooled, training=training)
-        return {"logits": ops.reshape(logits, (batch, choices))}
+        logits = ops.reshape(logits, (batch, choices))
+        if encoded.get("input_mask") is not None:
+            is_there = ops.cast(ops.max(encoded["input_mask"], axis=-1), "float32")
+            logits += (1.0 - is_there) * MASKED_SCORE
+        return {"logits": logits}
 
     def _pooled_in_parts(self, inputs, count):
         """Encodes so many choices at once; a graph has to know how many there are.

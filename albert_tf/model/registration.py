@@ -24,7 +24,7 @@ CLASSES = {
         *("AlbertMultipleChoice", "AlbertPretrainer", "AlbertSpanLabeler"),
         "AlbertTokenClassifier",
     ),
-    "optimizers": ("AdamW", "Lamb", "Muon", "WarmupPolynomialDecay"),
+    "optimizers": ("AdamW", "Lamb", "WarmupPolynomialDecay"),
 }
 
 

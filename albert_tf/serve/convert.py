@@ -13,12 +13,15 @@ from albert_tf.data.files import write_together
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import programs, runtimes, sessions
+from albert_tf.serve import runtimes, sessions
 from albert_tf.serve.runtimes.signatures import signature
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks import base
-from albert_tf.weights import metadata, released
+from albert_tf.text import tokenization
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
+from albert_tf.weights.names import expand
 
 # Largest difference of an output that two programs may show on the same weights.
 TOLERANCE = 1e-4
@@ -28,8 +31,7 @@ def convert(settings: ConversionSettings) -> None:
     """Converts weights and prints what was converted and how it was checked.
 
     The same tokens are run through the model that was read and through what was
-    written, read again; with `run_natively` also through the programs that the two
-    formats belong to. Nothing of the input is executed.
+    written, read again. Nothing of the input is executed.
 
     Raises:
         InputError: what `weights.load`, `weights.save` and `runtimes.save` refuse, no
@@ -39,25 +41,25 @@ def convert(settings: ConversionSettings) -> None:
     quiet.tensorflow()
     _check_settings(settings)
     opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
-    source, config = opened.source, opened.config
-    model = _model(settings, opened)
-    report = weights.load(model, source, allow_missing=settings.allow_missing)
+    source, model = opened.source, _model(settings, opened)
+    may_be_new = settings.allow_missing
+    if not getattr(model, "head_reads_pooler", True):
+        may_be_new = (*may_be_new, "encoder.pooler")
+    report = weights.load(model, source, allow_missing=may_be_new)
     print(
         f"read     {source.path} ({report.format}): {type(model).__name__}, "
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )
-    tokens = _sample_tokens(config)
-    places = [(released.resolve(settings.input), report.format)]
+    if settings.vocab_size or settings.max_position_embeddings:
+        model = _grown(model, settings)
+        opened.config = model.config
+    tokens = _sample_tokens(model.config)
     if settings.output_format in runtimes.SUFFIXES:
         _export(model, settings, opened, tokens)
     else:
         written = _save(model, settings, opened)
         _check_written(model, written, tokens)
-        places.append((written, settings.output_format))
-    if settings.run_natively:
-        for path, format in places:
-            _check_natively(model, path, format, tokens)
 
 
 def _check_settings(settings: ConversionSettings) -> None:
@@ -78,31 +80,96 @@ def _check_settings(settings: ConversionSettings) -> None:
 def _model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
     """Creates the model whose weights are read."""
     kind = opened.task.get("kind")
-    family = base.families().get(kind or "")
-    if settings.output_format in runtimes.SUFFIXES and family is not None:
+    if settings.output_format in runtimes.SUFFIXES and kind in base.families():
         # The weights do not say how many spans a head tries.
-        place = opened.folders[0] / metadata.TASK
-        tokenizer = opened.tokenizer
-        task = family.from_stored(opened.task, opened.config, tokenizer, place)
-        return task.build_model()
+        family, task = base.families()[kind], _description(opened)
+        return family.from_stored(task, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
         return models.AlbertMultipleChoice(opened.config)  # looks like regression
     return model
 
 
+def _description(opened: ModelFolder) -> dict[str, Any]:
+    """Returns the whole `task.json` of a fine-tuned model; empty for any other."""
+    family = base.families().get(opened.task.get("kind") or "")
+    if family is None:
+        return {}
+    stored = family.settings_class.from_stored(opened.task, metadata.TASK)
+    stored = stored.completed(None, opened.config.max_position_embeddings)
+    return {**opened.task, **stored.stored()}
+
+
+def _grown(model: keras.Model, settings: ConversionSettings) -> keras.Model:
+    """Returns a model with more tokens or positions, and the same weights for the rest.
+
+    New rows of the word table are the mean of the old with noise as wide as that of
+    new weights, drawn with seed 0, and new positions repeat the old.
+    """
+    options = model.get_config()
+    for name in ("vocab_size", "max_position_embeddings"):
+        size, old = getattr(settings, name), options["config"][name]
+        if size is not None and size < old:
+            raise InputError(f"--{name}={size}: expected at least {old}, the input's")
+        options["config"][name] = size or old
+    grown = type(model).from_config(options)
+    rng = np.random.default_rng(0)
+    for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
+        value = old.value()
+        if old.ours.endswith("embeddings.position"):
+            value = np.resize(value, new.shape)
+        elif added := new.shape[0] - len(value):
+            shape, width = (added, *new.shape[1:]), model.config.initializer_range
+            noise = rng.normal(value.mean(axis=0), width, shape)
+            value = np.concatenate([value, noise])
+        new.variable.assign(value)
+    return grown
+
+
+def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
+    """Opens the vocabulary; a grown model has another than its folder notes."""
+    if settings.vocab_size is None or not any(settings.vocabularies):
+        return opened.find_tokenizer()
+    cleaning = settings.do_lower_case, settings.keep_accents
+    tokenizer = tokenization.load(*settings.vocabularies, *cleaning)
+    opened.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
+    return tokenizer
+
+
+def _write_vocabulary(
+    folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]
+) -> None:
+    """Writes the vocabulary and what else answers texts."""
+    if task:
+        metadata.write_task(folder, tokenizer, task)
+    else:
+        metadata.write_vocabulary(folder, metadata.identity(tokenizer), tokenizer)
+
+
 def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder):
-    """Writes weights, for transformers also the vocabulary; returns where."""
+    """Writes weights, the vocabulary, and what the outputs mean; returns where.
+
+    Beside a `.keras` file there is only what a fine-tuned model needs.
+    """
+    format = settings.output_format
+    task = {} if format == "hf" else _description(opened)
+    has_texts = format != "keras" or bool(task)
+    tokenizer = _tokenizer(settings, opened) if has_texts else None
     more: dict[str, Any] = {}
-    if settings.output_format == "hf":
-        more = {"tokenizer": opened.find_tokenizer(), "task": opened.task}
-    written = weights.save(model, settings.output, settings.output_format, **more)
-    print(f"written  {written} ({settings.output_format})")
-    if more and more["tokenizer"] is None:
+    if format == "hf":
+        more = {"tokenizer": tokenizer, "task": opened.task}
+    written = weights.save(model, settings.output, format, **more)
+    print(f"written  {written} ({format})")
+    place = written.parent / metadata.TASK
+    if has_texts and tokenizer is None:
         print(
-            f"skipped  the tokenizer's files: no vocabulary in {opened.folders[0]}; "
+            f"skipped  the vocabulary: there is none in {opened.folders[0]}; "
             f"expected --spm_model_file or --vocab_file"
         )
+    elif format == "keras" and task and place.exists():
+        print(f"skipped  labels and vocabulary: {place} is of another model")
+    elif format != "hf" and tokenizer is not None:
+        _write_vocabulary(written.parent, tokenizer, task)
     return written
 
 
@@ -117,19 +184,6 @@ def _check_written(
     weights.load(copy, written)
     what = "read again from what was written"
     _compare(what, _run(model, tokens), _run(copy, tokens), tokens["input_mask"], 0.0)
-
-
-def _check_natively(
-    model: keras.Model, place: Path, format: str, tokens: Mapping[str, np.ndarray]
-) -> None:
-    """Compares with the outputs of the program that weights belong to."""
-    what = f"{place} run by {format} itself"
-    reason = programs.obstacle(place, format)
-    if reason is not None:
-        print(f"skipped  {what}: {reason}")
-        return
-    theirs = programs.run(place, format, tokens)
-    _compare(what, _run(model, tokens), theirs, tokens["input_mask"], TOLERANCE)
 
 
 def _export(
@@ -168,12 +222,9 @@ def _export_folder(
     other = sessions.find(folder)
     if other is not None and other.name != name:
         raise InputError(f"{other}: exists; expected another folder for {name}")
-    tokenizer = opened.tokenizer
+    tokenizer = _tokenizer(settings, opened) or opened.tokenizer  # which names flags
     with errors.writing(folder), write_together(folder) as new:
-        if opened.task:
-            metadata.write_task(new, tokenizer, opened.task)
-        else:
-            metadata.write_vocabulary(new, metadata.identity(tokenizer), tokenizer)
+        _write_vocabulary(new, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
         (new / metadata.CONFIG).write_bytes(config)
         runtimes.save(model, new / name, format, precision=settings.precision)

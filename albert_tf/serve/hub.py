@@ -126,7 +126,7 @@ def export_encoder(
         model=model,
         signatures={"serving_default": _signature(encode)},
         assets={
-            Path(tokenizer.path).name: Path(tokenizer.path).read_bytes(),
+            tokenizer.file_name: tokenizer.contents,
             metadata.VOCABULARY: metadata.identity_json(tokenizer),
         },
     )

@@ -26,7 +26,7 @@ from albert_tf.serve import rows as text_rows
 from albert_tf.serve import sessions
 from albert_tf.serve.settings.predict import PredictSettings
 from albert_tf.tasks import row_answers
-from albert_tf.tasks.row_answers import PRETRAINED, RowAnswer, Run
+from albert_tf.tasks.row_answers import FINE_TUNED, PRETRAINED, RowAnswer, Run
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
@@ -186,7 +186,6 @@ def run(
         quiet.tensorflow()
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    text_rows.has_json(config)  # refuses a format before the model is read
     predictor = load(
         config.model,
         options,
@@ -248,43 +247,66 @@ def load(
     """
     exported = sessions.find(path)
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
-    fine_tuned = opened.task.get("kind")
-    kind = options.task or fine_tuned
-    if kind is None:
-        _ = exported or opened.source  # refuses a path where nothing is
-        raise InputError(
-            f"{path}: no task.json says what it was fine-tuned for; expected --task, "
-            f"one of {', '.join(PRETRAINED)}"
-        )
-    allowed = [*PRETRAINED, *filter(None, [fine_tuned])]
-    if kind not in allowed:
-        raise InputError(f"--task={kind}: expected one of {', '.join(allowed)}")
-    place = opened.folders[0] / metadata.TASK
+    _ = opened.task or exported or opened.source  # refuses a path where nothing is
+    task = _described(path, opened, options)
     if exported is not None:
         if checkpoint != "best":
             raise InputError(f"--checkpoint={checkpoint}: {exported} is one model")
-        predictor = _of_export(exported, kind, opened, options)
-    else:
-        predictor = _of_weights(kind, opened, options, place, log)
-    predictor.task = opened.task if kind == fine_tuned else {"kind": kind}
-    return predictor
+        return _of_export(exported, task, opened, options)
+    return _of_weights(task, opened, options, log)
+
+
+def _described(
+    path: str | Path, opened: ModelFolder, options: AnswerSettings
+) -> dict[str, Any]:
+    """Returns the keys of a `task.json` that a folder and the options give.
+
+    Raises:
+        InputError: they do not say what the model does, or contradict each other.
+    """
+    stored, is_ours = opened.task, metadata.is_written(opened.task)
+    fine_tuned = stored.get("kind")
+    kind = options.task or fine_tuned
+    if kind is None:
+        raise InputError(
+            f"{path}: no task.json says what it was fine-tuned for; expected --task, "
+            f"one of {', '.join((*PRETRAINED, *FINE_TUNED))}"
+        )
+    allowed = [*PRETRAINED, *(FINE_TUNED if fine_tuned is None else [fine_tuned])]
+    if not is_ours and fine_tuned in metadata.HF_PROBLEMS:
+        allowed = [*PRETRAINED, *metadata.HF_PROBLEMS]
+    if kind not in allowed:
+        listed = ", ".join(dict.fromkeys(allowed))
+        raise InputError(f"--task={kind}: expected one of {listed}")
+    task = {**(stored if kind in FINE_TUNED else {}), "kind": kind}
+    if options.labels:
+        task["labels"] = list(options.labels)
+    elif kind not in row_answers.LABELLED:
+        task.pop("labels", None)
+    elif not is_ours and "labels" not in task:
+        raise InputError(
+            f"--task={kind}: expected --labels with it, in the order of the outputs"
+        )
+    if kind == "question_answering" and options.threshold is not None and not is_ours:
+        task["version"] = "2.0"  # only this has odds
+    return task
 
 
 def _of_export(
-    file: Path, kind: str, opened: ModelFolder, options: AnswerSettings
+    file: Path, task: Mapping[str, Any], opened: ModelFolder, options: AnswerSettings
 ) -> Predictor:
     """Opens what `convert` writes, without TensorFlow."""
+    kind, place = task["kind"], opened.folders[0] / metadata.TASK
     runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
     if options.runtime not in ("auto", runtime):
         raise InputError(
             f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
         )
     checksums.verify(file.parent)
-    place = opened.folders[0] / metadata.TASK
     if kind in row_answers.OPTIONS:
         options.check_for(kind, row_answers.OPTIONS)
     answer = row_answers.of_kind(
-        kind, opened.task, opened.config, opened.tokenizer, options, place
+        kind, task, opened.config, opened.tokenizer, options, place
     )
     session = sessions.load(file, soon=True)
     lacks = answer and [n for n in answer.outputs if n not in session.outputs]
@@ -301,29 +323,31 @@ def _of_export(
         )
 
     predictor = Predictor(answer, session, refuse, options.batch_size)
-    predictor.source = str(file)
+    predictor.source, predictor.task = str(file), task
     return predictor
 
 
 def _of_weights(
-    kind: str,
+    described: Mapping[str, Any],
     opened: ModelFolder,
     options: AnswerSettings,
-    place: Path,
     log: Log | None,
 ) -> Predictor:
     from albert_tf import weights
 
+    kind, place = described["kind"], opened.folders[0] / metadata.TASK
     family = _family(kind, options, place)
     source, tokenizer = opened.source, opened.tokenizer
-    task = family.from_stored(opened.task, opened.config, tokenizer, place)
+    task = family.from_stored(described, opened.config, tokenizer, place)
     answer = row_answers.of_kind(
-        kind, opened.task, opened.config, tokenizer, options, place
+        kind, described, opened.config, tokenizer, options, place
     )
     model = task.build_model()
-    weights.load(model, source, only=task.parts, warn=False)
+    unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
+    weights.load(model, source, only=task.parts, allow_missing=unread, warn=False)
     predictor = _predictor(task, model, answer, options, log)
     predictor.source = source.path
+    predictor.task = {**described, **getattr(task, "description", {})}
     return predictor
 
 

@@ -1,6 +1,7 @@
 """Rows of text: from lines of a file or of standard input, and what a row must hold."""
 
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +10,8 @@ from typing import IO, Any
 
 from albert_tf import errors
 from albert_tf.data import json_values, tables
-from albert_tf.data.tables import RowError, Table
+from albert_tf.data.files import read_text
+from albert_tf.data.tables import Column, Dialect, Table
 from albert_tf.errors import InputError
 from albert_tf.serve.settings.predict import PredictSettings
 
@@ -18,9 +20,9 @@ _MOST_CHARACTERS = 1_000_000
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The fields of a row, and whether each holds a list of texts.
-Fields = Mapping[str, bool]
-Line = tuple[int, str | RowError]
+# The fields of a row, and whether each holds a list of texts; None: a text that may be
+# absent.
+Fields = Mapping[str, bool | None]
 
 
 def read(
@@ -45,46 +47,65 @@ def read(
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
     """
-    name, is_json = config.input_file or "the input", has_json(config)
-    lines: Iterator[Line] = iter(enumerate(arguments, 1))
-    blank = 0
-    for number, text in lines if arguments else _lines(config.input_file, files):
-        place = f"{name}:{number}"
-        if isinstance(text, RowError):
-            raise InputError(f"{place}: {text}")
-        if is_json:
-            text = text.strip()
-        if not text and (is_json or len(fields) > 1):
+    name, blank = config.input_file or "the input", 0
+    for number, row in _rows(config, arguments, fields, files, log):
+        if isinstance(row, json_values.JsonError):
+            raise row
+        if row is json_values.BLANK:
             blank += 1
-        elif is_json:
-            yield place, json_values.parse(text, name, number)
         else:
-            yield place, _split(text, fields, place)
+            yield f"{name}:{number}", row
     for note in Table([], [], blank).notes(name):
         print(note, file=log)
 
 
-def has_json(config: PredictSettings) -> bool:
-    """Returns whether the input is JSON lines.
-
-    Raises:
-        InputError: it is CSV.
-    """
-    if config.input_format != "auto" or config.input_file is None:
-        return config.input_format == "json"
-    suffix = Path(config.input_file).suffix.lower()
-    if suffix == ".csv":  # as text, its header and quotes would be answered
-        raise InputError(
-            f"--input_file={config.input_file}: CSV is not read; expected texts with "
-            f"tabs between the columns, or JSON lines (.jsonl); with "
-            f"--input_format=text every line is a text"
+def _rows(
+    config: PredictSettings,
+    arguments: Iterable[str],
+    fields: Fields,
+    files: contextlib.ExitStack,
+    log: IO[str],
+) -> Iterator[tuple[Any, Any]]:
+    """Yields rows and their numbers, `BLANK` for a blank line."""
+    name, suffix = config.input_file or "the input", ""
+    if config.input_format == "auto":
+        suffix = Path(config.input_file or "").suffix.lower()
+    if suffix == ".csv":
+        table = tables.read(
+            name,
+            [
+                Column(field, required=kind is not None, may_be_empty=True)
+                for field, kind in fields.items()
+            ],
+            lambda values: {
+                field: value
+                for field, value in zip(fields, values, strict=True)
+                if value is not None
+            },
+            dialect=Dialect(encoding=config.encoding),
+            log=functools.partial(print, file=log),
         )
-    return suffix in (".json", ".jsonl")
+        yield from ((f"row {n}", row) for n, row in enumerate(table.rows, 1))
+    elif suffix == ".json":
+        yield from json_values.rows(read_text(name, config.encoding), name)
+    else:
+        lines: Iterator[tuple[int, str]] = iter(enumerate(arguments, 1))
+        has_json = suffix == ".jsonl" or config.input_format == "json"
+        for number, line in lines if arguments else _lines(config, files):
+            if has_json and line.strip():
+                yield number, json_values.parse(line, name, number)
+            elif has_json or not (line or _needed(fields) == 1):
+                yield number, json_values.BLANK
+            else:
+                yield number, _split(line, fields, f"{name}:{number}")
 
 
-def _lines(path: str | None, files: contextlib.ExitStack) -> Iterator[Line]:
+def _lines(
+    config: PredictSettings, files: contextlib.ExitStack
+) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
-    lines = tables.lines(_opened(path, files))
+    path = config.input_file
+    lines = tables.lines(_opened(path, files), path or "the input", config.encoding)
     while True:
         with errors.reading(path or "the input"):
             line = next(lines, None)
@@ -109,12 +130,16 @@ def _split(text: str, fields: Fields, place: str) -> dict[str, Any]:
     last = len(fields) - 1
     if [*fields.values()][last]:
         columns = [*columns[:last], columns[last:]]
-    if len(columns) != len(fields):
+    if not _needed(fields) <= len(columns) <= len(fields):
         raise InputError(
             f"{place}: {len(columns)} columns; expected {len(fields)} "
             f"({', '.join(fields)}), with tabs between them"
         )
-    return dict(zip(fields, columns, strict=True))
+    return dict(zip(fields, columns, strict=False))
+
+
+def _needed(fields: Fields) -> int:
+    return sum(value is not None for value in fields.values())
 
 
 def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
@@ -128,14 +153,18 @@ def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
     Raises:
         InputError: it is no such thing.
     """
-    if isinstance(row, str) and len(fields) == 1:
-        row = dict.fromkeys(fields, row)
+    if isinstance(row, str) and _needed(fields) == 1:
+        row = {next(iter(fields)): row}
     if not isinstance(row, Mapping):
         raise InputError(
             f"{place}: {errors.shown(row)}; expected an object with {', '.join(fields)}"
         )
+    if "text_b" in row and "text_a" in row and "text" in fields:
+        row = {**row, "text": row["text_a"]}
     checked: dict[str, Any] = {}
     for name, expects_list in fields.items():
+        if expects_list is None and name not in row:
+            continue
         value = row.get(name)
         texts = value if expects_list and isinstance(value, list) else [value]
         if (

@@ -18,13 +18,15 @@ from keras import ops
 from albert_tf import errors, tasks, weights
 from albert_tf.data.batches import Source
 from albert_tf.data.files import atomic
+from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import row_answers
+from albert_tf.tasks import head_labels, row_answers
 from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.weights import metadata
 
 if TYPE_CHECKING:
     from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
@@ -374,6 +376,11 @@ class FineTuningTask(Task):
         """What `task.json` stores of the task."""
         return {"kind": self.kind, **self.settings.stored()}
 
+    @property
+    def label_names(self) -> tuple[tuple[str, ...], bool]:
+        """What others call the labels, and whether no flag can change them."""
+        return (), False
+
     @classmethod
     @abc.abstractmethod
     def read(
@@ -449,10 +456,6 @@ class FineTuningTask(Task):
         if splits.get("dev"):
             self.evaluated = splits["dev"]
             self.evaluation = self.source(splits["dev"], labelled=True)
-
-    def epoch_size(self, splits: Splits) -> int | None:
-        """Returns how many examples an epoch counts; None: those of `training`."""
-        return None
 
     @abc.abstractmethod
     def predict(self, split: Split, predictions: Predictions) -> Any:
@@ -554,34 +557,58 @@ class FineTuningTask(Task):
         The pooler may be missing, as in Hugging Face's masked language models, unless
         the model is complete and its head reads it.
         """
+        source = path if isinstance(path, weights.Source) else weights.open_source(path)
+        load = functools.partial(weights.load, model, source, warn=False)
+        order, note = self._head_order(source)
         pooler = "encoder.pooler"
         if complete:
+            if order == []:
+                raise InputError(f"{source.path}: {note}")
             unread = () if model.head_reads_pooler else pooler
-            report = weights.load(
-                model, path, only=("encoder", "head"), allow_missing=unread
-            )
-            return f"{len(report.loaded)} weights ({report.format})"
-        report = weights.load(
-            model,
-            path,
-            only="encoder",
-            allow_missing=pooler,
-            init_from_group0=init_from_group0,
-            warn=False,
+            parts = ("encoder", "head")
+            report = load(only=parts, allow_missing=unread, head_order=order, warn=True)
+            return f"{len(report.loaded)} weights ({report.format}){note}"
+        report = load(
+            only="encoder", allow_missing=pooler, init_from_group0=init_from_group0
         )
         done = f"{len(report.loaded)} weights of the encoder ({report.format})"
         if report.missing and model.head_reads_pooler:
             done += "; a new pooler"
+        if order == []:
+            return f"{done}; a new head, as {note}"
         try:
-            head = weights.load(
-                model, path, only="head", allow_missing="head", warn=False
-            )
+            head = load(only="head", allow_missing="head", head_order=order)
         except weights.MisfitError:  # the head of another task
             return f"{done}; the file's head does not fit: a new one"
         if head.loaded:
-            return f"{done} and the head"
+            return f"{done} and the head{note}"
         left = f" ({len(report.unused)} weights of other heads not used)"
         return f"{done}; a new head{left if report.unused else ''}"
+
+    def _head_order(self, source: weights.Source) -> tuple[list[int] | None, str]:
+        """Finds out in which order the head of a file has the labels.
+
+        Returns:
+            See `weights.load`; an empty list where the head is for other labels or for
+            another task. And what to log, or why it is.
+        """
+        task = metadata.find_task(Path(source.path))
+        kind = task.get("kind", self.kind)
+        if kind in row_answers.FINE_TUNED and kind not in self.kinds:
+            return [], f"its head is for {kind}, not for {self.kind}"
+        labels, (names, are_fixed) = self.settings.labels, self.label_names
+        named, given = task.get("labels") or (), self.settings.head_labels or ()
+        if not labels or not (named or given):
+            return None, f" (labels taken for {', '.join(labels)})" if labels else ""
+        known = (given, named) if are_fixed else (named, given)
+        for head in filter(None, known):
+            if (order := head_labels.match(labels, head, names)) is not None:
+                return order, f" (its labels: {', '.join(head)})"
+        return [], (
+            f"the labels of the head are {', '.join(named)}, those of the task "
+            f"{', '.join(labels)}; expected --labels, which names the task's in the "
+            f"order of the head"
+        )
 
 
 def shown(metrics: Mapping[str, float]) -> str:

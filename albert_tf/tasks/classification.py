@@ -1,6 +1,7 @@
 """Texts and pairs of texts to labels or numbers: `run_classifier.py`."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from albert_tf.tasks import (
     catalogue,
     confusion,
     custom,
+    head_labels,
     score_table,
     submission,
     text_graphs,
@@ -62,9 +64,13 @@ class Classification(base.FineTuningTask):
     def kind(self) -> str:
         return self.settings.kind or self.kinds[0]
 
+    @property
+    def label_names(self):
+        return self.text_task.names, self.text_task.name in catalogue.every()
+
     @classmethod
     def read(cls, settings, folder, run, log):
-        task = _task(settings, folder)
+        task = _task(settings, folder, log)
         _check_threshold(run, task)
         splits: Splits = {
             part: [
@@ -81,7 +87,10 @@ class Classification(base.FineTuningTask):
                     f"--{flag}: task {task.name} has no {part} table; it has "
                     f"{', '.join(task.files)}"
                 )
-        return dataclasses.replace(settings, **fields_of(task)), splits
+        given = settings.labels
+        return dataclasses.replace(
+            settings, **fields_of(task), head_labels=given
+        ), splits
 
     def made_from(self, split: Split) -> dict[str, Any]:
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
@@ -126,15 +135,19 @@ class Classification(base.FineTuningTask):
 
     def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
         joined = inputs.concatenate([split.features for split in splits])
-        targets = None
+        of_examples: dict[str, np.ndarray] = {}
         if labelled:
             targets = np.concatenate(
                 [self.text_task.targets(split.examples) for split in splits]
             )
+            of_examples["labels"] = targets
+            if (given := self.settings.class_weights) and splits[0].name == "train":
+                weights = _class_weights(given, self.text_task, targets)
+                of_examples["example_weight"] = weights
 
         def make(rows, length):
             batch = inputs.pad(joined, rows, length, self.tokenizer.pad_id)
-            return batch if targets is None else {**batch, "labels": targets[rows]}
+            return batch | {name: value[rows] for name, value in of_examples.items()}
 
         return ByLength(joined.lengths, make, self.tokens_per_example, self.multiple)
 
@@ -198,6 +211,10 @@ class Classification(base.FineTuningTask):
         """Names a model that gives every example the same answer."""
         if metrics.get(_COLLAPSED, 0.0) < 1.0:
             return None
+        if self.evaluated:
+            targets = self.text_task.targets(self.evaluated[0].examples)
+            if (targets == targets[0]).all():  # one answer may be right for all
+                return None
         return (
             f"every example gets the same answer, at a loss of "
             f"{metrics['eval_loss']:.3f}: the model has not learned yet, or has "
@@ -276,11 +293,15 @@ def fields_of(task: TextTask) -> dict[str, Any]:
         "label_separator": task.label_separator,
         "bounds": task.bounds,
         "texts": len(task.text),
+        "text_columns": tuple(getattr(c, "name", c) for c in task.text),
+        "label_column": task.label,
     }
 
 
 def _task(
-    settings: ClassificationSettings, folder: ClassificationSettings | None
+    settings: ClassificationSettings,
+    folder: ClassificationSettings | None,
+    log: Callable[[str], None],
 ) -> TextTask:
     """Returns the task that the flags name."""
     if settings.task_name is None:
@@ -288,11 +309,17 @@ def _task(
             f"--task_name: expected one of {', '.join(catalogue.every())} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
-        return custom.declare(settings, folder)
+        return custom.declare(settings, folder, log)
     task = catalogue.find(settings.task_name)
     if settings.data_dir is None:
         raise InputError(
             f"--data_dir: expected the folder with {', '.join(task.files.values())}"
+        )
+    head, labels = settings.labels, task.labels or ()
+    if head is not None and head_labels.match(labels, head, task.names) is None:
+        raise InputError(
+            f"--labels={','.join(head)}: expected the labels of {task.name}, "
+            f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return task
 
@@ -306,6 +333,27 @@ def _check_threshold(run: ClassifierRunSettings, task: TextTask) -> None:
         )
 
 
+def _class_weights(
+    given: Sequence[str], task: TextTask, targets: np.ndarray
+) -> np.ndarray:
+    """Returns the weight of each example, float32 [n], of its class, int [n]."""
+    labels, flag = task.labels or (), f"--class_weights={','.join(given)}"
+    if task.kind != "classification":
+        raise InputError(f"{flag}: the task is {task.kind}; expected classification")
+    if tuple(given) == ("balanced",):
+        counts = np.bincount(targets)
+        each = len(targets) / np.count_nonzero(counts) / counts[targets]
+        return each.astype(np.float32)
+    pairs = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in given]
+    weights = {pair[1]: float(pair[2]) for pair in pairs if pair}
+    if None in pairs or not {*weights} <= {*labels} or min(weights.values()) <= 0:
+        raise InputError(
+            f"{flag}: expected balanced, or label=number, above 0, of the labels "
+            f"{', '.join(map(repr, labels))}"
+        )
+    return np.array([weights.get(k, 1.0) for k in labels], np.float32)[targets]
+
+
 def _read(
     task: TextTask,
     settings: ClassificationSettings,
@@ -314,7 +362,13 @@ def _read(
 ) -> Split:
     """Reads a table, and logs what was skipped."""
     data_dir = settings.data_dir or ""
-    table = task.read(name, data_dir, skip_bad_rows=settings.skip_bad_rows)
+    table = task.read(
+        name,
+        data_dir,
+        skip_bad_rows=settings.skip_bad_rows,
+        dialect=settings.dialect,
+        log=log,
+    )
     for note in table.notes(task.path(name, data_dir)):
         log(note)
     return Split(name, table.rows)

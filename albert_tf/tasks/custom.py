@@ -1,6 +1,10 @@
 """Anybody's own table of text as a task, by flags."""
 
 import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from albert_tf.data import tables
@@ -37,11 +41,15 @@ _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
     ),
 }
 _DEFAULT_KIND = "classification"
-_DIGITS = 18
+_NAMED = 20
+# How pandas, NumPy, JSON and Python write a missing value.
+_MISSING = {"nan", "NaN", "null", "None", "<NA>"}
 
 
 def declare(
-    settings: ClassificationSettings, folder: ClassificationSettings | None = None
+    settings: ClassificationSettings,
+    folder: ClassificationSettings | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> TextTask:
     """Returns the task that the flags describe.
 
@@ -49,6 +57,7 @@ def declare(
         settings: the flags.
         folder: what the `task.json` of the model stores: it counts where neither labels
             nor a training table are given.
+        log: gets the labels of the training table, and warnings about them.
 
     Raises:
         InputError: no table is named, or the labels are needed and unknown.
@@ -66,7 +75,7 @@ def declare(
     settings = _completed(settings, folder)
     return _task(
         settings,
-        _labels(settings),
+        _labels(settings, log),
         files=files,
         headers=dict.fromkeys(files, settings.columns) if settings.columns else {},
         text=settings.text_columns,
@@ -112,7 +121,9 @@ def _completed(
     )
 
 
-def _labels(settings: ClassificationSettings) -> tuple[str, ...] | None:
+def _labels(
+    settings: ClassificationSettings, log: Callable[[str], None]
+) -> tuple[str, ...] | None:
     if settings.kind == "regression":
         return None
     labels = set(settings.labels or ())
@@ -122,7 +133,10 @@ def _labels(settings: ClassificationSettings) -> tuple[str, ...] | None:
                 "--labels: expected where neither --train_file nor a task.json in "
                 "--output_dir names them"
             )
-        labels = _labels_in(settings.train_file, settings)
+        counts = _count_labels(settings.train_file, settings)
+        labels = set(counts)
+        for line in _remarks(settings.train_file, counts):
+            log(line)
     least = 1 if settings.kind == "multi_label" else 2
     if len(labels) < least:
         where = "--labels" if settings.labels else settings.train_file
@@ -133,7 +147,7 @@ def _labels(settings: ClassificationSettings) -> tuple[str, ...] | None:
     return settings.labels or tuple(sorted(labels, key=_by_number_then_word))
 
 
-def _labels_in(path: str, settings: ClassificationSettings) -> set[str]:
+def _count_labels(path: str, settings: ClassificationSettings) -> Counter[str]:
     separator = _separator(settings)
     table = tables.read(
         path,
@@ -141,8 +155,26 @@ def _labels_in(path: str, settings: ClassificationSettings) -> set[str]:
         lambda values: split_labels(values[0], separator),
         header=settings.columns or None,
         skip_bad_rows=settings.skip_bad_rows,
+        dialect=settings.dialect,
     )
-    return {label for labels in table.rows for label in labels}
+    return Counter(itertools.chain.from_iterable(table.rows))
+
+
+def _remarks(path: str, counts: Counter[str]) -> Iterator[str]:
+    """Yields lines for the log on the labels of a table."""
+    few = [f"{label!r} {count:,}" for label, count in counts.most_common(_NAMED)]
+    more = len(counts) - len(few)
+    others = f" and {more:,} others" if more else ""
+    yield f"{path}: labels {', '.join(few)}{others}"
+    alike: dict[str, list[str]] = {}
+    for label in counts:
+        alike.setdefault("".join(label.split()).casefold(), []).append(label)
+    for labels in alike.values():
+        if len(labels) > 1:
+            named = ", ".join(map(repr, sorted(labels)))
+            yield f"Warning: {path}: labels {named} differ only in case or spaces"
+    for label in sorted(_MISSING & counts.keys()):
+        yield f"Warning: {path}: {label!r}, as for a missing value, counts as a label"
 
 
 def _separator(settings: ClassificationSettings) -> str | None:
@@ -151,8 +183,11 @@ def _separator(settings: ClassificationSettings) -> str | None:
     return settings.label_separator or ","
 
 
-def _by_number_then_word(label: str) -> tuple[bool, int, str]:
-    """Puts whole numbers first, in their own order: 2 before 10."""
-    # Python refuses to read numbers of thousands of digits.
-    is_number = label.isdecimal() and len(label) <= _DIGITS
-    return (not is_number, int(label) if is_number else 0, label)
+def _by_number_then_word(label: str) -> tuple[bool, float, str]:
+    """Puts numbers first, in their own order: -1 before 1, and 2 before 10."""
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    is_number = math.isfinite(number)
+    return (not is_number, number if is_number else 0.0, label)

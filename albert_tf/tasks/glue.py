@@ -33,6 +33,7 @@ COLA = TextTask(
     metrics={"matthew_corr": metrics.matthews, **_ACCURACY},
     key_metric="matthew_corr",
     submission={"test": "CoLA.tsv"},
+    names=("unacceptable", "acceptable"),
     recommended=Recommended(1e-5, 16, 0.0, 0.1, 5336, 320),
 )
 
@@ -46,6 +47,7 @@ SST2 = TextTask(
     metrics=_ACCURACY,
     key_metric="eval_accuracy",
     submission={"test": "SST-2.tsv"},
+    names=("negative", "positive"),
     recommended=Recommended(1e-5, 32, 0.0, 0.1, 20935, 1256),
 )
 
@@ -59,6 +61,7 @@ MRPC = TextTask(
     metrics=_ACCURACY_AND_F1,
     key_metric="eval_accuracy",
     submission={"test": "MRPC.tsv"},
+    names=("not_equivalent", "equivalent"),
     recommended=Recommended(2e-5, 32, 0.0, 0.1, 800, 200),
 )
 
@@ -73,6 +76,7 @@ QQP = TextTask(
     key_metric="eval_accuracy",
     index="id",
     submission={"test": "QQP.tsv"},
+    names=("not_duplicate", "duplicate"),
     recommended=Recommended(5e-5, 128, 0.1, 0.1, 14000, 1000),
 )
 
@@ -177,5 +181,6 @@ WNLI = TextTask(
     metrics=_ACCURACY,
     key_metric="eval_accuracy",
     submission={"test": "WNLI.tsv"},
+    names=("not_entailment", "entailment"),
     recommended=Recommended(2e-5, 16, 0.1, 0.1, 2000, 250),
 )

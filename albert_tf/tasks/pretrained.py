@@ -5,7 +5,7 @@ Beside the functions for graphs there is a class for each kind, with what
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -91,7 +91,7 @@ class FillMask(Pretrained):
 
     def answer(self, model, options):
         length = self._max_seq_length(options)
-        more = {} if options.top_k is None else {"top_k": options.top_k}
+        more = {"top_k": options.top_k or row_answers.TOP_K, "targets": options.targets}
         return fill_mask(model, self.tokenizer, max_seq_length=length, **more)
 
 
@@ -156,6 +156,7 @@ def fill_mask(
     *,
     max_seq_length: int,
     top_k: int = row_answers.TOP_K,
+    targets: Sequence[str] | None = None,
 ) -> Answer:
     """Returns what fills the gaps of texts.
 
@@ -170,17 +171,21 @@ def fill_mask(
         model: with a masked LM head.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
-        top_k: k.
+        top_k: k, at most as many as there are to choose from.
+        targets: the only words to choose from; by default the whole vocabulary.
 
     Raises:
-        InputError: the model, the length, k or the vocabulary do not fit.
+        InputError: the model, the length, a target or the vocabulary do not fit.
     """
     check_kind(model, models.AlbertPretrainer)
-    row_answers.check_top_k(tokenizer, top_k)
     graph = TextInputs(model, tokenizer, max_seq_length)
     names, mask = _names(tokenizer, model.config.vocab_size), tokenizer.mask_id
     space = tokenizer.piece_to_id(WORD_MARK)
     space = -1 if space == tokenizer.unk_id else space
+    scored = tf.range(model.config.vocab_size)
+    if targets is not None:
+        scored = tf.constant(row_answers.target_ids(tokenizer, targets))
+    top_k = min(top_k, len(scored))
 
     def respond(text):
         tokens = graph.from_ids(_masked_ids(text, graph, mask, space))
@@ -192,12 +197,13 @@ def fill_mask(
         most = tf.maximum(gaps.bounding_shape(axis=1), least)
         positions = gaps.to_tensor(shape=tf.stack([-1, most]))
         outputs = model({**tokens, "masked_lm_positions": positions})
-        best, ids = tf.math.top_k(tf.nn.softmax(outputs["mlm_logits"]), top_k)
+        shares = tf.gather(tf.nn.softmax(outputs["mlm_logits"]), scored, axis=-1)
+        best, places = tf.math.top_k(shares, top_k)
         beyond = _count_masks(text) - tf.cast(gaps.row_lengths(), tf.int32)
         is_gap = tf.sequence_mask(gaps.row_lengths(), tf.shape(positions)[1])
         is_gap = is_gap[..., None]
         return {
-            "pieces": tf.where(is_gap, tf.gather(names, ids), ""),
+            "pieces": tf.where(is_gap, tf.gather(names, tf.gather(scored, places)), ""),
             "probabilities": tf.where(is_gap, best, 0.0),
             "beyond_length": tf.maximum(beyond, 0),
         }

@@ -27,15 +27,21 @@ from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
 # Kinds of answers that need no fine-tuning.
 PRETRAINED = ("fill_mask", "score", "sentence_order", "embedding")
+# Those of fine-tuned models, and which of them have labels.
+FINE_TUNED = (
+    *("classification", "multi_label", "token_classification"),
+    *("regression", "question_answering", "multiple_choice"),
+)
+LABELLED = FINE_TUNED[:3]
 # The kinds that are answered here, and which fields of `AnswerSettings` each has beside
 # those of all.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "classification": ("threshold", "runtime"),
-    "multi_label": ("threshold", "runtime"),
+    "classification": ("threshold", "top_k", "runtime", "labels"),
+    "multi_label": ("threshold", "top_k", "runtime", "labels"),
     "regression": ("runtime",),
     "multiple_choice": ("runtime",),
-    "question_answering": ("threshold", "runtime"),
-    "fill_mask": ("top_k", "runtime"),
+    "question_answering": ("threshold", "top_k", "runtime"),
+    "fill_mask": ("top_k", "targets", "runtime"),
     "sentence_order": ("runtime",),
 }
 _MAX_SEQ_LENGTH = 512
@@ -52,7 +58,7 @@ class RowAnswer:
 
     Attributes:
         fields: the keys of a row, in the order of columns, and whether each holds a
-            list of texts.
+            list of texts; None: a text that may be absent.
         tokenizer: the vocabulary.
         respond: answers rows with a function that runs the model; plain text, numbers,
             lists and dicts for each.
@@ -63,7 +69,7 @@ class RowAnswer:
             are not tokenized.
     """
 
-    fields: Mapping[str, bool]
+    fields: Mapping[str, bool | None]
     tokenizer: Tokenizer
     respond: Callable[[Sequence[Row], Run], list[dict[str, Any]]]
     outputs: tuple[str, ...] = ()
@@ -114,7 +120,7 @@ def of_kind(
         inputs.encode(tokenizer, [], None, length)  # refuses a short length
         if kind == "sentence_order":
             return _sentence_order(tokenizer, length)
-        return _fill_mask(config, tokenizer, length, options.top_k or TOP_K)
+        return _fill_mask(config, tokenizer, length, options)
     return None
 
 
@@ -161,7 +167,8 @@ def beginnings(
     """Returns a `RowAnswer.shorten` that keeps the beginnings of the named texts."""
 
     def shorten(row: Row) -> Row:
-        cut = {n: inputs.cut(tokenizer, row[n], max_seq_length) for n in names}
+        given = [name for name in names if name in row]
+        cut = {n: inputs.cut(tokenizer, row[n], max_seq_length) for n in given}
         return {**row, **cut}
 
     return shorten
@@ -221,11 +228,19 @@ def labelled(
     return {"probabilities": probabilities, "choice": choice, "probability": own}
 
 
-def describe_labels(labels: Sequence[str]) -> Callable[[Outputs], dict[str, Any]]:
-    """Returns what describes the outputs of one row, whose `label` is chosen."""
+def describe_labels(
+    labels: Sequence[str], top_k: int | None = None
+) -> Callable[[Outputs], dict[str, Any]]:
+    """Returns what describes the outputs of one row, whose `label` is chosen.
+
+    With `top_k`, so many probabilities are listed, the highest first.
+    """
 
     def describe(outputs: Outputs) -> dict[str, Any]:
         each = dict(zip(labels, rounded(outputs["probabilities"]), strict=True))
+        if top_k is not None:
+            best = sorted(each, key=each.__getitem__, reverse=True)[:top_k]
+            each = {label: each[label] for label in best}
         if "chosen" in outputs:
             has = zip(labels, outputs["chosen"], strict=True)
             return {"labels": [k for k, c in has if c], "probabilities": each}
@@ -254,13 +269,17 @@ def _text_task(stored, config, tokenizer, options, place) -> RowAnswer:
     length = options.max_seq_length or settings.max_seq_length or _MAX_SEQ_LENGTH
     check_inputs(config, tokenizer, length)
     inputs.encode(tokenizer, [], None, length)  # refuses a short length
-    names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
+    fields = {"text": False, "text_b": None}  # of which a folder may not say more
+    if settings.texts is not None:
+        names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
+        fields = dict.fromkeys(names, False)
     multi_label = task.kind == "multi_label"
     if task.labels is not None:
         check_threshold(task.labels, multi_label, options.threshold)
 
     def respond(rows: Sequence[Row], run: Run) -> list[dict[str, Any]]:
-        logits = run(batch_of(tokenizer, rows, names, length))["logits"]
+        # Rows of one batch have as many texts.
+        logits = run(batch_of(tokenizer, rows, tuple(rows[0]), length))["logits"]
         if task.labels is None:
             value = bounded(NUMPY, logits, task.bounds)
             return described(describe_value, {"value": value}, len(rows))
@@ -270,10 +289,10 @@ def _text_task(stored, config, tokenizer, options, place) -> RowAnswer:
                 f"for each output of the model"
             )
         outputs = labelled(NUMPY, logits, multi_label, options.threshold)
-        return described(describe_labels(task.labels), outputs, len(rows))
+        describe = describe_labels(task.labels, options.top_k)
+        return described(describe, outputs, len(rows))
 
-    shorten = beginnings(tokenizer, length, *names)
-    fields = dict.fromkeys(names, False)
+    shorten = beginnings(tokenizer, length, *fields)
     return RowAnswer(fields, tokenizer, respond, ("logits",), shorten=shorten)
 
 
@@ -321,23 +340,32 @@ def describe_order(outputs: Outputs) -> dict[str, Any]:
 TOP_K = 5
 
 
-def check_top_k(tokenizer: Tokenizer, top_k: int) -> None:
-    """Refuses more pieces than there are."""
-    if not 1 <= top_k <= tokenizer.vocab_size:
-        raise InputError(
-            f"top_k {top_k}: expected 1 to {tokenizer.vocab_size}, the pieces of the "
-            f"vocabulary"
-        )
+def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+    """Returns the ids of words.
+
+    Raises:
+        InputError: a word is not one token.
+    """
+    ids = [tokenizer.encode(target) for target in targets]
+    for target, each in zip(targets, ids, strict=True):
+        if len(each) != 1 or each == [tokenizer.unk_id]:
+            raise InputError(
+                f"target {target!r}: expected one token of the vocabulary, not "
+                f"{tokenizer.tokenize(target)}"
+            )
+    return [id for [id] in ids]
 
 
 def _fill_mask(
-    config: AlbertConfig, tokenizer: Tokenizer, length: int, top_k: int
+    config: AlbertConfig, tokenizer: Tokenizer, length: int, options: AnswerSettings
 ) -> RowAnswer:
-    check_top_k(tokenizer, top_k)
-
+    top_k = options.top_k or TOP_K
     names = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    scored: Any = slice(None)
+    if options.targets is not None:
+        scored = target_ids(tokenizer, options.targets)
     # A model may have more ids than its vocabulary.
-    pieces = np.array(names + [""] * (config.vocab_size - len(names)), object)
+    pieces = np.array(names + [""] * (config.vocab_size - len(names)), object)[scored]
     cls, sep, mask = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
 
     def respond(rows: Sequence[Row], run: Run) -> list[dict[str, Any]]:
@@ -351,7 +379,7 @@ def _fill_mask(
         logits = run({**batch, "masked_lm_positions": positions})["mlm_logits"]
         answers = []
         for each, gap, scores in zip(whole, gaps, logits, strict=True):
-            shares = softmax(scores[: len(gap)])
+            shares = softmax(scores[: len(gap)])[:, scored]
             best = np.argsort(-shares, axis=-1, kind="stable")[:, :top_k]
             outputs = {
                 "pieces": pieces[best],

@@ -15,10 +15,13 @@ finds by its name:
     )
 """
 
+import ast
+import contextlib
 import dataclasses
 import itertools
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +105,7 @@ class TextTask:
         headers: for each split whose table has no header, the names of its columns.
         submission: for splits that the benchmark's site scores, the file it takes.
         recommended: settings to fine-tune with.
+        names: what others call the labels, in their order.
         aliases: other names.
 
     Raises:
@@ -122,6 +126,7 @@ class TextTask:
     headers: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recommended: Recommended | None = None
+    names: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -168,7 +173,12 @@ class TextTask:
                          f"table of the task {self.name}")  # fmt: skip
 
     def read(
-        self, split: str, data_dir: str | Path = "", *, skip_bad_rows: bool = False
+        self,
+        split: str,
+        data_dir: str | Path = "",
+        *,
+        skip_bad_rows: bool = False,
+        **options: Any,
     ) -> Table[Example]:
         """Reads the examples of a split.
 
@@ -180,6 +190,7 @@ class TextTask:
             data_dir: the root of the benchmark, or the task's own folder.
             skip_bad_rows: skip broken rows, and note them. Not in test tables, where
                 each row needs its prediction.
+            **options: others of `tables.read`.
 
         Raises:
             InputError: there is no such table, it cannot be read, or a row is broken.
@@ -209,6 +220,7 @@ class TextTask:
             make,
             header=self.headers.get(split),
             skip_bad_rows=skip_bad_rows and not is_test,
+            **options,
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
@@ -294,19 +306,38 @@ class TextTask:
 
 
 def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
-    """Returns the labels in a cell.
+    """Returns the labels in a cell, without white space around them.
 
     Args:
-        value: the cell, of JSON lines perhaps a list.
+        value: the cell; a list of JSON, or its text, or that of a list of Python.
         separator: what stands between labels; None where there is one.
 
     Raises:
-        RowError: there are several where one is expected.
+        RowError: there are several where one is expected, or a list cannot be read.
     """
     if separator is None:
-        return (_text(value),)
-    parts = value if isinstance(value, tuple) else _text(value).split(separator)
+        return (_text(value).strip(),)
+    parts: Iterable[str] = value if isinstance(value, tuple) else ()
+    if isinstance(value, str):
+        cell = value.strip()
+        is_list = cell.startswith("[") and cell.endswith("]")
+        parts = map(str, _parse_list(cell)) if is_list else cell.split(separator)
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def _parse_list(cell: str) -> list[Any]:
+    for parse in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            labels = parse(cell)
+            # NumPy writes no commas, and Python joins texts that have none between.
+            joined = parse is ast.literal_eval and _bare(repr(labels)) != _bare(cell)
+            if not joined and all(isinstance(each, str | int) for each in labels):
+                return labels
+    raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split()).replace('"', "'")
 
 
 def _text(value: Value) -> str:

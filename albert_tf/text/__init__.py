@@ -2,6 +2,7 @@
 
 - `tokenization`: SentencePiece and WordPiece as released: cleaning, ids, where tokens
   stand in the text, where words begin.
+- `hf_files`: vocabularies and cleaning in the files of transformers.
 - `inputs`: texts and pairs of texts to `[CLS] a [SEP] b [SEP]`, cut and padded.
 - `in_graph`: both of them as TensorFlow operations, for what is exported.
 """

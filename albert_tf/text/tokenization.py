@@ -8,6 +8,7 @@ Needs sentencepiece and numpy only: worker processes start without TensorFlow.
 """
 
 import abc
+import codecs
 import hashlib
 import itertools
 import json
@@ -23,6 +24,7 @@ import sentencepiece
 
 from albert_tf import errors
 from albert_tf.errors import InputError
+from albert_tf.text import hf_files
 
 WORD_MARK = "▁"  # SentencePiece writes the space before a word as this character
 CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
@@ -167,12 +169,15 @@ class Tokenizer(abc.ABC):
 
     Attributes:
         path: the vocabulary file.
+        contents: the bytes of a `.model` or `vocab.txt` with this vocabulary.
+        file_name: what a copy of it is called.
         do_lower_case: whether text is lower-cased.
         keep_accents: whether combining marks stay, see `clean_text`.
         fingerprint: hexadecimal SHA-256 of the vocabulary file, the casing and
             `keep_accents`. Equal fingerprints mean equal ids.
     """
 
+    _file_name: str  # as transformers calls it
     _pad_piece: str
     _unk_piece: str
 
@@ -185,6 +190,9 @@ class Tokenizer(abc.ABC):
         keep_accents: bool,
     ):
         self.path = str(path)
+        self.contents = contents
+        name = Path(path).name
+        self.file_name = self._file_name if name.endswith(".json") else name
         self.do_lower_case = do_lower_case
         self.keep_accents = keep_accents
         cleaning = b"lower" if do_lower_case else b"cased"
@@ -384,6 +392,8 @@ class SentencePieceTokenizer(Tokenizer):
         byte_values: for each id that stands for a byte of UTF-8, the byte.
     """
 
+    _file_name = "spiece.model"
+
     def __init__(
         self,
         spm_model_file: str,
@@ -393,16 +403,21 @@ class SentencePieceTokenizer(Tokenizer):
         """Reads a model.
 
         Args:
-            spm_model_file: a `.model` file of SentencePiece, of any model type.
-            do_lower_case: lower-case the text first; None: as the file does (see
-                `with_cleaning`), or else true, as for the released models.
-            keep_accents: keep combining marks; None: as the file does, or else false.
+            spm_model_file: a `.model` file of SentencePiece, of any model type, or a
+                `tokenizer.json` of transformers with a unigram model.
+            do_lower_case: lower-case the text first; None: as the files of transformers
+                beside it say, or the file itself (see `with_cleaning`), or else true,
+                as for the released models.
+            keep_accents: keep combining marks; None: likewise, or else false.
 
         Raises:
             InputError: the file cannot be read, is not a SentencePiece model, or marks
-                the ends of words.
+                the ends of words; or see `hf_files.cleaning`.
         """
-        self.model = _read(spm_model_file)
+        self.model = _read(spm_model_file, "Unigram")
+        do_lower_case, keep_accents = hf_files.cleaning(
+            spm_model_file, do_lower_case, keep_accents, is_wordpiece=False
+        )
         self._processor = processor = sentencepiece.SentencePieceProcessor()
         pieces, stored = self._load(spm_model_file)
         if do_lower_case is None:
@@ -633,6 +648,7 @@ class WordPieceTokenizer(Tokenizer):
         pieces: the vocabulary in the order of ids.
     """
 
+    _file_name = "vocab.txt"
     _pad_piece = "[PAD]"
     _unk_piece = "[UNK]"
 
@@ -646,15 +662,20 @@ class WordPieceTokenizer(Tokenizer):
 
         Args:
             vocab_file: UTF-8 text, one piece a line, the first line has id 0. Only the
-                text before the first space of a line counts.
-            do_lower_case: lower-case first, and strip accents; None: true.
-            keep_accents: do not strip accents; None: false.
+                text before the first space of a line counts; empty lines at the end
+                do not. Or a `tokenizer.json` of transformers with a WordPiece model.
+            do_lower_case: lower-case first, and strip accents; None: as the files of
+                transformers beside it say, or else true.
+            keep_accents: do not strip accents; None: likewise, or else false.
 
         Raises:
             InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
-                [UNK].
+                [UNK]; or see `hf_files.cleaning`.
         """
-        contents = _read(vocab_file)
+        contents = _read(vocab_file, "WordPiece").removeprefix(codecs.BOM_UTF8)
+        do_lower_case, keep_accents = hf_files.cleaning(
+            vocab_file, do_lower_case, keep_accents, is_wordpiece=True
+        )
         pieces = _parse_vocabulary(vocab_file, contents)
         super().__init__(
             vocab_file, contents, pieces, do_lower_case is not False, bool(keep_accents)
@@ -768,18 +789,22 @@ def load(
 
     Args:
         spm_model_file: see `SentencePieceTokenizer`.
-        vocab_file: see `WordPieceTokenizer`.
+        vocab_file: see `WordPieceTokenizer`. Either may be a `tokenizer.json`, which is
+            opened as what it holds.
         do_lower_case: None: as the vocabulary does, or else true.
         keep_accents: None: as the vocabulary does, or else false.
 
     Raises:
         InputError: neither file is given, or the one used is bad.
     """
-    if spm_model_file:
-        return SentencePieceTokenizer(spm_model_file, do_lower_case, keep_accents)
-    if vocab_file:
-        return WordPieceTokenizer(vocab_file, do_lower_case, keep_accents)
-    raise InputError("no vocabulary: expected --spm_model_file or --vocab_file")
+    path = spm_model_file or vocab_file
+    if not path:
+        raise InputError("no vocabulary: expected --spm_model_file or --vocab_file")
+    is_wordpiece = not spm_model_file
+    if str(path).endswith(".json"):
+        is_wordpiece = hf_files.model_type(hf_files.read(path)) == "WordPiece"
+    kind = WordPieceTokenizer if is_wordpiece else SentencePieceTokenizer
+    return kind(path, do_lower_case, keep_accents)
 
 
 # A field that SentencePiece and tensorflow_text ignore, at the end of the model. Its
@@ -947,7 +972,9 @@ def _check_model(model: bytes) -> None:
                 raise ValueError("its rules for characters are damaged")
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, model_type: hf_files.ModelType) -> bytes:
+    if str(path).endswith(".json"):
+        return hf_files.vocabulary(path, model_type)
     try:
         contents = Path(path).read_bytes()
     except OSError as error:
@@ -961,7 +988,7 @@ def _read(path: str) -> bytes:
 
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
     try:
-        lines = contents.decode().removesuffix("\n").split("\n")
+        lines = contents.decode().rstrip("\r\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: not UTF-8 at byte {error.start}; expected one piece a line"

@@ -19,6 +19,7 @@ from typing import IO, Any
 import keras
 import tensorflow as tf
 
+from albert_tf import weights
 from albert_tf.data import cache, checksums
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
@@ -39,6 +40,9 @@ from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
+
+# The key of `task.json` that names the weights of a run without training.
+_START = "init_checkpoint"
 
 
 def run(
@@ -81,6 +85,7 @@ def run(
 
     def check_folders() -> None:
         _check_export(config.export_dir, config.output_dir, strategy)
+        _check_start(config)
         if config.do_train:
             run_file.check(log_line)
 
@@ -93,27 +98,32 @@ def run(
         )
         if config.do_train and writes:
             unsaved.append(functools.partial(run_file.write, task))
-        outcome = seeds.run(
-            task, config, strategy, task.epoch_size(splits), unsaved, log
-        )
+        outcome = seeds.run(task, config, strategy, unsaved, log)
         best = outcome.best
         if best:
             key = task.key_metric
             log_line(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
-        add_results = functools.partial(_add_results, outcome, config)
+        results = dict(outcome.metrics)
+        add_results = functools.partial(_add_results, outcome, config, results)
         predict = outcome.trainer.predict
         finished = FinishedRun(config, best, writes, log_line, predict, add_results)
         task.finish(finished, splits)
+        if config.start and not config.do_train and writes:
+            _keep_model(task, config, outcome.trainer.model, log_line)
         if config.export_dir and writes:
             _export(task, config, outcome.trainer.model, log_line)
     if config.do_train:
         run_file.ended(log_line)
-    return outcome
+    return dataclasses.replace(outcome, metrics=results)
 
 
 def _add_results(
-    outcome: Outcome, config: FineTuningSettings, metrics: Mapping[str, float]
+    outcome: Outcome,
+    config: FineTuningSettings,
+    results: dict[str, float],
+    metrics: Mapping[str, float],
 ) -> None:
+    results |= metrics
     if outcome.writes:
         step = outcome.best.get("step") or steps_made(outcome.trainer.optimizer)
         numbered = {**metrics, "global_step": int(step)}
@@ -197,6 +207,34 @@ def _with_changes(config: AlbertConfig, settings: ModelSettings) -> AlbertConfig
     )
 
 
+def _keep_model(
+    task: FineTuningTask,
+    config: FineTuningSettings,
+    model: keras.Model,
+    log_line: Callable[[str], None],
+) -> None:
+    """Leaves another program's model beside what it has predicted."""
+    folder = Path(config.output_dir)
+    start = ModelFolder(config.start, output_dir=folder).folders[-1]
+    is_ours = metadata.is_written(metadata.find_task(start))
+    is_left = config.do_predict or config.export_dir
+    if is_left and not is_ours and not any(folder.glob("*.index")):
+        weights.save(model, folder, "tf1")
+        noted = {**task.description, _START: config.start}
+        metadata.write_task(folder, task.tokenizer, noted)
+        log_line(f"Written: {folder}, the model, from which predict.py answers")
+
+
+def _check_start(config: FineTuningSettings) -> None:
+    """Refuses a folder that has the model of another start."""
+    noted = (metadata.read_task(Path(config.output_dir)) or {}).get(_START)
+    if config.start and noted not in (None, config.start):
+        raise InputError(
+            f"--output_dir={config.output_dir}: holds the model of {noted}, and not "
+            f"that of {config.start}; expected another folder"
+        )
+
+
 def _export(
     task: FineTuningTask,
     config: FineTuningSettings,
@@ -242,9 +280,11 @@ def _check_head(
         InputError: something differs.
     """
     own = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
+    # Labels of other folders are matched by name when the head is loaded.
+    others = [key for key in keys if key != "labels"]
     for folder in dict.fromkeys((*own, *_folders_of_head(config))):
         stored = metadata.read_task(folder)
-        for key in (*own_keys, *keys) if folder in own else keys:
+        for key in (*own_keys, *keys) if folder in own else others:
             expected = json.loads(json.dumps(description[key]))
             if stored is not None and stored.get(key) != expected:
                 hint = "they must agree"
@@ -265,14 +305,18 @@ def _folders_of_head(config: FineTuningSettings) -> list[Path]:
 def _stored_settings(
     family: type[FineTuningTask], config: FineTuningSettings
 ) -> TaskSettings | None:
-    """Returns what `task.json` stores of the model whose head is going to be used."""
-    for folder in _folders_of_head(config):
-        stored = metadata.read_task(folder)
-        if stored is None:
-            continue
-        if stored.get("kind") not in family.kinds:
+    """Returns what is stored of the model whose head is going to be used.
+
+    A model of Hugging Face that is trained on gives the labels or the kind of head.
+    """
+    own, *start = ModelFolder(config.start, output_dir=config.output_dir).folders
+    for folder in (own, *start):
+        stored = metadata.find_task(folder)
+        is_start = config.do_train and folder in start and metadata.is_written(stored)
+        if stored and stored.get("kind") not in family.kinds:
             _check_head(config, {"kind": family.kinds[0]}, ("kind",))
-        return family.settings_class.from_stored(stored, folder / metadata.TASK)
+        elif stored and not is_start:
+            return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None
 
 

@@ -369,20 +369,17 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         The weights of the losses are added up over all replicas first, so that each
         replica's gradient is its part of the whole batch's.
         """
-        replicas = tf.distribute.get_replica_context()
-        weights = self.task.weights(batch)
-        weights = replicas.all_reduce(tf.distribute.ReduceOp.SUM, weights)
+        weights = _all_reduce_sum(self.task.weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulated(batch, weights)
         norms = tf.stack([tf.norm(variable.value) for variable in self._reached])
-        if self._scales_loss:
-            # What is infinite on one device has to be seen on all of them.
-            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        # Before the loss scale: what is infinite on one device has to be seen on all.
+        gradients = _all_reduce_sum(gradients)
         scale = self._loss_scale()  # before the update, which may change it
         # What the update makes of weights alone would be in memory from the beginning.
         # Several devices do not wait: they add up their first gradients while others
         # are computed, and with this order two workers once hung in a test.
-        alone = replicas.num_replicas_in_sync == 1
+        alone = tf.distribute.get_replica_context().num_replicas_in_sync == 1
         with tf.control_dependencies(gradients if alone else []):
             self.optimizer.apply(gradients, self._reached)
         return {
@@ -458,8 +455,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """Adds up over the replicas what `_packed` made, and who is to stop."""
         if self._stops is not None:
             sums = tf.concat([sums, [self._stops]], 0)
-        replicas = tf.distribute.get_replica_context()
-        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+        return _all_reduce_sum(sums)
 
     def _loss_scale(self):
         if self._scales_loss:
@@ -538,6 +534,18 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         )
 
 
+def _all_reduce_sum(values):
+    """Adds values up over the replicas.
+
+    TensorFlow registers a gradient for each all-reduce, and keeps it with the whole
+    graph for the life of the process, so a single replica calls none.
+    """
+    replicas = tf.distribute.get_replica_context()
+    if replicas.num_replicas_in_sync == 1:
+        return values
+    return replicas.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
 @functools.cache
 def _fused(function: Callable) -> Callable:
     """Compiles a function to one loop, in float32 whatever the precision."""
@@ -546,9 +554,7 @@ def _fused(function: Callable) -> Callable:
         results = function(*[tf.cast(tensor, tf.float32) for tensor in tensors])
         return [tf.cast(result, tensors[0].dtype) for result in results]
 
-    compiled = tf.function(compute, jit_compile=True, autograph=False)
-    # Without this, a tape would have it return every tensor on its way.
-    return lambda *tensors: compiled(*map(tf.stop_gradient, tensors))
+    return tf.function(compute, jit_compile=True, autograph=False)
 
 
 def _with_rows(kept: Mapping[str, tf.Tensor]):

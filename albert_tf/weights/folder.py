@@ -1,5 +1,6 @@
 """What a path of weights means: which checkpoint, config, vocabulary and task."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.text import tokenization
+from albert_tf.text import hf_files, tokenization
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata, released
 from albert_tf.weights.settings import ModelFileSettings
@@ -72,12 +73,21 @@ class ModelFolder:
 
     @functools.cached_property
     def task(self) -> Mapping[str, Any]:
-        """The first `task.json` of the folders; empty where there is none.
+        """What the first folder that says it was fine-tuned for; empty if none does.
+
+        The keys are those of `task.json`. The heads of SQuAD have names of their own
+        in a checkpoint, which need no file.
 
         Raises:
-            InputError: it is damaged.
+            InputError: see `metadata.find_task`.
         """
-        return next(filter(None, map(metadata.read_task, self.folders)), {})
+        task = next(filter(None, map(metadata.find_task, self.folders)), {})
+        if not task and self._path and any(self.folders[-1].glob("*.index")):
+            from albert_tf.weights.loading import span_task
+
+            with contextlib.suppress(InputError):  # raised where weights are needed
+                return span_task(self.source)
+        return task
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
@@ -86,6 +96,13 @@ class ModelFolder:
         Raises:
             InputError: there is none, or it is damaged.
         """
+        config = self._config()
+        if self._path is not None and any(self.folders[-1].glob("*.index")):
+            with contextlib.suppress(InputError):  # which reading them will raise
+                return self.source.adapt(config)
+        return config
+
+    def _config(self) -> AlbertConfig:
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
         # A .keras file has its own, and may lie beside any other model.
@@ -186,10 +203,10 @@ def _vocabulary_in(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
     if named := metadata.find(folder):
         path, note = named
-        if path.name == metadata.TASK:
-            metadata.get(path, note, "do_lower_case")
+        if path.name == metadata.TASK and "do_lower_case" in note:
             return path.parent / metadata.get(path, note, "vocabulary")
-        # What a pretraining run could not copy is put there by hand.
+        # What a pretraining run could not copy is put there by hand, as may be a
+        # `task.json`.
         vocabulary = path.parent / note.get("vocabulary", "")
         if os.path.isfile(vocabulary):  # False also for what can be no name
             return vocabulary
@@ -199,8 +216,8 @@ def _vocabulary_in(folder: Path) -> Path | None:
 def _only_vocabulary(folder: Path) -> Path | None:
     paths = [
         path
-        for place in (folder, folder / "assets")
-        for pattern in ("*.model", "vocab*.txt")
+        for place in (folder, folder / "assets", folder / "assets/tokenizer")
+        for pattern in ("*.model", "*.spm", "vocab*.txt")
         for path in sorted(place.glob(pattern))
     ]
     if len(paths) > 1:
@@ -209,7 +226,8 @@ def _only_vocabulary(folder: Path) -> Path | None:
             f"({', '.join(path.name for path in paths)}); expected "
             f"--spm_model_file or --vocab_file"
         )
-    return paths[0] if paths else None
+    whole = folder / hf_files.TOKENIZER
+    return paths[0] if paths else whole if hf_files.read(whole) else None
 
 
 def _check_fingerprint(

@@ -11,7 +11,6 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from albert_tf.errors import InputError
@@ -25,23 +24,21 @@ from albert_tf.text.tokenization import (
     Tokenizer,
     WordPieceTokenizer,
 )
-from albert_tf.weights.reading import HF_ACTIVATIONS, HF_TOKENS
+from albert_tf.weights.metadata import HF_PROBLEMS
+from albert_tf.weights.reading import HF_ACTIVATIONS
 
 _ARCHITECTURES = {
     "AlbertEncoder": "AlbertModel",
     "AlbertPretrainer": "AlbertForPreTraining",
     "AlbertClassifier": "AlbertForSequenceClassification",
     "AlbertMultipleChoice": "AlbertForMultipleChoice",
-    "AlbertTokenClassifier": HF_TOKENS,
+    "AlbertTokenClassifier": "AlbertForTokenClassification",
     "AlbertSpanLabeler": "AlbertForQuestionAnswering",
-}
-_PROBLEMS = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
 }
 
 Step = dict[str, Any]
+# Stands before what begins no word; no character of any text.
+_INSIDE = "\ufdd0"
 
 
 def files(
@@ -113,8 +110,8 @@ def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
-    if task.get("kind") in _PROBLEMS:
-        values["problem_type"] = _PROBLEMS[task["kind"]]
+    if task.get("kind") in HF_PROBLEMS:
+        values["problem_type"] = HF_PROBLEMS[task["kind"]]
     return values
 
 
@@ -167,7 +164,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
         "keep_accents": tokenizer.keep_accents,
     }
     return {
-        vocabulary: Path(tokenizer.path).read_bytes(),
+        vocabulary: tokenizer.contents,
         "tokenizer.json": _json(whole),
         "tokenizer_config.json": _json(settings),
         "special_tokens_map.json": _json(special),
@@ -264,17 +261,16 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
         steps += [_replace(" {2,}", " ")]
         steps += [{"type": "Strip", "strip_left": False, "strip_right": True}]
     pieces = [piece.piece for piece in proto.pieces]
-    mark = {
-        "type": "Metaspace",
-        "replacement": WORD_MARK,
-        "prepend_scheme": "first" if spec.add_dummy_prefix else "never",
-        "split": not any(WORD_MARK in piece[1:] for piece in pieces),
-    }
+    are_words = not any(WORD_MARK in piece[1:] for piece in pieces)
+    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": are_words}
+    scheme = "first" if spec.add_dummy_prefix else "never"
+    cuts: list[Step] = [{**mark, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
-        steps += _new_words_after_masks(pieces)
+        steps += _new_words_after_masks(pieces, _INSIDE if are_words else "")
+        cuts = _cut_words(mark) if are_words else cuts
     return {
         "normalizer": _sequence(steps),
-        "pre_tokenizer": mark,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "decoder": {**mark, "prepend_scheme": "always"},
         "model": {
             "type": "Unigram",
@@ -285,16 +281,32 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     }
 
 
-def _new_words_after_masks(pieces: Sequence[str]) -> list[Step]:
+def _new_words_after_masks(pieces: Sequence[str], inside: str) -> list[Step]:
     """Does what `inputs.encode_masked` does to the text after a [MASK].
 
-    It begins a new word, unless its first character would leave the word mark alone.
+    It begins a new word, unless its first character would leave the word mark alone:
+    then it begins with `inside`.
     """
     firsts = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
     return [
         {"type": "Prepend", "prepend": " "},
-        _replace(f"^ (?=[^ {_ranges(sorted(firsts))}])", ""),
+        _replace(f"^ (?=[^ {_ranges(sorted(firsts))}])", inside),
         _replace("^ {2}", " "),
+    ]
+
+
+def _cut_words(mark: Step) -> list[Step]:
+    """Cuts at spaces, which are no part of the word after them, and marks each word.
+
+    Text that begins with `_INSIDE` gets a mark at the very beginning alone.
+    """
+    cut = {"type": "Split", "behavior": "Removed", "invert": False}
+    whole = {**mark, "split": False}
+    return [
+        {**whole, "prepend_scheme": "first"},
+        {**cut, "pattern": {"Regex": f"{WORD_MARK}{_INSIDE}?"}},
+        {**whole, "prepend_scheme": "always"},
+        {**cut, "pattern": {"String": f"{WORD_MARK}{_INSIDE}"}},
     ]
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,21 @@ import numpy as np
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
+from albert_tf.weights import metadata
 from albert_tf.weights.names import (
     HEADS,
     OF_ENCODER,
     STEP,
+    Row,
     Target,
     check_optimizer,
     expand,
     expand_slots,
+    holds_no_layer,
     listed,
     tensor_name,
 )
-from albert_tf.weights.reading import HF_TOKENS, Source, check_model, open_source
+from albert_tf.weights.reading import Source, open_source
 
 # Kinds of numpy: truth values, complex numbers, objects, texts and times.
 _NO_NUMBERS = "bcOSUMm"
@@ -64,6 +66,7 @@ def load(
     allow_missing: str | Sequence[str] = (),
     init_from_group0: bool = False,
     optimizer: keras.optimizers.Optimizer | None = None,
+    head_order: Sequence[int] | None = None,
     warn: bool = True,
 ) -> Report:
     """Sets a model's weights from a file or folder, whose format it finds out.
@@ -88,6 +91,8 @@ def load(
             set from a TF1 checkpoint that has them; it is built if it is not yet.
             `only` and `allow_missing` hold for the slots of a weight too, whose names
             are the weight's with ".adam_m" and ".adam_v". None: they are ignored.
+        head_order: for each output of a classifier, the number of the file's output
+            that has the same label; None: the same order.
         warn: also log what is missing or unused.
 
     Returns:
@@ -109,10 +114,12 @@ def load(
         shapes = {**shapes, **source.ignored}
     allowed = _checked_beginnings(allow_missing, targets)
     names = {target: _find(target, shapes, init_from_group0) for target in targets}
-    report = _report(names, source, None if optimizer is None else STEP)
+    step_name = None if optimizer is None else STEP
+    report = _report(names, source, step_name, model.config)
     _check_fit(model, report, parts, allowed, names, source)
-    step = None if optimizer is None else source.read(STEP)
-    _assign({t: name for t, name in names.items() if name is not None}, source)
+    step = None if step_name is None else source.read(step_name)
+    found = {t: name for t, name in names.items() if name is not None}
+    _assign(found, source, head_order)
     if optimizer is not None:
         optimizer.iterations.assign(step)
     if warn:
@@ -128,11 +135,10 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     taken for regression, though multiple choice looks the same.
 
     Raises:
-        InputError: the model would be far larger than the file.
+        InputError: the configuration has more blocks than the file has tensors.
     """
     if source.fresh_model is not None:
         return source.fresh_model()
-    check_model(source.path, config, sum(map(math.prod, source.shapes.values())))
     distinct = max(config.num_attentions, config.num_feed_forwards)
     if (blocks := distinct * config.inner_group_num) > len(source.shapes):
         raise InputError(
@@ -140,26 +146,43 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
             f"one for each of the configuration's {blocks:,} blocks, which share none"
         )
 
-    def shape_of(row):
-        name = tensor_name(row, row.ours, source.format, "kernel")
-        return None if name is None else source.shapes.get(name)
-
-    if shape_of(HEADS["AlbertPretrainer"][0]):
-        has_sentence = shape_of(HEADS["AlbertPretrainer"][-1]) is not None
+    if has_head(source, "AlbertPretrainer"):
+        has_sentence = _shape_of(HEADS["AlbertPretrainer"][-1], source) is not None
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
-    if shape_of(HEADS["AlbertSpanLabeler"][0]):
+    if has_head(source, "AlbertSpanLabeler"):
         return models.AlbertSpanLabeler(config)
-    if shape_of(HEADS["AlbertConditionalSpanLabeler"][0]):
+    if has_head(source, "AlbertConditionalSpanLabeler"):
         return models.AlbertConditionalSpanLabeler(config)
-    for_tokens = shape_of(HEADS["AlbertTokenClassifier"][0])
-    for_texts = shape_of(HEADS["AlbertClassifier"][0])
+    for_tokens = _shape_of(HEADS["AlbertTokenClassifier"][0], source)
+    for_texts = _shape_of(HEADS["AlbertClassifier"][0], source)
     if output := for_tokens or for_texts:
         labels = output[0] if source.format in ("tf1", "hf") else output[1]
         # Transformers has one name for the head of both.
-        if source.architecture() == HF_TOKENS or not for_texts:
+        kind = metadata.find_task(Path(source.path)).get("kind")
+        if kind == "token_classification" or not for_texts:
             return models.AlbertTokenClassifier(config, labels)
         return models.AlbertClassifier(config, labels)
     return models.AlbertEncoder(config)
+
+
+def _shape_of(row: Row, source: Source) -> tuple[int, ...] | None:
+    name = tensor_name(row, row.ours, source.format, "kernel")
+    return None if name is None else source.shapes.get(name)
+
+
+def has_head(source: Source, model: str) -> bool:
+    """Whether a file has the head of a model, which is named by its class."""
+    return _shape_of(HEADS[model][0], source) is not None
+
+
+def span_task(source: Source) -> dict[str, Any]:
+    """Returns what `task.json` has to say of a head of SQuAD; empty without one."""
+    if has_head(source, "AlbertSpanLabeler"):
+        return {"kind": "question_answering", "head": "linear"}
+    if has_head(source, "AlbertConditionalSpanLabeler"):
+        answerable = {"version": "2.0", "null_score_diff_threshold": 0.0}
+        return {"kind": "question_answering", "head": "conditional", **answerable}
+    return {}
 
 
 def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -199,7 +222,9 @@ def _find(target: Target, shapes, init_from_group0: bool) -> str | None:
     return None
 
 
-def _assign(loaded: Mapping[Target, str], source: Source) -> None:
+def _assign(
+    loaded: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
+) -> None:
     """Sets the variables, once it is sure that all of them can be set."""
     values: dict[int, tuple[Any, np.ndarray]] = {}
     for target, name in loaded.items():
@@ -209,6 +234,8 @@ def _assign(loaded: Mapping[Target, str], source: Source) -> None:
                 f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
             )
         value = target.to_ours(tensor)
+        if head_order is not None and target.ours.startswith("head."):
+            value = value[..., head_order]  # kernel [H, K], bias [K]
         if np.isnan(value).any():
             raise InputError(
                 f"{source.path}: {name} holds NaN; expected numbers, as before the "
@@ -237,14 +264,21 @@ def _warn(text: str, source: Source, left: Mapping[str, tuple[int, ...]]) -> Non
 
 
 def _report(
-    names: Mapping[Target, str | None], source: Source, step: str | None
+    names: Mapping[Target, str | None],
+    source: Source,
+    step: str | None,
+    config: AlbertConfig,
 ) -> Report:
     used = {*names.values(), step}
     return Report(
         format=source.format,
         loaded=tuple(t.ours for t, name in names.items() if name is not None),
         missing={t.ours: t.shape for t, name in names.items() if name is None},
-        unused={n: shape for n, shape in source.shapes.items() if n not in used},
+        unused={
+            name: shape
+            for name, shape in source.shapes.items()
+            if name not in used and not holds_no_layer(name, config)
+        },
         ignored=tuple(name for name in source.ignored if name not in used),
     )
 

@@ -2,7 +2,8 @@
 
 `task.json` describes the outputs of a fine-tuned model and how inputs are made for it,
 and names its vocabulary. Where there is no task (pretraining, exports),
-`vocabulary.json` alone names the vocabulary.
+`vocabulary.json` alone names the vocabulary. In a folder of Hugging Face,
+`config.json` describes the outputs.
 """
 
 import json
@@ -22,6 +23,21 @@ from albert_tf.weights import checkpoints
 VOCABULARY = "vocabulary.json"
 TASK = "task.json"
 CONFIG = "albert_config.json"
+HF_CONFIG = "config.json"
+
+# What transformers calls the kinds of sequence classification, and the heads of others.
+HF_PROBLEMS = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+_HF_KINDS = {
+    "SequenceClassification": "classification",
+    "TokenClassification": "token_classification",
+    "QuestionAnswering": "question_answering",
+    "MultipleChoice": "multiple_choice",
+    "MaskedLM": "fill_mask",
+}
 
 
 def _is_text(value: Any) -> bool:
@@ -51,19 +67,22 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def write_task(folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]) -> None:
+def write_task(
+    folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
+) -> None:
     """Copies the vocabulary into a folder, and writes `task.json`.
 
     Args:
         folder: made if need be.
-        tokenizer: whose vocabulary and casing are noted.
+        tokenizer: whose vocabulary and casing are noted; None: none is known.
         task: what else `task.json` stores, see `FineTuningTask.description`.
 
     Raises:
         InputError: the folder cannot be written.
     """
-    _copy_vocabulary(folder, tokenizer)
-    contents = {**task, **identity(tokenizer)}
+    if tokenizer:
+        _copy_vocabulary(folder, tokenizer)
+    contents = {**task, **(identity(tokenizer) if tokenizer else {})}
     with atomic(str(folder / TASK)) as file:
         file.write(_json(contents))
 
@@ -96,19 +115,18 @@ def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
         InputError: the folder cannot be written, or holds another file of that name
             that no run has put there.
     """
-    source = Path(tokenizer.path)
-    vocabulary = folder / source.name
+    vocabulary = folder / tokenizer.file_name
     with errors.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        contents = source.read_bytes()
+        contents = tokenizer.contents
         if vocabulary.is_file() and vocabulary.read_bytes() == contents:
             return
         if vocabulary.exists() and not naming(vocabulary):
             raise InputError(
-                f"{vocabulary}: exists, and is not {source}; expected another name, or "
-                f"another folder"
+                f"{vocabulary}: exists, and is not {tokenizer.path}; expected another "
+                f"name, or another folder"
             )
-        new = folder / f".{source.name}.{os.getpid()}"
+        new = folder / f".{vocabulary.name}.{os.getpid()}"
         try:
             new.write_bytes(contents)
             new.replace(vocabulary)
@@ -119,7 +137,7 @@ def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns what names a vocabulary in a folder: file, cleaning and fingerprint."""
     return {
-        "vocabulary": Path(tokenizer.path).name,
+        "vocabulary": tokenizer.file_name,
         "do_lower_case": tokenizer.do_lower_case,
         "keep_accents": tokenizer.keep_accents,
         "fingerprint": tokenizer.fingerprint,
@@ -135,8 +153,61 @@ def _json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
+def find_task(path: Path) -> Mapping[str, Any]:
+    """Returns what a model was fine-tuned for, in the keys of `task.json`.
+
+    They are those of its `task.json`; else those that Hugging Face's `config.json`
+    answers; without either there are none.
+
+    Args:
+        path: the model's folder, a file in it, or the prefix of a checkpoint.
+
+    Raises:
+        InputError: see `read_task`; or labels that are not numbered from 0 on.
+    """
+    folder = path if path.is_dir() else path.parent
+    task = read_task(folder)
+    if task is None and (folder / HF_CONFIG).is_file():
+        task = _hf_task(folder / HF_CONFIG)
+    return task or {}
+
+
+def is_written(task: Mapping[str, Any]) -> bool:
+    """Whether a run wrote a `task.json`: other descriptions may lack keys."""
+    return "do_lower_case" in task
+
+
+def _hf_task(path: Path) -> Mapping[str, Any] | None:
+    config = read_json_object(path)
+    classes = config.get("architectures")
+    theirs = classes[0] if isinstance(classes, list) and classes else ""
+    kind = _HF_KINDS.get(str(theirs).rpartition("AlbertFor")[2])
+    if kind not in ("classification", "token_classification"):
+        head = {"head": "linear"} if kind == "question_answering" else {}
+        return {"kind": kind, **head} if kind else None
+    # As in transformers, two labels unless the file says otherwise.
+    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    labels: list[Any] = []
+    if isinstance(names, dict):
+        labels = [names.get(str(number)) for number in range(len(names))]
+    if not _is_texts(labels):
+        raise InputError(
+            f"{path}: id2label={errors.shown(names)}: expected a text for each number "
+            f"from 0 on"
+        )
+    if kind == "classification":
+        default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
+        problem = str(config.get("problem_type") or default)
+        kind = {theirs: ours for ours, theirs in HF_PROBLEMS.items()}.get(problem)
+    if kind == "regression":
+        return None if labels[1:] else {"kind": kind}
+    return {"kind": kind, "labels": labels} if kind else None
+
+
 def read_task(folder: Path) -> Mapping[str, Any] | None:
     """Returns the contents of a folder's `task.json`; None where there is none.
+
+    KerasHub has a file of this name, too, which does not count.
 
     Raises:
         InputError: it is no JSON object, or a value is of another type than is read.
@@ -144,8 +215,10 @@ def read_task(folder: Path) -> Mapping[str, Any] | None:
     return _read(folder / TASK) if (folder / TASK).is_file() else None
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Mapping[str, Any] | None:
     task = read_json_object(path)
+    if task.keys() >= {"class_name", "registered_name"}:
+        return None  # of KerasHub
     for key, (is_right, expected) in _VALUES.items():
         if key in task and not is_right(task[key]):
             raise InputError(
@@ -160,7 +233,7 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: something cannot be copied.
     """
-    vocabulary = get(source / TASK, _read(source / TASK), "vocabulary")
+    vocabulary = get(source / TASK, read_task(source) or {}, "vocabulary")
     with errors.writing(target), write_together(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
@@ -181,8 +254,8 @@ def fingerprint(folder: Path) -> str | None:
 def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
     """Reads the file that names a folder's vocabulary."""
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
-        if (folder / name).is_file():
-            return folder / name, _read(folder / name)
+        if (folder / name).is_file() and (note := _read(folder / name)) is not None:
+            return folder / name, note
     return None
 
 

@@ -161,13 +161,37 @@ OF_ENCODER = {
 IGNORED = {
     # Slots of both released optimizers, the number of updates, and what `save` wrote
     # beside them.
-    "tf1": re.compile(r"/adam_[mv]$|^global_step$|^albert_tf/"),
+    "tf1": re.compile(r"/(adam|lamb)_[mv]$|^global_step$|^albert_tf/"),
     # A constant of older versions; the decoder, which is the word table again.
     "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
     "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
     "model_garden": re.compile(r"^save_counter$|^Variable$|optimizer|iter$"),
     "keras": re.compile(r"(?!)"),
 }
+
+
+# The parts of BERT's layers, by which albert_zh calls those of its shared one.
+_BERT_LAYER = re.compile(
+    "bert/encoder/layer_(shared|[0-9]+)/(attention/self|attention/output/dense|"
+    "attention/output/LayerNorm|intermediate/dense|output/dense|output/LayerNorm)"
+)
+_OF_BERT = {
+    "attention/self": "attention_1/self",
+    "attention/output/dense": "attention_1/output/dense",
+    "attention/output/LayerNorm": "LayerNorm",
+    "intermediate/dense": "ffn_1/intermediate/dense",
+    "output/dense": "ffn_1/intermediate/output/dense",
+    "output/LayerNorm": "LayerNorm_1",
+}
+
+
+def released_name(name: str) -> str:
+    """Returns what the release calls a tensor of a TF-Hub module or of BERT."""
+    match = _BERT_LAYER.match(name.removeprefix("module/"))
+    if match is None:
+        return name.removeprefix("module/")
+    block = _TF1_BLOCK.format(g=match[1].replace("shared", "0"), i=0)
+    return f"{block}{_OF_BERT[match[2]]}{match.string[match.end() :]}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -229,6 +253,8 @@ def expand(model, format: str) -> list[Target]:
         for b in blocks:
             ours = row.ours.format(b=b)
             group, inner = divmod(b, config.inner_group_num)
+            if config.num_hidden_groups > count:  # some hold no layer
+                group = config.owner(group, config.num_hidden_groups)
             for leaf, variable in _parts(model, ours, row.kind, format):
                 names = (
                     tensor_name(row, ours, format, leaf, g=group, i=inner, b=b),
@@ -240,6 +266,14 @@ def expand(model, format: str) -> list[Target]:
                 own = ours + LEAVES["keras"][leaf]
                 targets.append(Target(own, *names, variable, *layout))
     return targets
+
+
+def holds_no_layer(name: str, config: AlbertConfig) -> bool:
+    """Whether a tensor is of a group that no layer falls into, as transformers has."""
+    groups = config.num_hidden_groups
+    owners = {config.owner(layer, groups) for layer in range(config.num_hidden_layers)}
+    match = re.search(r"(?:group_|groups\.)(\d+)", name)
+    return match is not None and int(match[1]) in {*range(groups)} - owners
 
 
 def _parts(model, ours: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:

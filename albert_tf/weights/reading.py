@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,8 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig, read_json_object
 from albert_tf.weights import checkpoints, index, released
-from albert_tf.weights.names import HEADS, IGNORED, expand
+from albert_tf.weights.names import HEADS, IGNORED, expand, released_name
 
-# A model may be so many times as large as the file that it is read from, and a small
-# one always: what does not fit is then named tensor by tensor.
-_MOST_MISSING = 10
-_SMALL = 1_000_000
 _MOST_COMPRESSED = 100
 
 # Hugging Face's "gelu" is the exact form, not the released one.
@@ -36,7 +32,6 @@ HF_ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-HF_TOKENS = "AlbertForTokenClassification"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +50,8 @@ class Source:
             if there is none.
         fresh_model: returns a new model of the kind that was saved, where the format
             says which; else None.
-        architecture: returns the name of transformers' class that the weights are of;
-            None in other formats, and where none is named.
+        adapt: returns the configuration that the weights need, of the one of their
+            authors.
     """
 
     format: str
@@ -66,7 +61,7 @@ class Source:
     read: Callable[[str], np.ndarray]
     config: Callable[[], AlbertConfig]
     fresh_model: Callable[[], keras.Model] | None = None
-    architecture: Callable[[], str | None] = lambda: None
+    adapt: Callable[[AlbertConfig], AlbertConfig] = lambda config: config
 
 
 def open_source(path: str | Path, checkpoint: str = "best") -> Source:
@@ -160,15 +155,8 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         _check_sizes(prefix, shapes, sum(path.stat().st_size for path in data))
     graph_key = "_CHECKPOINTABLE_OBJECT_GRAPH"
     if graph_key not in shapes:
-        # TF-Hub modules of TF1 put their name in front of every variable.
-        return _source(
-            "tf1",
-            prefix,
-            shapes,
-            read,
-            config,
-            lambda name: name.removeprefix("module/"),
-        )
+        source = _source("tf1", prefix, shapes, read, config, released_name)
+        return _with_one_word_table(source) if _SECOND in source.shapes else source
     # A TF2 checkpoint has its tensors under attribute paths; the graph that it carries
     # says what each variable is called.
     with errors.reading(prefix, "a checkpoint with a readable object graph"):
@@ -176,6 +164,7 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         graph.ParseFromString(read(graph_key))
         _check_is_no_preprocessing(prefix, graph)
         own, keys = _own_model(graph), _variable_keys(graph)
+    _check_author(prefix, keys)
     if own is not None:
         return _open_saved_model(prefix, own, shapes, read, config)
     return _source(
@@ -186,6 +175,42 @@ def _open_tf_checkpoint(prefix: str, folder: Path) -> Source:
         config,
         lambda name: name.removeprefix("bert/"),
     )
+
+
+_FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
+
+
+def _with_one_word_table(source: Source) -> Source:
+    """Multiplies the two tables of albert_zh, which is what they do to a word.
+
+    It projects word embeddings to the width H before it adds those of positions and
+    segments, which are as wide: this is a model with E = H.
+    """
+    sizes = source.shapes[_FIRST][0], source.shapes[_SECOND][1]
+    shapes = {name: shape for name, shape in source.shapes.items() if name != _SECOND}
+
+    def read(name):
+        first = source.read(name)
+        return first @ source.read(_SECOND) if name == _FIRST else first
+
+    def adapt(config):
+        return dataclasses.replace(config, embedding_size=config.hidden_size)
+
+    return dataclasses.replace(
+        source,
+        shapes={**shapes, _FIRST: sizes},
+        read=read,
+        config=lambda: adapt(source.config()),
+        adapt=adapt,
+    )
+
+
+def _check_author(path: Any, names: Iterable[str]) -> None:
+    if any("albert_model/" in name for name in names):
+        raise InputError(
+            f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
+            f"expected the TF-Hub module or checkpoint that they were made from"
+        )
 
 
 def _check_sizes(path: Any, shapes: Mapping[str, Any], size: int) -> None:
@@ -201,29 +226,6 @@ def _check_sizes(path: Any, shapes: Mapping[str, Any], size: int) -> None:
             raise InputError(
                 f"{path}: {name} has shape {list(shape)}; expected at most {size:,} "
                 f"elements, as the file has so many bytes"
-            )
-
-
-def check_model(
-    path: Any, config: AlbertConfig, size: int, numbers: Mapping[str, int] = {}
-) -> None:
-    """Refuses a model that is far larger than the file of its weights, before it is.
-
-    Args:
-        path: for the message.
-        config: the model's.
-        size: elements in the file, or bytes.
-        numbers: of the model's head, by name, such as the number of labels.
-    """
-    if config.num_parameters > _MOST_MISSING * size + _SMALL:
-        raise InputError(
-            f"{path}: holds {size:,} numbers; expected those of the configuration's "
-            f"model, {config.num_parameters:,} at least"
-        )
-    for name, value in numbers.items():
-        if not 0 <= value <= _SMALL:
-            raise InputError(
-                f"{path}: {name}={value}: expected 0 to {_SMALL:,}, the size of a head"
             )
 
 
@@ -278,11 +280,10 @@ def _open_saved_model(prefix, own, shapes, read, config) -> Source:
     kind, options, keys = own
 
     def fresh_model():
-        make, size = getattr(models, kind), sum(map(math.prod, source.shapes.values()))
+        make = getattr(models, kind)
         with errors.reading(prefix, "whole options of a model"):
             given = {name: int(read(key)) for name, key in options.items()}
             inspect.signature(make).bind(config(), **given)
-        check_model(prefix, config(), size, given)
         return make(config(), **given)
 
     source = _source(
@@ -320,7 +321,7 @@ def _open_safetensors(path: Path) -> Source:
         with errors.reading(f"{path}: {name}", "a tensor of floating point numbers"):
             return home[name].get_tensor(name)
 
-    source = _source(
+    return _source(
         "hf",
         path,
         shapes,
@@ -328,20 +329,10 @@ def _open_safetensors(path: Path) -> Source:
         lambda: _hf_config(folder / "config.json"),
         rename,
     )
-    return dataclasses.replace(
-        source, architecture=lambda: _hf_architecture(folder / "config.json")
-    )
 
 
 # What Hugging Face lets vary and the released model does not.
 _HF_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
-
-
-def _hf_architecture(path: Path) -> str | None:
-    """Returns the first of a configuration's `architectures`, if it has one."""
-    values = read_json_object(path) if path.is_file() else {}
-    names = values.get("architectures")
-    return names[0] if isinstance(names, list) and names else None
 
 
 def _hf_config(path: Path) -> AlbertConfig:
@@ -387,6 +378,7 @@ def _open_kerashub(path: Path) -> Source:
         collect(path, "")
         if path.with_name("task.weights.h5").exists():
             collect(path.with_name("task.weights.h5"), "task/")
+    _check_author(path, shapes)
     if "layers/reversible_embedding/vars/0" not in shapes:
         raise InputError(
             f"{path}: not the weights of a KerasHub ALBERT backbone; what Keras's "
@@ -500,10 +492,7 @@ def _check_keras(path: Path) -> None:
         raise InputError(
             f"{path}: holds a {noted['class_name']}, expected one of {', '.join(HEADS)}"
         )
-    settings = noted["config"]
-    numbers = {key: n for key, n in settings.items() if type(n) is int}
-    config = _config_of(path, lambda: AlbertConfig.from_dict(settings["config"]))
-    check_model(path, config, size, numbers)
+    _config_of(path, lambda: AlbertConfig.from_dict(noted["config"]["config"]))
 
 
 _OPENERS = {

@@ -52,6 +52,9 @@ def resolve(path: str | Path) -> Path:
 def names_for(path: str | Path) -> str:
     """Returns what a message adds where a path is nothing but close to a name."""
     text = str(path)
+    is_hub = _HUGGING_FACE.fullmatch(f"hf://{text}") and not Path(text).parent.exists()
+    if is_hub:
+        return f"; a model of the Hugging Face Hub is hf://{text}"
     if "/" in text or not difflib.get_close_matches(text, PUBLISHED):
         return ""
     return f", nor one of {', '.join(PUBLISHED)}, hf://owner/name"

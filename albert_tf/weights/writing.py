@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ def save(
         model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
             `albert_config.json`; or the checkpoint's prefix, if its last part has
-            "ckpt" in it. For "hf" a folder, which gets `model.safetensors`
-            and `config.json`. For "keras" a file that ends in `.keras`.
+            "ckpt" at its beginning or after a dot. For "hf" a folder, which gets
+            `model.safetensors` and `config.json`. For "keras" a file that ends in
+            `.keras`.
         format: "tf1" (for the released code), "hf" (for `transformers`), "keras".
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             written under their released names; for "tf1" alone.
@@ -116,6 +118,8 @@ def _arrays(targets: Iterable[Target]) -> dict[str, np.ndarray]:
 
 def _untied(config: AlbertConfig) -> AlbertConfig:
     """Returns the configuration that the written groups have in other formats."""
+    if config.parameter_sharing == "all":
+        return config
     return dataclasses.replace(
         config,
         num_hidden_groups=max(config.num_attentions, config.num_feed_forwards),
@@ -148,7 +152,7 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     import tensorflow as tf
 
     folder = Path(path)
-    if "ckpt" in folder.name and not folder.is_dir():
+    if re.match(r"(.*\.)?ckpt", folder.name) and not folder.is_dir():
         prefix, folder = folder, folder.parent
     else:
         prefix = folder / BEST

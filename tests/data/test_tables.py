@@ -1,11 +1,15 @@
+import gzip
 import re
 
 import pytest
 
-from albert_tf.data.tables import Column, RowError, read
+from albert_tf.data.files import OTHER_ENCODING as OTHER
+from albert_tf.data.tables import Column, Dialect, RowError, read
 from albert_tf.errors import InputError
 
 TEXT, LABEL = Column("text"), Column("label")
+WRONG = "bytes of another encoding in "
+EXPECTED = "; expected 2 ('text', 'label')"
 
 
 @pytest.fixture
@@ -104,11 +108,11 @@ def test_blank_lines_are_skipped_and_counted_wherever_they_stand(write, name, co
 
 
 def test_a_row_after_a_blank_line_keeps_the_number_of_its_line(write):
-    cells = "1 cells; expected 2 (text, label)"
+    cells = "1 cells; expected 2 ('text', 'label')"
     refuses(write("a.tsv", "text\tlabel\n\na\n"), "{}:3: " + cells)
     refuses(write("a.csv", 'text,label\n\n"a\nb",1\n\nc\n'), "{}:6: " + cells)
     refuses(write("a.tsv", "\n\nte\tlabel\n"), "{}: no column 'text'; its columns are "
-            "te, label")  # fmt: skip
+            "'te', 'label'")  # fmt: skip
 
 
 def test_an_empty_text_in_a_table_of_one_column(write):
@@ -132,14 +136,63 @@ def test_a_carriage_return_in_quotes_of_a_csv(write):
     assert rows(path) == [("a\rb\r\nc", "1"), ("d", "0")]
 
 
-def test_a_csv_whose_lines_end_with_carriage_returns_alone_is_refused(write):
-    path = write("a.csv", "text,label\ra,1\rb,0\r")
-    refuses(path, "{}: lines end with \\r alone; expected \\n or \\r\\n")
+RED = [("red; ö", "1"), ("blue", "0")]
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "dialect"),
+    [
+        ("a.tsv", "text\tlabel\rred; ö\t1\rblue\t0\r", {}),
+        ("a.csv", "text,label\rred; ö,1\rblue,0\r\n", {}),
+        ("a.jsonl", '{"text": "red; ö", "label": 1}\r{"text": "blue", "label": 0}', {}),
+        ("a.csv", 'text;label\n"red; ö";1\nblue;0\n', {}),
+        ("a.csv", 'n;text;label\n;"red; ö";1\n;blue;0\n', {}),
+        ("a.csv", 'sep=;\r\ntext;label\r\n"red; ö";1\r\nblue;0\r\n', {}),
+        ("a.csv", "sep=|\ntext|label\nred; ö|1\nblue|0\n", {}),
+        ("a.csv", "text\tlabel\nred; ö\t1\nblue\t0\n", {}),
+        ("a.txt", 'text,label\n"red; ö",1\nblue,0\n', {}),
+        ("a.csv", 'a, text, label\n3, "red; ö", 1\n3, blue, 0\n', {}),
+        ("a.csv", "a#text#label\n3#red; ö#1\n3#blue#0\n", {"delimiter": "#"}),
+        ("a.tsv", '"text"\tlabel\n"red; ö"\t1\n"blue"\t0\n', {"quoted": True}),
+        ("a.tsv", " Text\tLABEL \nred; ö\t1\nblue\t0\n", {}),
+        ("a.json", '[{"text": "red; ö", "label": 1},{"text": "blue", "label": 0}]', {}),
+        ("a.json", '[\n {"text": "red; ö",\n "label": 1},\n'
+         ' {"text": "blue", "label": 0}\n]\n', {}),
+        ("a.json", '{"text": {"5": "red; ö", "7": "blue"}, "label": {"5": 1, "7": 0}}',
+         {}),
+        ("a.json", '{"v": 2,\n "data": [{"text": "red; ö", "label": 1},\n'
+         '{"text": "blue", "label": 0}]}', {}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "gz"])
+def test_tables_as_others_write_them(write, name, contents, dialect, encoding):
+    data = contents.encode("utf-8" if encoding == "gz" else encoding)
+    data = gzip.compress(data) if encoding == "gz" else data
+    named = {"encoding": "cp1252"} if encoding == "cp1252" else {}
+    found = rows(write(name, data), dialect=Dialect(**dialect, **named))
+    assert found == RED
+
+
+def test_a_delimiter_that_the_header_decides_is_logged(write):
+    lines, path = [], write("a.csv", "text;label\na;1\n")
+    rows(path, log=lines.append)
+    assert lines == [f"{path}: cells between ';', as its first line has them"]
+
+
+def test_an_encoding_that_is_none(write):
+    path = write("a.csv", b"text,label\n\xff,1\n")
+    for name in ("klingon", "hex"):
+        with pytest.raises(InputError, match=f"^--encoding={name}: no such encoding"):
+            rows(path, dialect=Dialect(encoding=name))
+    with pytest.raises(InputError, match=f":2: {WRONG}"):
+        rows(path, dialect=Dialect(encoding="ascii"))
 
 
 def test_names_of_columns_stay_in_one_line(write):
     path = write("a.csv", '"a\nb",{}\n1,2\n'.format("c" * 300))
-    refuses(path, "{}: no column 'text'; its columns are a b, " + "c" * 195 + "...")
+    refuses(
+        path, "{}: no column 'text'; its columns are 'a\\nb', '" + "c" * 191 + "..."
+    )
 
 
 def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
@@ -151,12 +204,11 @@ def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
 @pytest.mark.parametrize(
     ("name", "contents", "problem"),
     [
-        ("a.tsv", "text\tlabel\na\t1\nb\n", "3: 1 cells; expected 2 (text, label)"),
+        ("a.tsv", "text\tlabel\na\t1\nb\n", "3: 1 cells" + EXPECTED),
         ("a.tsv", "text\tlabel\n \t1\n", "2: nothing in column 'text'"),
-        ("a.tsv", b"text\tlabel\nab\xff\t1\n", "2: not UTF-8 at byte 2 of the line"),
-        ("a.tsv", b"te\xff\n", "1: not UTF-8 at byte 2 of the line"),
-        ("a.csv", 'text,label\n"a\nb",1\nc\n', "4: 1 cells; expected 2 (text, label)"),
-        ("a.csv", b"text,label\na\xff,1\n", "2: not UTF-8"),
+        ("a.tsv", b"text\tlabel\na\xff\t1\n", "2: " + WRONG + "'a\\udcff\\t1'" + OTHER),
+        ("a.csv", 'text,label\n"a\nb",1\nc\n', "4: 1 cells" + EXPECTED),
+        ("a.csv", b"text,label\na\xff,1\n", "2: " + WRONG + "'a\\udcff'" + OTHER),
         (
             "a.csv",
             'text,label\n"a"b,1\n',
@@ -168,8 +220,8 @@ def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
         ("a.jsonl", "[" * 9999, "1: not JSON that can be read: nested too deeply"),
         ("a.jsonl", "\n" + "1" * 5000, "2: not JSON that can be read: a number of more "
          "than 4,300 digits"),
-        ("a.jsonl", "[1, 2]\n", "1: not a JSON object but [1, 2]"),
-        ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are text"),
+        ("a.jsonl", "[1, 2]\n", "row 1: not a JSON object but 1"),
+        ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are 'text'"),
         ("a.jsonl", '{"text": "a", "label": null}',
          "1: null under 'label'; expected text or a number"),
     ],
@@ -191,7 +243,7 @@ def test_broken_rows_are_skipped_and_noted_when_asked(write):
     table = read(path, (TEXT, LABEL), tuple, skip_bad_rows=True)
     assert table.rows == [("a", "1"), ("c", "0")]
     assert table.skipped == [
-        f"{path}:3: 1 cells; expected 2 (text, label)",
+        f"{path}:3: 1 cells; expected 2 ('text', 'label')",
         f"{path}:4: broken quoting: ',' expected after '\"'",
     ]
     assert table.notes(path) == [
@@ -214,8 +266,20 @@ def test_an_open_quote_is_never_skipped(write):
         ("a.tsv", "", "{}: no row to read"),
         ("a.tsv", "text\tlabel\n", "{}: no row to read"),
         ("a.tsv", "text\tclass\na\t1\n",
-         "{}: no column 'label'; its columns are text, class"),
+         "{}: no column 'label'; its columns are 'text', 'class'"),
         ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "{}: has the column 'text' 2 times"),
+        ("a.tsv", b"te\xff\n", "{}:1: " + WRONG + "'te\\udcff'" + OTHER),
+        ("a.tsv", 'text\tlabel\r"a\nb"\t1\rc\t0\r',
+         "{}: lines end with \\r alone; expected \\n or \\r\\n"),
+        ("a.tsv", "TEXT\tText\tlabel\na\tb\t1\n",
+         "{}: no column 'text'; its columns are 'TEXT', 'Text', 'label'"),
+        ("a.csv", "text;label,n\na;1,2\n",
+         "{}: no column 'text'; its columns are 'text;label', 'n'"),
+        ("a.json", '[{"text": "a", "label": 1},\n{"text": "b"',
+         "{}:2: not JSON: Expecting ',' delimiter (column 13)"),
+        ("a.tsv", "text\tlabel\na\t1\n".encode("utf-16-le"),
+         "{}: UTF-16 without a byte order mark; expected UTF-8, or "
+         "--encoding=utf-16-le"),
     ],
 )  # fmt: skip
 def test_files_that_cannot_be_used_are_named(write, name, contents, message):
@@ -224,7 +288,7 @@ def test_files_that_cannot_be_used_are_named(write, name, contents, message):
 
 def test_json_lines_name_their_own_columns(write):
     path = write("a.jsonl", '{"text": "a", "label": 1}')
-    message = "{}: names its own columns, but these names are given: text, label"
+    message = "{}: names its own columns, but these names are given: 'text', 'label'"
     refuses(path, message, header=("text", "label"))
 
 
@@ -232,8 +296,7 @@ def test_a_file_with_broken_rows_alone_is_an_error_even_where_they_are_skipped(w
     path = write("a.tsv", "text\tlabel\na\nb\n")
     refuses(
         path,
-        f"{path}: no row to read; the first of 2: {path}:2: 1 cells; expected 2 (text, "
-        "label)",
+        f"{path}: no row to read; the first of 2: {path}:2: 1 cells{EXPECTED}",
         skip_bad_rows=True,
     )
 

@@ -13,7 +13,8 @@ from sklearn.model_selection import cross_val_score
 
 import albert_tf
 from albert_tf import AlbertConfig, AlbertPretrainer, InputError, weights
-from albert_tf.serve import predict
+from albert_tf.serve import convert, predict, sessions
+from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
@@ -70,8 +71,9 @@ def test_it_learns_and_answers_with_the_labels_it_was_given(model):
     np.testing.assert_array_equal(model.classes_, [1, 5])
     labels = model.predict(TEXTS)
     np.testing.assert_array_equal(labels, STARS)
-    np.testing.assert_array_equal(labels.probabilities, model.predict_proba(TEXTS))
-    np.testing.assert_allclose(labels.probabilities.sum(axis=1), 1, atol=1e-5)
+    probabilities = model.predict_proba(TEXTS)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], labels)
     assert model.score(TEXTS, STARS) == 1.0
     assert model.predict("the file").tolist() == [5]
     assert model.predict([{"review": "the name"}]).tolist() == [1]
@@ -114,8 +116,10 @@ def test_fit_is_what_the_script_does(model, base, tmp_path, fine_tune, snapshot)
     ours, theirs = snapshot(model.folder_), snapshot(tmp_path / "run")
     files = {path.name: content for path, content in ours.items() if content}
     for path, content in theirs.items():
-        if path.name.startswith("model.ckpt-") or path.name == "task.json":
+        if path.name.startswith("model.ckpt-"):
             assert files.pop(path.name) == content, path
+    task = json.loads((tmp_path / "run/task.json").read_text())
+    assert json.loads(files["task.json"]) == {**task, "labels_are_json": True}
     assert not any(name.startswith("model.ckpt-") for name in files)
     noted = json.loads((tmp_path / "run/run.json").read_text())
     assert noted["flags"]["learning_rate"] == 0.002
@@ -155,9 +159,9 @@ def test_what_is_saved_answers_alike(model, tmp_path):
         model.save(tmp_path / "saved")
     probabilities = model.predict_proba(TEXTS)
     loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
-    assert loaded.classes_.tolist() == ["1", "5"]
-    assert loaded.evaluate(TABLE, text="review", label="stars")["eval_accuracy"] == 1.0
-    assert loaded.classes_.tolist() == ["1", "5"]
+    assert loaded.evaluate(TABLE)["eval_accuracy"] == 1.0
+    np.testing.assert_array_equal(loaded.predict(TABLE), STARS)
+    assert loaded.predict([{"text": "the name"}]).tolist() == [1]
     with pytest.raises(InputError, match=r"TextRegressor expects a model for regres"):
         albert_tf.TextRegressor.load(tmp_path / "saved")
     np.testing.assert_allclose(loaded.predict_proba(TEXTS), probabilities, atol=1e-6)
@@ -165,12 +169,26 @@ def test_what_is_saved_answers_alike(model, tmp_path):
     assert answer == model(["the file 0"])[0]
 
 
-@pytest.mark.parametrize("format", ["hf", "keras", "onnx"])
-def test_other_formats_hold_the_same_weights(model, tmp_path, format):
+@pytest.mark.parametrize("format", ["hf", "keras", "onnx", "litert"])
+def test_other_formats_hold_the_same_weights(model, tmp_path, format, snapshot):
     path = model.export(tmp_path / "out", format)
-    if format == "onnx":
-        assert path == tmp_path / "out/albert_model.onnx"
-        assert path.stat().st_size > 0
+    if format in ("onnx", "litert"):
+        same = tmp_path / "same"
+        settings = ConversionSettings(
+            input=str(model.folder_),
+            output=str(tmp_path / "same"),
+            output_format=format,
+        )
+        convert.convert(settings)
+        ours, theirs = (
+            {f.name: c for f, c in snapshot(p).items()} for p in (path, same)
+        )
+        assert ours.keys() == theirs.keys()
+        assert ours["task.json"] == theirs["task.json"]
+        [answer] = predict.load(path)(["the file 0"])
+        assert answer["label"] == model(["the file 0"])[0]["label"]
+        file = model.export(tmp_path / f"ids{sessions.SUFFIXES[format]}", format)
+        assert file.is_file()
         return
     if format == "keras":
         copy = keras.models.load_model(path)
@@ -182,13 +200,105 @@ def test_other_formats_hold_the_same_weights(model, tmp_path, format):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-def test_classes_stand_in_rising_order(model, monkeypatch):
-    monkeypatch.setattr(model, "_originals", {"1": 7, "5": -2})
-    assert model.classes_.tolist() == [-2, 7]
-    swapped = model.predict_proba(TEXTS[:3])
-    assert model.predict(TEXTS[:3]).tolist() == [-2, -2, 7]
-    monkeypatch.undo()
-    np.testing.assert_array_equal(swapped[:, ::-1], model.predict_proba(TEXTS[:3]))
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([1, -1], [-1, 1]),
+        ([False, True], [False, True]),
+        ([10.0, 2.5, -0.5], [-0.5, 2.5, 10.0]),
+        (["10", "yes", "2"], ["2", "10", "yes"]),
+        (np.array([[3], [1]]), [1, 3]),
+    ],
+)
+def test_labels_keep_their_types_and_their_order(
+    labels, classes, base, tmp_path, eagerly
+):
+    given = np.concatenate([labels] * 4)
+    texts = TEXTS[: len(given)]
+    model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 0.5})
+    model.fit(texts, given, validation=(texts, given), verbose=False)
+    model.save(tmp_path / "saved")
+    loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
+    task = json.loads((tmp_path / "saved/task.json").read_text())
+    assert task["labels"] == [c if c is str(c) else json.dumps(c) for c in classes]
+    for each in (model, loaded):
+        assert each.classes_.tolist() == classes
+        assert list(map(type, each.classes_.tolist())) == list(map(type, classes))
+        answers = each.predict(texts)
+        accuracy = (answers == given.reshape(-1)).mean()
+        assert accuracy == pytest.approx(model.metrics_["eval_accuracy"])
+        if len(classes) == 2:  # threshold is for the second of them, everywhere
+            assert set(each.predict(texts, threshold=0.0)) == {classes[1]}
+            assert set(each.predict(texts, threshold=1.0)) == {classes[0]}
+
+
+def test_labels_that_are_texts_and_numbers_are_refused(base):
+    with pytest.raises(InputError, match="train: labels are texts and numbers"):
+        albert_tf.TextClassifier(base).fit(TEXTS[:2], [1, "1"])
+
+
+HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("form", ["array", "table", "rows"])
+def test_rows_of_0_and_1_are_the_labels_of_their_columns(form, base, eagerly):
+    pandas = pytest.importorskip("pandas")
+    texts, names = TEXTS[:3], ["toxic", "insult", "9"]
+    data, more = (texts, np.array(HOT)), {"classes": names}
+    if form == "array":
+        names, more = [7, 5, 6], {"classes": [7, 5, 6]}
+    if form == "table":
+        data, more = (texts, pandas.DataFrame(HOT, columns=names)), {}
+    if form == "rows":
+        rows = zip(texts, HOT, strict=True)
+        data = [{"text": text, "label": hot} for text, hot in rows], None
+    short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False, **more}
+    model = albert_tf.TextClassifier(base, kind="multi_label")
+    model.fit(*data, validation=(texts, [names[:2], [], names[1:2]]), **short)
+    assert model.classes_.tolist() == names
+    assert model.predict(texts[:1], threshold=0.0).tolist() == [names]
+    assert model.evaluate(*data) == pytest.approx(model.metrics_, abs=1e-6)
+
+
+def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({0: TEXTS, 1: STARS})
+    short = {**LEARNS, "epochs": 0.5, "verbose": False}
+    model = albert_tf.TextClassifier(base)
+    model.fit(frame, validation=(frame[0], frame[[1]]), text=0, label=1, **short)
+    assert model.classes_.tolist() == [1, 5]
+    assert model.evaluate(frame) == pytest.approx(model.metrics_, abs=1e-6)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(TEXTS))
+
+
+def test_another_model_has_to_be_fitted(model, base):
+    other = albert_tf.TextClassifier(base).set_params(model=model.folder_)
+    np.testing.assert_array_equal(other.predict(TEXTS), STARS)
+    copy = pickle.loads(pickle.dumps(model))
+    copy.set_params(model=base)
+    assert not copy.__sklearn_is_fitted__()
+    assert not hasattr(copy, "metrics_")
+    with pytest.raises(InputError, match="not fine-tuned"):
+        copy.predict(TEXTS)
+
+
+def test_settings_of_an_export_do_not_disturb_an_evaluation(model):
+    folder = model.folder_
+    settings = {"export_dir": "served", "threshold_to_export": 0.25, "num_runs": 2}
+    other = albert_tf.TextClassifier.load(folder, early_stopping=1, **settings)
+    assert other.evaluate(TABLE) == model.evaluate(TABLE)
+
+
+def test_a_text_that_is_no_file_is_a_text(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "the").write_text("x")
+    for text in ("the file.csv", "the", "the file 3. " * 500):
+        np.testing.assert_array_equal(model.predict(text), model.predict([text]))
+    (tmp_path / "the file.csv").write_text('review\nthe name\nthe list\n"a, b"\n')
+    assert model.predict("the file.csv").shape == (3,)
+    assert model.predict_proba(tmp_path / "the file.csv").shape == (3, 2)
+    with pytest.raises(InputError, match=r"none\.csv"):
+        model.predict(tmp_path / "none.csv")
 
 
 def test_scikit_learn_clones_and_validates_it(base, monkeypatch):
@@ -215,6 +325,12 @@ def test_a_copy_of_a_temporary_run_is_refused(model, base):
 
 def test_numbers_and_several_labels(base, eagerly):
     short = {**LEARNS, "epochs": 0.5, "verbose": False}
+    for given in ("balanced", {5: 2.5}):
+        weighted = albert_tf.TextClassifier(base, class_weights=given)
+        weighted.fit(TEXTS, STARS, **short)
+        assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
+    with pytest.raises(InputError, match=r"^--class_weights=6=2: expected balanced,"):
+        albert_tf.TextClassifier(base).fit(TEXTS, STARS, class_weights={6: 2}, **short)
     numbers = albert_tf.TextRegressor(base).fit(TEXTS, STARS, **short)
     assert numbers.predict(TEXTS[:3]).shape == (3,)
     labels = [["a"], ["a", "b"], []] * 8
@@ -222,6 +338,81 @@ def test_numbers_and_several_labels(base, eagerly):
     pairs = [(text, "a file") for text in TEXTS]
     several.fit(pairs, labels, **short)
     assert several.predict(pairs[:2], threshold=0.0).tolist() == [["a", "b"]] * 2
+
+
+CONTEXT = "the file is a list"
+ANSWER = {"text": ["list"], "answer_start": [14]}
+CHOICE = {"article": "a", "question": "b _", "options": ["c", "d"]}
+PIPELINES = {
+    "labels": (albert_tf.TextClassifier, {"text": "review", "label": "stars"}, TABLE),
+    "several labels": (
+        albert_tf.TextClassifier,
+        {"kind": "multi_label"},
+        [{"text": t, "label": [[4], [4, 7], []][n % 3]} for n, t in enumerate(TEXTS)],
+    ),
+    "numbers": (
+        albert_tf.TextRegressor,
+        {"text": ("review", "more")},
+        [
+            {**row, "more": "a", "label": row["stars"] + n}
+            for n, row in enumerate(TABLE)
+        ],
+    ),
+    "questions": (
+        albert_tf.QuestionAnswerer,
+        {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11},
+        [
+            {"question": "what", "context": CONTEXT, "answers": ANSWER},
+            {"question": "who", "context": CONTEXT, "answers": []},
+            {"question": "a file", "context": "a name", "answers": None},
+        ],
+    ),
+    "choices": (
+        albert_tf.MultipleChoice,
+        {"max_seq_length": 17, "max_qa_length": 7},
+        [{**CHOICE, "answer": "d"}, {**CHOICE, "article": "e f", "answer": 0}],
+    ),
+    "words": (
+        albert_tf.TokenClassifier,
+        {},
+        [
+            {"tokens": ["the", "file"], "tags": ["O", "B-X"]},
+            {"tokens": ["a"], "tags": ["O"]},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_estimator_does_all(name, base, tmp_path, eagerly):
+    kind, settings, rows = PIPELINES[name]
+    short = {"max_seq_length": 11, "batch_size": 2, "epochs": 0.5, **settings}
+    model = kind(base, **short).fit(rows, validation=rows, verbose=False)
+    assert model.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
+    hidden = ("label", "stars", "answer", "answers")
+    asked = [{k: v for k, v in row.items() if k not in hidden} for row in rows]
+    if name == "words":
+        asked = [" ".join(row["tokens"]) for row in rows]
+    answers, predicted = list(model(asked)), model.predict(asked)
+    assert len(answers) == len(predicted) == len(rows)
+    model.save(tmp_path / "saved")
+    loaded = kind.load(tmp_path / "saved")
+    assert loaded.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
+    file = tmp_path / f"rows{model.suffix}"
+    file.write_text(model._as_text(rows, "dev"))
+    for data in (asked, file, str(file)):
+        again = loaded.predict(data)
+        assert str(again) == str(predicted)
+        assert type(again[0]) is type(predicted[0])
+    assert loaded(file) == answers
+    if name == "labels":
+        assert loaded.export(tmp_path / "served") == tmp_path / "served"
+        assert (tmp_path / "served/saved_model.pb").is_file()
+    exported = loaded.export(tmp_path / "onnx", "onnx")
+    assert (exported / "albert.onnx").is_file()
+    if name != "words":  # which TensorFlow alone answers
+        theirs = predict.load(exported)(loaded._rows(asked))
+        assert [each.keys() for each in theirs] == [each.keys() for each in answers]
 
 
 def test_questions_choices_and_words(base, eagerly):
@@ -244,7 +435,8 @@ def test_questions_choices_and_words(base, eagerly):
     assert "<p>what</p>" in answers._repr_html_()
     choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "d"}
     chooser = albert_tf.MultipleChoice(base, max_seq_length=17, max_qa_length=7)
-    assert chooser.fit([choice] * 4, **short).predict([choice]) in (0, 1)
+    three = {**choice, "options": ["c", "d", "e"], "answer": 2}
+    assert chooser.fit([choice, three] * 2, **short).predict([choice]) in (0, 1)
     tags = {"tokens": ["the", "file"], "tags": ["O", "B-X"]}
     tagger = albert_tf.TokenClassifier(base, max_seq_length=7).fit([tags] * 4, **short)
     spans = tagger.predict(["the file"])
@@ -253,9 +445,17 @@ def test_questions_choices_and_words(base, eagerly):
         assert span["text"] == "the file"[span["begin"] : span["end"]]
 
 
-def test_pretrained_models_answer(base):
-    gaps = albert_tf.FillMask.from_pretrained(base, top_k=2).predict("the [MASK] is")
+def test_pretrained_models_answer(base, tmp_path):
+    filler = albert_tf.FillMask.from_pretrained(base, top_k=2)
+    gaps = filler.predict("the [MASK] is")
+    for file, text in (
+        {"a.txt": "the [MASK] is\n", "a.jsonl": '{"text": "the [MASK] is"}'}
+    ).items():
+        (tmp_path / file).write_text(text)
+        assert filler.predict(str(tmp_path / file)) == gaps
     assert [len(tokens) for tokens in gaps[0]] == [2]
+    two = albert_tf.FillMask(base, targets=["file", "list"]).predict("the [MASK] is")
+    assert {each["piece"] for each in two[0][0]} == {"▁file", "▁list"}
     assert "the <mark" in gaps._repr_html_()
     order = albert_tf.SentenceOrder(base).predict([("a file", "a list")] * 3)
     assert order.shape == (3,)
@@ -289,7 +489,7 @@ def test_pretrained_models_answer(base):
         ),
         (
             lambda base: albert_tf.TextClassifier(base).fit("t.csv", [1]),
-            "train: a path with labels apart; expected a table that holds them",
+            'train: "t.csv"; expected a table: a DataFrame',
         ),
         (
             lambda base: albert_tf.QuestionAnswerer(base).fit(
@@ -316,6 +516,48 @@ def test_pretrained_models_answer(base):
                 TEXTS, STARS, distribution="multi_worker"
             ),
             "TextClassifier: runs in one process; expected the script where several",
+        ),
+        *(
+            (
+                lambda base, texts=texts: albert_tf.TextClassifier(base).fit(
+                    texts, [1, 2]
+                ),
+                message,
+            )
+            for texts, message in [
+                ([None, "a"], "train, row 1: 'text' is missing (None or NaN)"),
+                (["a", float("nan")], "train, row 2: 'text' is missing (None or NaN)"),
+                ([b"a", b"\xff"], "train, row 2: 'text' is not UTF-8"),
+                (np.array([["a"], [None]]), "train, row 2: 'text' is missing"),
+                ([("a", "b"), "ab"], 'train, row 2: "ab"; expected 2 values (text_a, '),
+                ([("a", "b", "c")] * 2, '["a", "b", "c"]; expected 1 values (text)'),
+            ]
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base).fit(["a", "b"], [1, {"c": 2}]),
+            """train, row 2: {"c": 2} under 'label'; expected text or a number""",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base).fit(["a", "b"], [1, None]),
+            "train, row 2: null under 'label'",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base).fit(TEXTS, ["a"] * 24),
+            "train: 1 different labels",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base, kind="multi_label").fit(
+                TEXTS[:3], HOT
+            ),
+            "train: each row has 3 labels, all of them 0 or 1; expected lists of",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base).fit(TEXTS[:3], HOT),
+            "train, row 1: a list ['1', '1', '0']; expected one text or number",
+        ),
+        (
+            lambda base: albert_tf.FillMask(base).predict(None),
+            "texts: null; expected a table",
         ),
         (
             lambda base: albert_tf.FillMask().predict("a [MASK]"),

@@ -34,16 +34,50 @@ def test_a_data_frame_has_them_too():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(ROWS)
     assert rows.read(frame, COLUMNS, "train") == ROWS
-    gaps = pandas.DataFrame({"text": ["a", None], "label": [1.0, float("nan")]})
-    assert rows.read(gaps, COLUMNS, "train")[1] == {"text": None, "label": None}
+    assert rows.read(frame.set_axis([0, 1], axis=1), COLUMNS, "train") == ROWS
+    assert rows.read(frame.set_axis([7, 1], axis=1), ("7", "1"), "train") == [
+        {"7": row["text"], "1": row["label"]} for row in ROWS
+    ]
+    gaps = pandas.DataFrame({"text": ["a", "b"], "label": [1.0, float("nan")]})
+    with pytest.raises(InputError, match=r"train, row 2: 'label' is missing"):
+        rows.read(gaps, COLUMNS, "train")
+
+
+class Polars:
+    """A frame as polars has it: it iterates over columns, and has no `to_dict`."""
+
+    columns, shape = list(COLUMNS), (len(ROWS), len(COLUMNS))
+
+    def __iter__(self):
+        return iter([TEXTS, LABELS])
+
+    def to_dicts(self):
+        return [dict(row) for row in ROWS]
+
+
+def test_a_frame_of_polars_has_them_too():
+    assert rows.read(Polars(), COLUMNS, "train") == ROWS
 
 
 def test_one_column_takes_plain_values():
     assert rows.read(["a", "b"], ("text",), "x") == [{"text": "a"}, {"text": "b"}]
     lists = [["a", "b"], ["c"]]
-    assert rows.read(lists, ("tokens",), "x") == [{"tokens": each} for each in lists]
+    expected = [{"tokens": each} for each in lists]
+    assert rows.read(lists, ("tokens",), "x", ("tokens", "tags")) == expected
     assert rows.read([("a",)], ("text",), "x") == [{"text": "a"}]
     assert rows.read({"text": "a", "more": 1}, ("text",), "x") == [{"text": "a"}]
+    column = np.array([["a"], ["b"]], object)
+    assert rows.read(column, ("text",), "x") == [{"text": "a"}, {"text": "b"}]
+
+
+def test_other_columns_are_read_where_the_first_row_has_these():
+    others = [("text",), ("a", "b")]
+    for data, expected in (
+        ([{"b": 1, "a": 2}], {"a": 2, "b": 1}),
+        ([("x", "y")], {"a": "x", "b": "y"}),
+        ([{"a": 2, "b": 1, "text": 3}], {"text": 3}),
+    ):
+        assert rows.read(data, ("review",), "x", otherwise=others) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +100,24 @@ def test_labels_stand_beside_their_rows():
     assert rows.beside(texts, "label", LABELS, "x") == ROWS
     with pytest.raises(InputError, match=r"x: 2 rows and 1 of label; expected as many"):
         rows.beside(texts, "label", [3], "x")
+    pandas = pytest.importorskip("pandas")
+    for values in (
+        np.array(LABELS),
+        np.array(LABELS)[:, None],
+        pandas.DataFrame({"stars": LABELS}),
+        pandas.Series(LABELS),
+    ):
+        assert rows.beside(texts, "label", values, "x") == ROWS
+    several = [{**text, "label": [1, 0]} for text in texts]
+    for values in (
+        np.array([[1, 0]] * 2),
+        pandas.DataFrame({"a": [1, 1], "b": [0, 0]}),
+    ):
+        assert rows.beside(texts, "label", values, "x") == several
+    assert rows.beside(texts, "label", Polars(), "x") == [
+        {**text, "label": [*row.values()]}
+        for text, row in zip(texts, ROWS, strict=True)
+    ]
 
 
 def test_rows_become_json_lines():

@@ -1,7 +1,9 @@
 import functools
+import gc
 import inspect
 import itertools
 import math
+import weakref
 
 import keras
 import numpy as np
@@ -16,7 +18,6 @@ from albert_tf.model.layers import (
     ACTIVATIONS,
     Attention,
     FeedForward,
-    causal,
     gelu,
 )
 
@@ -294,32 +295,6 @@ def test_padding_changes_no_real_position(changes, tiny, tokens, arrays):
         np.testing.assert_allclose(ours[real], theirs[:, :7][real], atol=BOUND)
     for key in ("pooled_output", "mlm_logits", "sop_logits"):
         np.testing.assert_allclose(short[key], long[key], atol=BOUND)
-
-
-def test_a_mask_may_have_a_row_for_each_position(tiny, tokens, arrays):
-    model, batch = models.AlbertPretrainer(tiny(num_hidden_layers=2)), tokens()
-    expected = arrays(model(batch))
-    rows = np.repeat(np.asarray(batch["input_mask"])[:, None], 7, axis=1)
-    found = arrays(model({**batch, "input_mask": rows}))
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, atol=BOUND, err_msg=name)
-
-
-def test_causal_positions_see_none_after_them(tiny, tokens, arrays):
-    model, batch = models.AlbertPretrainer(tiny(num_hidden_layers=2)), tokens()
-    batch["input_mask"] = causal(ops.ones_like(batch["input_ids"]))
-    before = arrays(model(batch))["sequence_output"]
-    batch["input_ids"] = np.array(batch["input_ids"])
-    batch["input_ids"][:, 4] += 1
-    after = arrays(model(batch))["sequence_output"]
-    np.testing.assert_array_equal(before[:, :4], after[:, :4])
-    assert (np.abs(before - after).max(-1)[:, 4:] > 1e-3).all()
-    # The last layer alone computes fewer positions, of the same values.
-    few = {**batch, "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
-    np.testing.assert_allclose(
-        *(arrays(make(few)["mlm_logits"]) for make in (model, model.logits)), atol=BOUND
-    )
 
 
 def test_a_too_long_input_is_refused(tiny):
@@ -1094,7 +1069,56 @@ def test_a_pretrainer_runs_in_a_pure_half_precision(dtype, tiny, tokens):
     assert keras.backend.standardize_dtype(outputs["mlm_logits"].dtype) == "float32"
 
 
-def test_inputs_without_ids_are_refused(tiny):
+EXPECTED = "expected input_ids, input_mask, segment_ids"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["input_id"], f"the inputs have 'input_id'; {EXPECTED}"),
+        (["input_mask"], f"the inputs lack input_ids; {EXPECTED}"),
+        (
+            ["input_ids", "attention_mask", "token_type_ids"],
+            f"the inputs have 'attention_mask', 'token_type_ids'; {EXPECTED}",
+        ),
+        (
+            ["token_ids", "padding_mask", "segment_ids"],
+            f"the inputs have 'token_ids', 'padding_mask'; {EXPECTED}",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_inputs_of_other_names_are_refused(name, keys, message, tiny):
+    kind, options = MODELS[name]
+    shape = (2, 3, 5) if kind is models.AlbertMultipleChoice else (2, 5)
     with pytest.raises(InputError) as refused:
-        models.AlbertEncoder(tiny())({"input_id": np.ones((2, 5), "int32")})
-    assert str(refused.value) == "the inputs have no 'input_ids', only ['input_id']"
+        kind(tiny(), **options)({key: np.ones(shape, "int32") for key in keys})
+    assert str(refused.value) == message
+
+
+@tensorflow_only
+def test_a_graph_is_freed_with_its_function(tiny, tokens):
+    import tensorflow as tf
+
+    model = models.AlbertPretrainer(tiny())
+
+    def gradients(batch):
+        with tf.GradientTape() as tape:
+            loss = total(model(batch, training=True))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    graph = weakref.ref(tf.function(gradients).get_concrete_function(tokens()).graph)
+    gc.collect()
+    assert graph() is None
+
+
+def test_choices_that_are_not_there_have_no_probability(tiny, tokens, arrays):
+    model = models.AlbertMultipleChoice(tiny())
+    rows = tokens()
+    rows = {key: rows[key] for key in ("input_ids", "input_mask", "segment_ids")}
+    three = {key: np.stack([x, x[:, ::-1], x], 1) for key, x in rows.items()}
+    two = {key: x[:, :2] for key, x in three.items()}
+    three["input_mask"] = three["input_mask"] * np.array([1, 1, 0], "int32")[:, None]
+    found, expected = (arrays(ops.softmax(model(x)["logits"])) for x in (three, two))
+    np.testing.assert_allclose(found[:, :2], expected, atol=1e-6)
+    assert (found[:, 2] == 0).all()

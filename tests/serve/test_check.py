@@ -33,7 +33,6 @@ def test_whole_folders_are_ok_and_a_damaged_one_is_not(
     earlier, tmp_path, capsys, monkeypatch
 ):
     assert "check" in commands.COMMANDS
-    shutil.rmtree(earlier / "records/unfinished.work")
     assert call(monkeypatch, str(earlier)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"{earlier}/records/ordinary: ok (9 records, as described)" in lines

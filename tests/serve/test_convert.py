@@ -8,15 +8,18 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve import convert, programs, runtimes, saved_models
+from albert_tf.serve import convert, runtimes, saved_models
 from albert_tf.serve.service import Service
 from albert_tf.tasks import text_graphs
 from albert_tf.text import tokenization
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
 
 tf = pytest.importorskip("tensorflow")
 
@@ -57,10 +60,11 @@ def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys):
     assert lines[3].startswith("checked  read again from what was written: largest ")
     assert [line.split()[0] for line in lines] == [
         *("read", "written", "skipped", "checked"),
-        *("read", "written", "checked") * 2,
+        *("read", "written", "checked"),
+        *("read", "written", "skipped", "checked"),
     ]
     assert lines[2] == (
-        f"skipped  the tokenizer's files: no vocabulary in {tmp_path / 'first'}; "
+        f"skipped  the vocabulary: there is none in {tmp_path / 'first'}; "
         f"expected --spm_model_file or --vocab_file"
     )
 
@@ -214,18 +218,12 @@ def hub(tmp_path):
 
 def test_a_saved_model_is_read_and_not_run(hub, tmp_path, capsys):
     folder, trace = hub
-    convert.convert(settings(folder, tmp_path / "b", "tf1", run_natively=True))
+    convert.convert(settings(folder, tmp_path / "b", "tf1"))
     assert not trace.exists()
-    read, _, checked, *natively = capsys.readouterr().out.splitlines()
+    read, _, skipped, checked = capsys.readouterr().out.splitlines()
     assert read.startswith(f"read     {folder} (keras): AlbertEncoder, 25 weights, ")
+    assert skipped.startswith("skipped  the vocabulary: ")
     assert checked.startswith("checked  read again from what was written: largest ")
-    assert natively == [
-        f"skipped  {place} run by {format} itself: no program for this format here"
-        for place, format in (
-            (folder, "keras"),
-            (f"{tmp_path}/b/model.ckpt-best", "tf1"),
-        )
-    ]
 
 
 def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, capsys):
@@ -243,31 +241,78 @@ def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, caps
     for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
         np.testing.assert_array_equal(a, b)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        *("read", "written", "checked"),
+        *("read", "written", "skipped", "checked"),
     ]
 
 
-def test_what_cannot_be_run_natively_is_named(tmp_path, monkeypatch):
-    (tmp_path / "config.json").touch()
-    monkeypatch.setattr(
-        programs.importlib.util, "find_spec", lambda name: name == "torch" or None
-    )
-    for format, place, expected in (
-        ("tf1", tmp_path, "no program for this format here"),
-        ("keras", tmp_path / "a.keras", "no program for this format here"),
-        ("hf", tmp_path / "model.safetensors", "no folder with config.json"),
-        ("hf", tmp_path, "needs transformers"),
-        ("kerashub", tmp_path, "needs keras_hub"),
-    ):
-        assert programs.obstacle(place, format) == expected
+@pytest.mark.parametrize("kind", [models.AlbertPretrainer, models.AlbertEncoder])
+@pytest.mark.parametrize("format", ["tf1", "hf", "keras"])
+def test_a_model_grows(kind, format, tmp_path, capsys):
+    model = kind(CONFIG)
+    weights.save(model, tmp_path / "small", "tf1")
+    output = tmp_path / ("large.keras" if format == "keras" else "large")
+    sizes = {"vocab_size": 31, "max_position_embeddings": 1024}
+    convert.convert(settings(tmp_path / "small", output, format, **sizes))
+    source = weights.open_source(output)
+    assert source.config() == dataclasses.replace(CONFIG, **sizes)
+    grown = weights.model_for(source, source.config())
+    weights.load(grown, source)
+    tokens = convert._sample_tokens(CONFIG)
+    before, after = model(tokens), grown(tokens)
+    for key in ("sequence_output", "pooled_output"):
+        np.testing.assert_array_equal(before[key], after[key])
+    if kind is models.AlbertPretrainer:
+        logits = after["mlm_logits"][..., :23]
+        np.testing.assert_allclose(before["mlm_logits"], logits, atol=1e-6)
+        grown, model = grown.encoder, model.encoder
+    new, old = (np.asarray(m.embeddings.position) for m in (grown, model))
+    for row in (0, 8, 9, 17, 1023):
+        np.testing.assert_array_equal(new[row], old[row % 9])
+    new, old = (np.asarray(m.embeddings.word) for m in (grown, model))
+    noise = new[23:] - old.mean(axis=0)
+    assert 0.01 < noise.std() < 0.03 and len({*noise.ravel().tolist()}) == 8 * 6
+    long = {key: np.ones((1, 1024), np.int32) for key in ("input_ids", "input_mask")}
+    outputs = grown({**long, "segment_ids": long["input_ids"]})
+    assert np.isfinite(outputs["pooled_output"]).all()
+    if format != "keras":
+        assert "\nskipped  the vocabulary: " in capsys.readouterr().out
 
 
-def test_a_program_that_fails_is_named(tmp_path):
-    with pytest.raises(InputError) as refused:
-        programs.run(tmp_path, "cobol", {"input_ids": np.ones((1, 2))})
-    assert str(refused.value) == (
-        f"{tmp_path}: cobol itself cannot run it: KeyError: 'cobol'"
-    )
+def test_a_model_does_not_shrink(tmp_path):
+    weights.save(models.AlbertEncoder(CONFIG), tmp_path / "a", "tf1")
+    for name, old in (("vocab_size", 23), ("max_position_embeddings", 9)):
+        with pytest.raises(InputError) as refused:
+            convert.convert(settings(tmp_path / "a", tmp_path / "b", "hf", **{name: 8}))
+        assert str(refused.value) == f"--{name}=8: expected at least {old}, the input's"
+
+
+@pytest.mark.parametrize("task", [{}, {"kind": "classification", "labels": ["a", "b"]}])
+def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys):
+    small = tokenization.load(str(data / "spm_small.model"), None, False, True)
+    config = dataclasses.replace(CONFIG, vocab_size=1500)
+    folder = tmp_path / "run"
+    if task:
+        metadata.write_task(folder, small, task)
+        weights.save(models.AlbertClassifier(config, 2), folder, "tf1")
+    else:
+        metadata.write_vocabulary(folder, metadata.identity(small), small)
+        weights.save(models.AlbertEncoder(config), folder, "tf1")
+    for format, name in (("hf", "two"), ("tf1", "three")):
+        convert.convert(settings(folder, tmp_path / name, format))
+        folder = tmp_path / name
+        found = ModelFolder(folder).tokenizer
+        assert (found.do_lower_case, found.keep_accents) == (False, True)
+        assert found.encode("É Aula DE Arte") != found.encode("e aula de arte")
+    assert "\nskipped" not in capsys.readouterr().out
+    proto = sentencepiece_model_pb2.ModelProto.FromString(small.model)
+    proto.pieces.add(piece="▁aulaarte", score=-1)
+    (tmp_path / "more.model").write_bytes(proto.SerializeToString())
+    named = {"spm_model_file": str(tmp_path / "more.model"), "keep_accents": True}
+    more = {**named, "do_lower_case": False, "vocab_size": 1501}
+    convert.convert(settings(folder, tmp_path / "four", "tf1", **more))
+    grown = ModelFolder(tmp_path / "four")
+    assert grown.tokenizer.encode("aulaarte") == [1500]
+    assert grown.config.vocab_size == 1501
 
 
 def test_outputs_at_padding_are_not_compared():

@@ -167,8 +167,12 @@ def test_numbers_are_within_their_bounds(folder):
 def test_rows_may_have_different_numbers_of_options(folder):
     row = {"article": LONG, "question": "What is _ ?"}
     rows = [{**row, "options": list("abcde"[:count])} for count in (4, 2, 5, 2)]
+    rows.append({**row, "options": ["a", "b", "", ""]})
     found = answers(folder("multiple_choice"), rows)
-    assert [len(answer["probabilities"]) for answer in found] == [4, 2, 5, 2]
+    assert [len(answer["probabilities"]) for answer in found] == [4, 2, 5, 2, 4]
+    *two, third, fourth = found[-1]["probabilities"]
+    np.testing.assert_allclose(two, found[1]["probabilities"], atol=1e-6)
+    assert third == fourth == 0
     assert found[1] == found[3]
     for answer, asked in zip(found, rows, strict=True):
         assert answer["answer"] == asked["options"][answer["choice"]]
@@ -181,6 +185,46 @@ def test_answers_stand_in_the_context(folder):
     assert found["answer"] == (LONG * 3)[found["begin"] : found["end"]] != ""
     (none,) = answers(folder("question_answering"), rows, threshold=-100.0)
     assert none["answer"] == "" and none["null_odds"] == found["null_odds"]
+
+
+def test_the_best_of_many(folder):
+    (whole,) = answers(folder("classification"), [SHORT])
+    (best,) = answers(folder("classification"), [SHORT], top_k=2)
+    listed = sorted(whole["probabilities"].items(), key=lambda item: -item[1])[:2]
+    assert list(best["probabilities"].items()) == listed
+    assert best["label"] == listed[0][0]
+    rows = [{"question": "Which value?", "context": LONG * 3}]
+    (alone,) = answers(folder("question_answering"), rows)
+    for top_k, count in ((1, 1), (9, 2)):  # of six spans two are answers
+        (found,) = answers(folder("question_answering"), rows, top_k=top_k)
+        listed = found.pop("answers")
+        assert found == alone
+        assert listed[0] == {key: alone[key] for key in listed[0]}
+        assert len(listed) == count
+    assert listed[1]["answer"] == (LONG * 3)[listed[1]["begin"] : listed[1]["end"]]
+    shares = [each["probability"] for each in listed]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_only_targets_are_listed(folder):
+    rows = ["The [MASK] of a list.", "[MASK] [MASK]"]
+    some = ("file", "list", "string")
+    every = answers(folder("pretrained"), rows, task="fill_mask", top_k=1500)
+    found = answers(folder("pretrained"), rows, task="fill_mask", targets=some)
+    for row, whole in zip(found, every, strict=True):
+        for gap, all_of_gap in zip(row["gaps"], whole["gaps"], strict=True):
+            wanted = [each for each in all_of_gap if each["piece"][1:] in some]
+            assert gap == [each for each in wanted if each["piece"][0] == "▁"]
+            assert len(gap) == 3
+    options = {"task": "fill_mask", "targets": some, "top_k": 2}
+    graph = opened(folder("pretrained"), **options).service
+    outputs = graph.compiled(text=rows)
+    for number, row in enumerate(answers(folder("pretrained"), rows, **options)):
+        for gap, pieces in zip(row["gaps"], outputs["pieces"][number], strict=False):
+            assert [each["piece"] for each in gap] == [
+                piece.decode() for piece in pieces.numpy()
+            ]
 
 
 def test_gaps_are_filled(folder):
@@ -426,8 +470,7 @@ def test_a_full_disk_is_named(folder, monkeypatch, run):
         (
             "a.csv",
             '"one, two",three\n',
-            "a.csv: CSV is not read; expected texts with tabs between the columns, or "
-            "JSON lines (.jsonl); with --input_format=text every line is a text",
+            "a.csv: no column 'text_a'; its columns are 'one, two', 'three'",
         ),
         ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "1: text_a is 3; expected a"),
         ("a.jsonl", "[1]\n", "a.jsonl:1: [1]; expected an object with text_a, text_b"),
@@ -490,7 +533,8 @@ def test_mistakes_are_named(folder, tmp_path, run):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("classification", {"top_k": 5}, "--top_k=5: only for fill_mask"),
+        ("regression", {"top_k": 5}, "--top_k=5: only for classification, multi_la"),
+        ("classification", {"targets": ("a",)}, "--targets=('a',): only for fill_ma"),
         (
             "regression",
             {"threshold": 0.0},
@@ -500,7 +544,7 @@ def test_mistakes_are_named(folder, tmp_path, run):
         ("question_answering", {"pooling": "mean"}, "--pooling=mean: only for embeddi"),
         ("embedding", {"threshold": 0.5}, "--threshold=0.5: only for classification"),
         ("fill_mask", {"pooling": "first"}, "--pooling=first: only for embedding"),
-        ("sentence_order", {"top_k": 1}, "--top_k=1: only for fill_mask"),
+        ("sentence_order", {"top_k": 1}, "--top_k=1: only for classification"),
         ("embedding", {"runtime": "onnx"}, "--runtime=onnx: only for classification"),
     ],
 )

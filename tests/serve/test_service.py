@@ -16,7 +16,7 @@ from albert_tf.serve.service import Service
 from albert_tf.tasks import answer, pretrained, text_graphs
 from albert_tf.tasks.race import features as race
 from albert_tf.tasks.race.graph import multiple_choice
-from albert_tf.tasks.race.reading import Question
+from albert_tf.tasks.race.reading import Question, present
 from albert_tf.tasks.squad import answers, features, reading
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text import inputs
@@ -46,9 +46,19 @@ MASKED = [
     "is [MASK][MASK] ([MASK]) x " + "many words " * 20 + "[MASK]",
     "a [MASK] (b",
 ]
-ARTICLES = ["The river rose. " * 20, "", "A cat sat."]
-ASKED = ["The _ is a _ .", "Who rose?", ""]
+ARTICLES = ["The river rose. " * 20, "", "A cat sat.", "It rose.", "a", "b", "c"]
+# More blanks in tests/tasks/test_race_reading.py.
+ASKED = [
+    "The _ is a _ .",
+    "Who rose?",
+    "",
+    "The ____ .",
+    "a_b_c é_ü 日_本",
+    "a_b is __",
+]
+ASKED += ["un_ , _ed , a__b"]
 OPTIONS = [["river", "a_b", "", "x"], ["the cat " * 9, "b", "c", "d"], ["_"] * 4]
+OPTIONS += [["cat", "river", "", ""], ["a", "b", "c", ""], ["x_y", *"bcd"], [*"abcd"]]
 
 LOAD = """
 import json, numpy as np, tensorflow as tf, tensorflow_text
@@ -334,17 +344,18 @@ def test_gaps(served, built, tokenizer):
 
 def test_choices(served, built, tokenizer):
     questions = [
-        Question("", article, text, tuple(options), None, "", "")
+        Question("", article, text, tuple(present(options)), None, "", "")
         for article, text, options in zip(ARTICLES, ASKED, OPTIONS, strict=True)
     ]
     lengths = race.Lengths(LENGTH, 8)
     encoded = race.encode(tokenizer, questions, lengths)
-    batch = encoded.batch(range(3), LENGTH, lengths, tokenizer)
+    batch = encoded.batch(range(len(ASKED)), 4, LENGTH, lengths, tokenizer)
     expected = keras.ops.convert_to_numpy(
         keras.ops.softmax(built["choice"](batch)["logits"])
     )
     found = outputs_of(served, "choice")
     assert close(found["probabilities"], expected)
+    assert [(row == 0).sum() for row in found["probabilities"]] == [0, 0, 0, 2, 1, 0, 0]
     best = expected.argmax(axis=-1)
     assert found["choice"].tolist() == best.tolist()
     assert found["answer"].tolist() == [

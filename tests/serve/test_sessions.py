@@ -228,7 +228,7 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
     )
     with pytest.raises(InputError, match=r"^--checkpoint=newest: .* is one model$"):
         predict.load(written, checkpoint="newest")
-    assert refused(written, top_k=3).startswith("--top_k=3: only for fill_mask;")
+    assert refused(written, layer=1).startswith("--layer=1: only for embedding;")
     assert refused(written, max_seq_length=65).startswith("--max_seq_length=65: expec")
     assert refused(file) == (
         f"{file}: a model that takes ids; expected the folder that "

@@ -81,8 +81,8 @@ REFUSED = [
     (
         pretrained.fill_mask,
         "pretrained",
-        {"max_seq_length": 9, "top_k": 1501},
-        "top_k 1501: expected 1 to 1500, the pieces of the vocabulary",
+        {"max_seq_length": 9, "targets": ["file", "filex"]},
+        "target 'filex': expected one token of the vocabulary, not ['▁file', 'x']",
     ),
     (
         multiple_choice,

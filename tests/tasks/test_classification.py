@@ -1,11 +1,12 @@
 import json
+import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig
+from albert_tf import AlbertConfig, InputError
 from albert_tf.tasks import classification, glue, metrics
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
@@ -97,8 +98,8 @@ def run(task, folder, **settings):
     return seeds.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"))
 
 
-def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24):
-    fields = classification.fields_of(declared)
+def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24, **more):
+    fields = classification.fields_of(declared) | more
     settings = ClassificationSettings(max_seq_length=max_seq_length, **fields)
     return classification.Classification(settings, config, tokenizer)
 
@@ -129,6 +130,60 @@ def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
     np.testing.assert_allclose(
         on_train[3], keras.ops.softmax(single["logits"])[0], atol=1e-6
     )
+
+
+def test_class_weights_weigh_the_loss_of_training_alone(split, tokenizer):
+    declared = declare()
+    train, dev = (
+        split(declared, name, 7, lambda words: "no" if len(words) > 1 else "yes")
+        for name in ("train", "dev")
+    )
+    labels = declared.targets(train.examples)
+    count = np.bincount(labels)
+    assert 0 < count[0] != count[1] > 0
+    for given, expected in (
+        (("balanced",), 7 / 2 / count),
+        (("yes=2.5",), [1, 2.5]),
+        (("no=.5", "yes=3"), [0.5, 3]),
+    ):
+        task = task_of(declared, tokenizer, class_weights=given)
+        task.use({"train": [train], "dev": [dev]})
+        batch = task.training.make(np.arange(7), 24)
+        np.testing.assert_allclose(
+            batch["example_weight"], np.array(expected)[labels], rtol=1e-6
+        )
+        outputs = task.build_model()(batch)
+        chances = keras.ops.convert_to_numpy(keras.ops.softmax(outputs["logits"]))
+        each = -np.log(chances[np.arange(7), labels])
+        loss = float(task.loss(task.sums(outputs, batch), task.weights(batch)))
+        wanted = np.average(each, weights=batch["example_weight"])
+        assert loss == pytest.approx(wanted, rel=1e-5)
+        assert "example_weight" not in task.evaluation.make(np.arange(7), 24)
+
+
+@pytest.mark.parametrize("given", ["maybe=2", "yes", "yes=x", "yes=-1", "yes=0"])
+def test_class_weights_are_for_labels(split, tokenizer, given):
+    declared = declare()
+    task = task_of(declared, tokenizer, class_weights=(given,))
+    message = (
+        f"--class_weights={given}: expected balanced, or label=number, above 0, of the "
+        f"labels 'no', 'yes'"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        task.use({"train": [split(declared, "train", 5, has_file)]})
+
+
+@pytest.mark.parametrize(("label", "is_failure"), [("yes", False), ("no", True)])
+def test_one_answer_is_a_failure_where_several_are_right(tokenizer, label, is_failure):
+    declared = declare()
+    labels = ("yes", "yes", label)
+    examples = [Example(str(n), "a", None, given) for n, given in enumerate(labels)]
+    task = task_of(declared, tokenizer)
+    split = task.encoded(Split("dev", examples))
+    task.use({"dev": [split]})
+    metrics = task.measure(split, np.array([[0.1, 0.9]] * 3))
+    complaint = task.complaint({**metrics, "eval_loss": 0.1})
+    assert (complaint is not None) is is_failure
 
 
 GOLDEN = {"mnli": glue.MNLI, "cola": glue.COLA, "sts-b": glue.STSB}

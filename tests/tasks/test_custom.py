@@ -99,7 +99,7 @@ def test_a_broken_row_is_an_error_while_labels_are_looked_for(write):
     config = ClassificationSettings(
         train_file=write("a.tsv", "text\tlabel\na\t0\nb\nc\t1\n")
     )
-    with refused(f"{config.train_file}:3: 1 cells; expected 2 (text, label)"):
+    with refused(f"{config.train_file}:3: 1 cells; expected 2 ('text', 'label')"):
         declare(config)
     task = declare(dataclasses.replace(config, skip_bad_rows=True))
     assert task.labels == ("0", "1")
@@ -159,3 +159,68 @@ def test_what_the_model_was_trained_on_fills_what_flags_leave_open(tmp_path):
     folder = ClassificationSettings(kind="regression")
     task = declare(ClassificationSettings(test_file=str(test)), folder)
     assert (task.labels, task.key_metric) == (None, "pearson")
+
+
+def logged(settings):
+    lines = []
+    return declare(settings, log=lines.append), lines
+
+
+def test_white_space_around_labels_and_names_of_columns_is_none_of_theirs(write):
+    path = write("a.csv", "text, label \nIt works., good\nIt is fast.,good \nNo.,bad\n")
+    task, lines = logged(ClassificationSettings(train_file=path))
+    assert task.labels == ("bad", "good")
+    assert [example.label for example in task.read("train").rows] == [
+        *("good", "good", "bad")
+    ]
+    assert lines == [f"{path}: labels 'good' 2, 'bad' 1"]
+    settings = ClassificationSettings(train_file=path, labels=("good", "bad"))
+    assert len(declare(settings).read("train").rows) == 3
+
+
+def test_labels_that_look_like_mistakes_are_warned_of(write):
+    rows = ["bad", "Bad", "not ok", "notok", "nan", "None", "3"]
+    path = write("a.tsv", "text\tlabel\n" + "".join(f"a\t{row}\n" for row in rows))
+    _, lines = logged(ClassificationSettings(train_file=path))
+    assert lines[1:] == [
+        f"Warning: {path}: labels 'Bad', 'bad' differ only in case or spaces",
+        f"Warning: {path}: labels 'not ok', 'notok' differ only in case or spaces",
+        f"Warning: {path}: 'None', as for a missing value, counts as a label",
+        f"Warning: {path}: 'nan', as for a missing value, counts as a label",
+    ]
+    rows = "".join(f"a\t{n}\n" for n in range(23))
+    path = write("b.tsv", f"text\tlabel\n{rows}")
+    [line] = logged(ClassificationSettings(train_file=path))[1]
+    assert line.endswith("'19' 1 and 3 others")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '["toxic", "caf\\u00e9"]',
+        "['toxic', 'café']",
+        "['toxic','café']",
+        " toxic ,café",
+    ],
+)
+def test_lists_in_cells_of_several_labels(write, cell):
+    quoted = cell.replace('"', '""')
+    path = write("a.csv", f'text,label\na,"{quoted}"\nb,[]\n')
+    settings = ClassificationSettings(train_file=path, kind="multi_label")
+    task, lines = logged(settings)
+    assert sorted(task.labels) == ["café", "toxic"]
+    assert task.targets(task.read("train").rows).sum(axis=1).tolist() == [2, 0]
+    assert lines == [f"{path}: labels 'toxic' 1, 'café' 1"]
+
+
+@pytest.mark.parametrize("cell", ["['a' 'b']", "[a, b]", "[['a']]", "[null]"])
+def test_lists_in_cells_that_cannot_be_read(write, cell):
+    path = write("a.tsv", f"text\tlabel\na\t{cell}\n")
+    with refused(f"{path}:2: {cell!r}; expected a list of labels of JSON or Python"):
+        declare(ClassificationSettings(train_file=path, kind="multi_label"))
+
+
+def test_a_delimiter_is_one_character():
+    with refused("--delimiter='::': expected one character, or \\t"):
+        ClassificationSettings(delimiter="::")
+    assert ClassificationSettings(delimiter="\\t").dialect.delimiter == "\t"

@@ -28,7 +28,7 @@ def test_inputs_are_the_released_ones(name, golden, questions, tokenizer):
     assert not padding["is_real_example"]
     assert len(found) == len(examples) == 6
     rows = [3, 0, 5, 1, 4, 2]
-    batch = found.batch(rows, lengths.max_seq_length, lengths, tokenizer)
+    batch = found.batch(rows, 4, lengths.max_seq_length, lengths, tokenizer)
     for place, row in enumerate(rows):
         assert questions[row].answer == examples[row]["label_id"]
         for choice, wanted in enumerate(examples[row]["choices"]):
@@ -83,6 +83,26 @@ def test_what_was_cut_is_told(tokenizer):
     assert found.describe(Lengths(36, 5))[1:] == [
         "1 choices longer than --max_qa_length=5: their last tokens are kept"
     ]
+
+
+def test_choices_that_a_question_does_not_have_are_padding(tokenizer):
+    options = [("list", "file string"), ("object",) * 4, ("a", "b", "c")]
+    questions = [
+        reading.Question("", f"file {n}", "is", options[n], 0, "", "") for n in range(3)
+    ]
+    lengths = Lengths(20, 8)
+    every = features.encode(tokenizer, questions, lengths)
+    batch = every.batch([2, 0], 5, 11, lengths, tokenizer)
+    assert batch["input_ids"].shape == (2, 5, 11)
+    for row, number in enumerate((2, 0)):
+        alone = features.encode(tokenizer, questions[number : number + 1], lengths)
+        count = len(options[number])
+        assert every.whole_lengths[number] == alone.whole_lengths[0]
+        expected = alone.batch([0], count, 11, lengths, tokenizer)
+        for name, value in batch.items():
+            assert (value[row, :count] == expected[name][0]).all()
+            filler = tokenizer.pad_id if name == "input_ids" else 0
+            assert (value[row, count:] == filler).all()
 
 
 def test_lengths_leave_room_for_an_article():

@@ -74,6 +74,9 @@ def own(tmp_path):
 
 def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
     file = own("train", 7, answer=1)
+    with open(file, "a") as more:
+        asked = {"article": "a", "question": "b", "options": ["c", "d"], "answer": "A"}
+        more.write(json.dumps(asked))
     log = run(
         train_file=file,
         eval_file=file,
@@ -83,11 +86,12 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         choices_at_once=1,
         **TRAIN,
     )
-    assert "train: 7 questions with 3 choices about 7 articles\n" in log
+    assert "train: 8 questions with 2 to 3 choices about 8 articles\n" in log
     assert "eval_accuracy of 2 runs:" in log
     folder = tmp_path / "run"
     described = json.loads((folder / "task.json").read_text())
     assert (described["max_seq_length"], described["max_qa_length"]) == (40, 9)
+    assert described["choices"] == 3
     # Alone, with another number of choices; lengths are those of training.
     log = run(
         new=False,

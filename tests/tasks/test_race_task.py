@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -138,6 +139,31 @@ def test_a_question_without_answer_cannot_be_learned(make, split):
             make().use({part: [split([0, None])]})
 
 
+def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
+    made = make(choices=4)
+    two = split([1, 0], options=("list", "file")).examples
+    three = split([2], options=("list", "file", "string")).examples
+    both = made.encoded(Split("dev", [*two, *three]))
+    assert "3 questions with 2 to 3 choices" in made.summary(both)[0]
+    model, source = made.build_model(), made.source([both], labelled=True)
+    batch = source.make(np.arange(3), 40)
+    assert batch["input_ids"].shape == (3, 4, 40)
+    outputs = model(batch)
+    kept = np.array(made.predictions(outputs, batch)["probabilities"])
+    assert (kept[:2, 2:] == 0).all() and (kept[2, 3:] == 0).all()
+    loss = float(made.loss(made.sums(outputs, batch), made.weights(batch)))
+    shares = kept[np.arange(3), [1, 0, 2]]
+    assert loss == pytest.approx(-np.log(shares).mean(), rel=1e-5)
+    lines = made.write(both, kept)["predictions.jsonl"].splitlines()
+    assert [len(json.loads(line)["probabilities"]) for line in lines] == [2, 2, 3]
+
+
+def test_three_right_answers_of_three_are_no_guesses(make, split):
+    made = make(choices=2, evaluation=split([0] * 3, options=("list", "file")))
+    assert made.complaint({"eval_accuracy": 1.0}) is None
+    assert made.complaint({"eval_accuracy": 2 / 3}) is not None
+
+
 def test_an_accuracy_that_guessing_gives_is_named(make, split):
     made = make(evaluation=split([0] * 72))
     deviation = math.sqrt(1 / 3 * 2 / 3 / 72)  # 1 / 18
@@ -149,6 +175,8 @@ def test_an_accuracy_that_guessing_gives_is_named(make, split):
         "larger --train_batch_size or a longer --warmup_step may help"
     )
     assert made.complaint({"loss": 1.0}) is None
+    # Of two questions guessing may answer all: 1/3 and twice 1/3.
+    assert make(evaluation=split([0] * 2)).complaint({"eval_accuracy": 1.0}) is None
     assert made.chance_losses == {"loss": pytest.approx(1.0986, abs=1e-4)}
 
 

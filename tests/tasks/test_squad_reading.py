@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -41,13 +42,12 @@ def test_reads_articles_paragraphs_questions_and_answers(write):
         }
     )
     dataset = reading.read(write(contents))
-    first, second, third = dataset.paragraphs
+    first, last = dataset.paragraphs
     assert first.context == "and the fox saw the fox"
     assert first.questions[0] == reading.Question(
         "q1", "Who?", (reading.Answer("the fox", 4),), False
     )
-    assert second.questions == ()
-    assert third.context == "Ž\n"
+    assert last.context == "Ž\n"
     assert [q.id for q in dataset.questions] == ["q1", "q2", "7"]
     assert [len(q.answers) for q in dataset.questions] == [1, 2, 0]
 
@@ -59,6 +59,12 @@ def test_reads_articles_paragraphs_questions_and_answers(write):
         (squad(question()), "1.1", "no question is impossible and the file's"),
         (squad(question(), version="v2.0"), "2.0", "the file's version is 'v2.0'"),
         (squad(question(), version=2), "2.0", "the file's version is 2"),
+        (squad(question(), version="V2.0"), "2.0", "the file's version is 'V2.0'"),
+        (squad(question(), version="squad_v2"), "2.0", "version is 'squad_v2'"),
+        (squad(question(), version="2021-02-02"), "1.1", "is '2021-02-02'"),
+        (squad(question(), question("b", answers=())), "2.0", "question 'b' has no an"),
+        (squad(question("a", answers=())), "1.1", "no question is impossible"),
+        (squad(question(), question("b", answers=()), version="1.1"), "1.1", "'1.1'"),
         (
             squad(question("a"), question("b", answers=(), is_impossible=True)),
             "2.0",
@@ -96,7 +102,21 @@ QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
         ("{\n\n'", ":3: not JSON: Expecting property name"),
         ('{"data":' * 50_000, ":1: not JSON that can be read: nested too deeply"),
         (f'{{"data": {"1" * 5000}}}', ":1: not JSON that can be read: a number of m"),
-        ("[]", ": expected a JSON object, got []"),
+        ("[]", ": no questions; expected some"),
+        ("3", ": a number where an object is expected"),
+        ("{}\n{}", ":1: the key 'paragraphs' is missing"),
+        ('{"data": [\n]}\n!', ":3: not JSON: Extra data"),
+        ('{"question": "?", "id": 1}\n[', ":2: not JSON: Expecting value"),
+        ('{"question": "?", "id": 1}', ":1: the key 'context' is missing"),
+        ('[{"context": "", "id": 1}]', ": question '1': the key 'question' is missing"),
+        (
+            squad({"id": "q", "question": "?", "answers": "fox"}),
+            ": question 'q': answers is \"fox\"; expected dicts of text and answer_sta",
+        ),
+        (
+            squad({**question(), "answers": {"text": ["a", "b"], "answer_start": [1]}}),
+            ": question 'q1': 'answer_start' is None; expected a number",
+        ),
         ({"version": "1.1"}, ": the key 'data' is missing"),
         ({"data": {}}, ": 'data' is an object; expected a list"),
         ({"data": [[]]}, ": data[0]: a list where an object is expected"),
@@ -146,65 +166,73 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
         reading.read(tmp_path / "none.json")
     path = tmp_path / "latin.json"
     path.write_bytes(b'{"data": "\xe9"}')
-    with pytest.raises(InputError, match=r"latin\.json: not UTF-8 at byte 10"):
+    with pytest.raises(InputError, match=r"latin\.json:1: not UTF-8 at byte 10"):
         reading.read(path)
 
 
-def test_what_is_odd_is_counted(write):
-    contents = squad(
-        question("a"),
-        question("b", text="  ", answers=[("fox", 8), ("fox", 9)]),
-        question("c", answers=[("cat", 0)]),
-        question("d", answers=[("fox", -3)]),
-        question("e", is_impossible=True),
-    )
-    contents["data"] += squad(question("f", answers=[]), context=" \n")["data"]
-    assert reading.read(write(contents)).warnings() == {
-        "questions about an empty context": 1,
-        "empty questions": 1,
-        "questions with an answer that is not at answer_start": 3,
-        "impossible questions with answers": 1,
+RECORDS = [
+    {
+        "id": id,
+        "title": "T",
+        "context": context,
+        "question": "Who?",
+        "answers": {"text": ["the fox"], "answer_start": [4]},
     }
-    assert reading.read(write(squad(question()))).warnings() == {}
-
-
-CONTEXT = "and the fox saw the fox"
-
-
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [(4, 4), (16, 16), (0, 4), (9, 4), (11, 16), (15, 16), (99, 16), (-5, 4)],
-)
-def test_an_answer_is_taken_from_the_nearest_place(start, expected):
-    answers = (reading.Answer("the fox", start), reading.Answer("and", 0))
-    found = reading.training_answer(
-        "f.json", CONTEXT, reading.Question("q", "Who?", answers, False)
-    )
-    assert found == reading.Answer("the fox", expected)
-
-
-def test_an_impossible_question_has_no_answer_to_train_on():
-    answers = (reading.Answer("the fox", 4),)
-    asked = reading.Question("q", "Who?", answers, True)
-    assert reading.training_answer("f.json", CONTEXT, asked) is None
+    for id, context in (("a", "and the fox"), ("b", "and the fox"), ("c", "or the fox"))
+]
+LINES = "\n".join(map(json.dumps, RECORDS))
 
 
 @pytest.mark.parametrize(
-    ("answers", "message"),
+    "text",
     [
-        ((), "f.json: question 'q' has no answer and is not impossible; expected an"),
-        ((reading.Answer(" ", 3),), "f.json: question 'q' has an empty answer"),
-        (
-            (reading.Answer("The fox", 4),),
-            "f.json: question 'q': the answer 'The fox' is not in its context",
+        LINES,
+        "\ufeff" + LINES.replace("\n", "\r\n\n") + "\n",
+        json.dumps(RECORDS),
+        json.dumps({"data": RECORDS}, indent=2),
+        json.dumps(
+            {"data": [{**r, "answers": question()["answers"]} for r in RECORDS]}
         ),
     ],
+    ids=["lines", "blank lines", "list", "data", "answers of SQuAD"],
 )
-def test_questions_without_an_answer_to_train_on_are_refused(answers, message):
-    with pytest.raises(InputError, match=message):
-        reading.training_answer(
-            "f.json", CONTEXT, reading.Question("q", "Who?", answers, False)
-        )
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_records_of_datasets_are_read(tmp_path, text, compress):
+    path = tmp_path / "f.json"
+    path.write_bytes(compress(text.encode()))
+    dataset = reading.read(path)
+    assert dataset.version == "1.1"
+    # The context that two questions share is there once.
+    assert [paragraph.context for paragraph in dataset.paragraphs] == [
+        "and the fox",
+        "or the fox",
+    ]
+    assert [q.id for q in dataset.questions] == ["a", "b", "c"]
+    assert {q.answers for q in dataset.questions} == {(reading.Answer("the fox", 4),)}
+
+
+def test_a_record_alone_and_a_cut_archive(tmp_path):
+    path = tmp_path / "f.json.gz"
+    path.write_bytes(gzip.compress(LINES.splitlines()[0].encode()))
+    assert [q.id for q in reading.read(path).questions] == ["a"]
+    path.write_bytes(gzip.compress(LINES.encode())[:-9])
+    with pytest.raises(InputError, match=r"f\.json\.gz: .*expected a whole gzip file"):
+        reading.read(path)
+    path.write_text(f"{LINES}\n{LINES}")
+    with pytest.raises(InputError, match="question id 'a' occurs twice"):
+        reading.read(path)
+
+
+@pytest.mark.parametrize("absent", [{"answers": []}, {"answers": None}, {}])
+def test_without_answers_a_question_of_version_2_is_impossible(write, absent):
+    asked = [question("a"), {"id": "b", "question": "Who sang?", **absent}]
+    dataset = reading.read(write(squad(*asked, version="v2.0")))
+    assert [q.is_impossible for q in dataset.questions] == [False, True]
+    assert dataset.unanswered is None
+    # Nobody has answered a question here, and the last one must have an answer.
+    dataset = reading.read(write(squad(asked[1], version="v2.0")))
+    assert dataset.unanswered == "b"
+    assert reading.read(write(squad(*asked)), "1.1").unanswered == "b"
 
 
 def test_ids_are_text_that_a_file_can_hold(write):

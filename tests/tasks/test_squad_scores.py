@@ -109,7 +109,29 @@ def test_best_thresholds_worked_by_hand():
     assert found["best_exact_thresh"] == -1.0
     assert found["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 5)
     assert found["best_f1_thresh"] == 0.5
-    assert scores.search_threshold(V2, PREDICTIONS, ODDS) == 0.5
+    # Halfway to the null odds of r.
+    assert scores.search_threshold(V2, PREDICTIONS, ODDS) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("odds", "official", "center"),
+    [
+        ({"p": -4.0, "q": -1.0, "r": 2.0}, -1.0, 0.5),
+        # All of those that are right come first, and one is alone.
+        ({"p": -4.0, "q": -1.0}, -1.0, 0.0),
+        # None is answered: the official threshold stays 0, which would answer r.
+        ({"r": -5.0}, 0.0, -6.0),
+        # The next one has other null odds, however many share the best.
+        ({"p": -1.0, "q": -1.0, "r": 0.5, "s": 0.5}, -1.0, -0.25),
+    ],
+)
+def test_a_threshold_for_other_questions_keeps_away_from_these(odds, official, center):
+    known = {"p": ["red cat"], "q": ["dog"], "r": [], "s": [], "t": ["x"]}
+    data = dataset("2.0", **{id: known[id] for id in odds})
+    texts = {id: (known[id] or ["wrong"])[0] for id in odds}
+    metrics = scores.evaluate(data, texts, odds)
+    assert metrics["best_f1_thresh"] == official
+    assert scores.center_threshold(metrics, odds) == center
 
 
 def test_the_best_threshold_gives_the_best_score():
@@ -169,6 +191,34 @@ def test_evaluates_files(write):
     assert found["HasAns_total"] == 1
 
 
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_missing_predictions_are_counted_and_score_0(write, version, caplog):
+    asked = [
+        {"id": id, "question": "?", "answers": [{"text": id, "answer_start": 0}]}
+        for id in ("x", "y", "z")
+    ]
+    if version == "2.0":
+        asked[2] |= {"answers": [], "is_impossible": True}
+    data = write("data.json", squad_file(*asked, version=version))
+    found = squad.evaluate_files(data, write("p.json", {"y": "y", "w": "w"}))
+    assert found["f1"] == pytest.approx(100 / 3)
+    assert caplog.messages == [
+        f"{data.parent}/p.json: no prediction for 2 of 3 questions, which score 0; the "
+        f"first is 'x'"
+    ]
+    if version == "2.0":
+        assert (found["total"], found["HasAns_f1"], found["NoAns_f1"]) == (3, 50, 0)
+        odds = write("odds.json", {"y": -1.0})
+        for threshold in (None, -2.0):
+            given = {"null_odds_json": odds, "threshold": threshold}
+            found = squad.evaluate_files(data, data.parent / "p.json", **given)
+            assert found["best_f1"] == pytest.approx(100 / 3)
+            assert found["f1"] == pytest.approx(0 if threshold else 100 / 3)
+    for others in ({}, {"w": "x", "v": "y"}):
+        with pytest.raises(InputError, match=r"p\.json: none of its . question ids is"):
+            squad.evaluate_files(data, write("p.json", others))
+
+
 @pytest.mark.parametrize("file", ["predictions", "odds"])
 def test_files_of_something_else_are_refused(write, file):
     asked = {"id": "q", "question": "?", "answers": [], "is_impossible": True}
@@ -190,11 +240,6 @@ def test_files_of_something_else_are_refused(write, file):
 @pytest.mark.parametrize(
     ("data", "arguments", "message"),
     [
-        (
-            V2,
-            ({"p": "x", "r": ""},),
-            "f.json: no prediction for 3 of 5 questions, the ",
-        ),
         (V2, (PREDICTIONS, {"p": 1.0}), "no null odds for 4 of 5 questions, the first"),
         (V2, (PREDICTIONS, None, 1.0), "threshold 1.0 without null odds to compare"),
         (dataset("1.1", q=[]), ({"q": "x"},), "f.json: question 'q' has no answer to"),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from albert_tf.data.files import OTHER_ENCODING as OTHER
 from albert_tf.errors import InputError
 from albert_tf.tasks.tagging import reading
 
@@ -58,6 +59,145 @@ def test_json_lines(written):
     assert reading.read_file(path, "other")[1].labels is None
 
 
+TOKENS, ENTITIES = ("Anna", "#", "Oslo"), ("B-PER", "O", "B-LOC")
+COLUMNS = "Anna\tNNP\tB-PER\n#\t#\tO\nOslo\tNNP\tB-LOC\n"
+INDEXED = "# text = Anna # Oslo\n1 Anna B-PER\n1-2 x _\n2 # O\n2.1 y _\n3 Oslo B-LOC\n"
+SENTENCE = '{"tokens": ["Anna", "#", "Oslo"], "tags": ["B-PER", "O", "B-LOC"]}'
+OTHERS = [
+    (COLUMNS, "a.txt", {}),
+    (COLUMNS.replace("\n", "\r"), "a.txt", {}),
+    (COLUMNS.replace("\t", " "), "a.conll", {}),
+    (f"# a comment\n#begin x\n{COLUMNS}\n#end", "a.txt", {}),
+    (INDEXED, "a.txt", {"token_column": "2"}),
+    (INDEXED.replace(" ", "\t"), "a.conllu", {"token_column": "2"}),
+    (SENTENCE, "a.jsonl", {}),
+    (f"[{SENTENCE}]", "a.json", {}),
+    (f'{{"version": 1,\n "data": [{SENTENCE}]}}', "a.json", {}),
+    (SENTENCE.replace("tokens", "words"), "a.json", {"token_column": "words"}),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "columns"), OTHERS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_files_as_others_write_them(text, name, columns, encoding, written):
+    path = written(text.encode(encoding), name)
+    named = {"encoding": encoding} if encoding == "cp1252" else {}
+    [sentence] = reading.read_file(path, **columns, **named)
+    assert sentence[:2] == (TOKENS, ENTITIES)
+
+
+def test_the_token_may_stand_behind_its_label(written):
+    [sentence] = reading.read_file(written("O 1 #\n"), "1", token_column="3")
+    assert sentence[:2] == (("#",), ("O",))
+
+
+def test_numbers_that_are_words(written):
+    for text in ("7 CD\n8 CD\n\n1 CD\n3 CD", "1-2 CD\n3.4 CD"):
+        [first, *_] = reading.read_file(written(text))
+        assert first.labels == ("CD", "CD")
+    [sentence] = reading.read_file(written("1 CD\n2 CD"), token_column="1")
+    assert sentence.words == ("1", "2")
+
+
+def test_conll_u_needs_the_column_of_labels(written):
+    path = written("1\tAnna\t_\tPROPN" + "\t_" * 6)
+    with pytest.raises(InputError, match="of CoNLL-U with --label_column=4"):
+        reading.read_file(path, token_column="2")
+    [sentence] = reading.read_file(path, "4", token_column="2")
+    assert sentence[:2] == (("Anna",), ("PROPN",))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "B-PER I-PER B-PER O B-LOC",
+        "B_PER I_PER B_PER O B_LOC",
+        "PER-B PER-I PER-B O LOC-B",
+        "B-PER E-PER S-PER O S-LOC",
+        "B-PER L-PER U-PER O U-LOC",
+        "B_PER E_PER S_PER O S_LOC",
+    ],
+)
+def test_notations_of_entities_become_iob2(labels, written):
+    words = "\n".join(f"w {label}" for label in labels.split())
+    lines = []
+    [sentence] = reading.read_file(written(words), log=lines.append)
+    assert " ".join(sentence.labels) == "B-PER I-PER B-PER O B-LOC"
+    assert len(lines) == (labels[:7] != "B-PER I")
+
+
+def test_types_alone_mark_entities_beside_o(written):
+    path, lines = written("a PER\nb PER\nc LOC\nd O\ne PER"), []
+    [sentence] = reading.read_file(path, log=lines.append)
+    assert sentence.labels == ("B-PER", "I-PER", "B-LOC", "O", "B-PER")
+    assert lines == [
+        f"{path}: labels 'LOC', 'PER' mark entities and become those of IOB2; with "
+        f"--tag_scheme=words each stands for itself"
+    ]
+    [sentence] = reading.read_file(path, tag_scheme="words")
+    assert sentence.labels == ("PER", "PER", "LOC", "O", "PER")
+
+
+@pytest.mark.parametrize("text", ["a N\nb O\nc V", "a NN-S\nb VB-B", "a B_x\nb NN"])
+def test_parts_of_speech_stand_for_themselves(text, written):
+    [sentence] = reading.read_file(written(text))
+    assert list(sentence.labels) == text.split()[1::2]
+
+
+TEXT = {"text": "(Anna-Lena's) in New York."}
+WORDS = ("(", "Anna-Lena", "'s", ")", "in", "New", "York", ".")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**TEXT, "label": [[1, 10, "PER"], [17, 25, "LOC"]]},
+        {**TEXT, "entities": [{"start_offset": 17, "end_offset": 25, "label": "LOC"},
+                              {"start_offset": 1, "end_offset": 10, "label": "PER"}]},
+        {**TEXT, "spans": [{"type": "PER", "begin": 1, "end": 10, "text": "Anna-Lena"},
+                           {"type": "LOC", "begin": 17, "end": 25}]},
+        {**TEXT, "label": [{"start": 1, "end": 10, "labels": ["PER"]},
+                           {"start": 17, "end": 25, "labels": ["LOC"]}]},
+        [TEXT["text"], {"entities": [[1, 10, "PER"], [17, 25, "LOC"]]}],
+    ],
+)  # fmt: skip
+def test_spans_of_characters_become_labels_of_words(row, written):
+    [sentence, other] = reading.read_file(
+        written(json.dumps([row, {"text": "A b", "label": []}]), "a.json")
+    )
+    labels = ("O", "B-PER", "O", "O", "O", "B-LOC", "I-LOC", "O")
+    assert sentence[:2] == (WORDS, labels)
+    assert other[:2] == (("A", "b"), ("O", "O"))
+    [sentence] = reading.read_file(written(json.dumps(TEXT), "a.jsonl"))
+    assert sentence[:2] == (WORDS, None)
+
+
+def test_words_are_cut_at_a_span(written):
+    row = {"text": "Annas 北京大学", "label": [[0, 4, "PER"], [6, 8, "LOC"]]}
+    [sentence] = reading.read_file(written(json.dumps(row), "a.jsonl"))
+    assert sentence.words == ("Anna", "s", *"北京大学")
+    assert sentence.labels == ("B-PER", "O", "B-LOC", "I-LOC", "O", "O")
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([[0, 9, "X"]], 'span [0, 9, "X"]; expected its first'),
+        ([[0, 0, "X"]], 'span [0, 0, "X"]; expected its first'),
+        ([[0, 4]], "span [0, 4]; expected its first"),
+        ([{"start": 0, "end": 4, "label": "X", "text": "nna"}], "span {"),
+        ([[0, 4, "X"], [2, 6, "Y"]], "spans (0, 4, 'X') and (2, 6, 'Y') overlap"),
+        ([[4, 5, "X"]], "no word in the text, or in one of its spans"),
+        ({"a": 1}, '{"a": 1}; expected spans'),
+    ],
+)
+def test_spans_that_are_refused(spans, message, written):
+    path = written(json.dumps({"text": "Anna b", "label": spans}), "a.jsonl")
+    with pytest.raises(InputError) as refused:
+        reading.read_file(path)
+    assert str(refused.value).startswith(f"{path}:1: {message}")
+
+
 def test_entities_of_iob1_become_those_of_iob2(written):
     rows = ["a I-LOC", "b I-LOC", "c B-LOC", "d I-PER", "e O", "f I-PER"]
     path = written("\n".join(rows))
@@ -73,17 +213,22 @@ def test_entities_of_iob1_become_those_of_iob2(written):
     ("text", "column", "message"),
     [
         ("\n\n", None, ": no sentence; expected one or more"),
-        (b"a O\n\xff O", None, ":2: not UTF-8 at byte 0 of the line"),
+        (b"a O\n\xff O", None, f":2: not UTF-8 at byte 0 of the line{OTHER}"),
+        (
+            "0 a O\n1 b O\n\n# 3\n0 c O\n0-1 d O\n1 e O\n\n2 f O",
+            None,
+            ": column 1 numbers the tokens; expected --token_column=2, of CoNLL-U with "
+            "--label_column=4; or 1, if the numbers are the words",
+        ),
         (
             "a x O\n\nb O",
             None,
-            ':3: "b O": expected 3 columns, as before, of which the first is the token',
+            ':3: "b O": expected 3 columns, as before, of which number 1 is the token',
         ),
         (
             "\tO",
             None,
-            ':1: "\\tO": expected 2 columns, as before, of which the first is the '
-            "token",
+            ':1: "\\tO": expected 2 columns, as before, of which number 1 is the token',
         ),
         (
             "a O\nb I-",
@@ -109,9 +254,9 @@ def test_entities_of_iob1_become_those_of_iob2(written):
             "--tag_scheme=iob1",
         ),
         (
-            "a B-PER\nb E-PER",
+            "a B-PER\nb X-PER",
             None,
-            ":2: label 'E-PER' beside 'B-PER'; expected O, B-... and I-... alone "
+            ":2: label 'X-PER' beside 'B-PER'; expected O, B-... and I-... alone "
             "(IOB2), or labels without B- and I-",
         ),
     ],
@@ -129,15 +274,17 @@ def test_a_column_that_is_not_there(column, written):
     with pytest.raises(InputError) as refused:
         reading.read_file(path, column)
     assert str(refused.value) == (
-        f"--label_column={column}: {path} has 3 columns; expected 2 to 3, the number "
-        f"of a column after the token's"
+        f"--label_column={column}: {path} has 3 columns; expected the number of one, "
+        f"from 1 on, but not that of the token"
     )
+    with pytest.raises(InputError, match=r"^--token_column=4: .* has 3 columns"):
+        reading.read_file(path, token_column="4")
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (["a"], '["a"]; expected an object with tokens'),
+        ("a", '"a"; expected an object with tokens'),
         ({}, "tokens is null; expected a list of words without tabs and line ends"),
         (
             {"tokens": ["a", ""]},
@@ -169,6 +316,6 @@ def test_labels_that_a_model_lacks(written):
     with pytest.raises(InputError) as refused:
         reading.check_labels("some.txt", sentences, ("O", "B-LOC"))
     assert str(refused.value) == (
-        "some.txt:2: label 'B-PER'; expected one of O, B-LOC (those of --train_file, "
-        "of --labels or of the model's folder)"
+        "some.txt:2: label 'B-PER'; expected one of 'O', 'B-LOC' (those of "
+        "--train_file, of --labels or of the model's folder)"
     )

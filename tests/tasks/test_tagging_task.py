@@ -149,6 +149,17 @@ def test_scores_and_files_are_those_worked_by_hand(tokenizer):
     }
 
 
+@pytest.mark.parametrize(("label", "is_failure"), [("O", False), ("B-LOC", True)])
+def test_finding_nothing_is_a_failure_where_there_is_something(
+    tokenizer, label, is_failure
+):
+    sentences = [Sentence(("is",), ("O",), (1,)), Sentence(("Oslo",), (label,), (2,))]
+    task, split = encoded(tokenizer, sentences, 9)
+    task.use({"dev": [split]})
+    complaint = task.complaint(task.measure(split, [["O"], ["O"]]))
+    assert (complaint is not None) is is_failure
+
+
 def test_labels_that_are_no_entities_are_scored_word_by_word(tokenizer):
     sentences = [Sentence(("a", "list", "is"), ("DT", "NN", "VB"), (1, 2, 3))]
     task, split = encoded(tokenizer, sentences, 9, ("DT", "NN", "VB"))
@@ -247,7 +258,7 @@ def test_a_model_keeps_its_labels(fit, files):
     with pytest.raises(InputError) as refused:
         fit(eval_file=files["two"], do_eval=True)
     assert str(refused.value) == (
-        f"{files['two']}:2: label 'B-Y'; expected one of O, B-X, I-X (those of "
+        f"{files['two']}:2: label 'B-Y'; expected one of 'O', 'B-X', 'I-X' (those of "
         f"--train_file, of --labels or of the model's folder)"
     )
     with pytest.raises(InputError, match=r"a model with labels \['O', 'B-X', 'I-X'\]"):

@@ -607,6 +607,18 @@ def test_a_bad_wordpiece_file_is_named(contents, message, tmp_path):
     assert str(error.value) == f"{path}{message}"
 
 
+@pytest.mark.parametrize(
+    "contents",
+    ["\ufeff[UNK]\na\n", "[UNK]\na\n\n\n", "[UNK]\r\na\r\n\r\n", "\ufeff[UNK]\na"],
+)
+def test_a_byte_order_mark_and_empty_last_lines_are_no_pieces(contents, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(contents.encode())
+    tokenizer = tokenization.WordPieceTokenizer(str(path))
+    assert tokenizer.pieces == ("[UNK]", "a")
+    assert tokenizer.encode("a b") == [1, 0]
+
+
 def test_a_file_that_is_no_model_is_named(wordpiece_file):
     with pytest.raises(InputError) as error:
         tokenization.SentencePieceTokenizer(wordpiece_file)

@@ -174,6 +174,36 @@ def test_the_casing_of_a_vocabulary(
     assert tokenizer.do_lower_case is expected
 
 
+@pytest.mark.parametrize("kind", ["spiece.model", "vocab.txt"])
+def test_a_folder_of_transformers_5_has_its_vocabulary_in_one_file(
+    kind, tmp_path, vocabulary
+):
+    made = tokenization.load(vocabulary, do_lower_case=False, keep_accents=True)
+    size = 1500
+    if kind == "vocab.txt":
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "é", "E"]
+        (tmp_path / "own.txt").write_text("\n".join(words))
+        made, size = tokenization.load(None, str(tmp_path / "own.txt"), False), 7
+    saved = tmp_path / "saved"
+    config = dataclasses.replace(CONFIG, vocab_size=size)
+    weights.save(AlbertClassifier(config, 1), saved, "hf", tokenizer=made)
+    (saved / kind).unlink()
+    opened = ModelFolder(saved)
+    assert opened.tokenizer.encode("é E a") == made.encode("é E a")
+    # A run keeps it as the file that every program reads.
+    metadata.write_task(tmp_path / "run", opened.tokenizer, {"kind": "regression"})
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        [kind, "task.json"]
+    )
+    files = {"albert_config_file": str(config_file(config))}
+    again = tokenizer_of(tmp_path / "run", **files)
+    assert again.fingerprint == opened.tokenizer.fingerprint
+    (saved / "tokenizer.json").unlink()
+    assert ModelFolder(saved).find_tokenizer() is None
+    (saved / "tokenizer.json").write_text('{"class_name": "AlbertTokenizer"}')
+    assert ModelFolder(saved).find_tokenizer() is None
+
+
 def test_accents_are_noted_as_casing_is(tmp_path, vocabulary):
     kept = tokenization.load(vocabulary, keep_accents=True)
     metadata.write_task(tmp_path, kept, {"kind": "regression"})

@@ -1,10 +1,12 @@
 """Weights move between formats, and nothing is lost without a word."""
 
+import dataclasses
 import json
 import re
 import shutil
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ from albert_tf.errors import InputError
 from albert_tf.model import models, optimizers
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import names
+from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.names import expand
+from albert_tf.weights.settings import ModelFileSettings
 
 tf = pytest.importorskip("tensorflow")
 
@@ -229,6 +233,105 @@ def test_a_real_checkpoint_has_exactly_our_names_and_shapes():
     assert {t.name: t.shape for t in expand(model, "tf1")} == real
 
 
+# --- albert_zh and kamalkraj's port ---
+
+# By the part of BERT's layer, the released name.
+OF_BERT = {
+    "attention/self/query": "attention_1/self/query",
+    "attention/self/key": "attention_1/self/key",
+    "attention/self/value": "attention_1/self/value",
+    "attention/output/dense": "attention_1/output/dense",
+    "attention/output/LayerNorm": "LayerNorm",
+    "intermediate/dense": "ffn_1/intermediate/dense",
+    "output/dense": "ffn_1/intermediate/output/dense",
+    "output/LayerNorm": "LayerNorm_1",
+}
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
+
+
+@pytest.mark.parametrize("layer", ["layer_shared", "layer_0"])
+@pytest.mark.parametrize("named", [True, False])
+def test_checkpoints_of_albert_zh_are_read(layer, named, tmp_path):
+    wide = dataclasses.replace(SHARED_CONFIG, embedding_size=12)
+    model = randomised(models.AlbertPretrainer(wide))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "as_released", "tf1"))
+    theirs = {}
+    for name, tensor in tensors.items():
+        for part, released in OF_BERT.items():
+            name = re.sub(
+                f"^{BLOCK}/{released}/(?!dense)", f"bert/encoder/{layer}/{part}/", name
+            )
+        theirs[name] = tensor
+    assert not any("group" in name for name in theirs)
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(size=(23, 6)), rng.normal(size=(6, 12))
+    words = "bert/embeddings/word_embeddings"
+    theirs |= {words: first.astype("f"), f"{words}_2": second.astype("f")}
+    theirs |= {"bert/pooler/dense/kernel/lamb_m": np.zeros((12, 12), "f")}
+    model.encoder.embeddings.word.assign(first @ second)
+    folder = tmp_path / "zh"
+    folder.mkdir()
+    write_tf1(folder / "albert_model.ckpt", theirs)
+    config = folder / ("albert_config_tiny.json" if named else "albert_config.json")
+    config.write_text(SHARED_CONFIG.to_json_string())
+    files = ModelFileSettings(albert_config_file=str(config) if named else None)
+    opened = ModelFolder(folder, files=files)
+    assert opened.config == wide
+    copy = weights.model_for(opened.source, opened.config)
+    assert isinstance(copy, models.AlbertPretrainer)
+    assert weights.load(copy, opened.source).unused == {}
+    for key, value in model(TOKENS).items():
+        if key != "encoder_outputs":
+            np.testing.assert_allclose(value, copy(TOKENS)[key], atol=1e-5)
+
+
+def test_weights_of_kamalkraj_are_named(tmp_path):
+    name = "albert_model/word_embeddings/embeddings:0"
+    with h5py.File(tmp_path / "tf2_model.h5", "w") as file:
+        file[f"albert_model/{name}"] = np.zeros((3, 2), "f")
+    variable = tf.Variable(np.zeros((3, 2), "f"), name=name.removesuffix(":0"))
+    prefix = tf.train.Checkpoint(model=variable).save(str(tmp_path / "ctl_step.ckpt"))
+    for path in (tmp_path / "tf2_model.h5", prefix):
+        with pytest.raises(InputError) as refused:
+            weights.open_source(path)
+        assert str(refused.value) == (
+            f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
+            f"expected the TF-Hub module or checkpoint that they were made from"
+        )
+
+
+@pytest.mark.parametrize("format", ["tf1", "hf"])
+def test_groups_that_hold_no_layer_have_no_weights(format, tmp_path):
+    config = AlbertConfig(**SIZES, num_hidden_groups=12)
+    model = randomised(models.AlbertEncoder(config))
+    written = weights.save(model, tmp_path / "a", format)
+    source = weights.open_source(written)
+    found = [re.search(r"(?:group_|_groups\.)(\d+)", name) for name in source.shapes]
+    assert {match[1] for match in found if match} == {"0", "3", "6", "9"}
+    assert source.config() == config
+    copy = models.AlbertEncoder(source.config())
+    weights.load(copy, written)
+    assert_same(model, copy)
+    assert len(model.blocks) == 4
+    if format == "hf":  # transformers writes all twelve
+        path = tmp_path / "a" / "model.safetensors"
+        tensors = safetensors.numpy.load_file(path)
+        idle = {n.replace("groups.3.", "groups.4."): x for n, x in tensors.items()}
+        safetensors.numpy.save_file({**tensors, **idle}, path)
+        assert weights.load(copy, written).unused == {}
+        idle = {n.replace("groups.3.", "groups.12."): x for n, x in tensors.items()}
+        safetensors.numpy.save_file({**tensors, **idle}, path)
+        with pytest.raises(InputError, match=r"no place in the model: .*groups\.12\."):
+            weights.load(copy, written)
+    # Layer by layer, its four groups are those of a model with as many.
+    four = models.AlbertEncoder(dataclasses.replace(config, num_hidden_groups=4))
+    for a, b in zip(model.trainable_variables, four.trainable_variables, strict=True):
+        b.assign(a)
+    np.testing.assert_array_equal(
+        model(TOKENS)["pooled_output"], four(TOKENS)["pooled_output"]
+    )
+
+
 # --- what a path may be ---
 
 
@@ -251,6 +354,22 @@ def test_every_way_to_name_a_checkpoint_is_the_same(tmp_path):
         copy = models.AlbertEncoder(SHARED_CONFIG)
         assert weights.load(copy, path).format == "tf1"
         assert_same(model, copy)
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [
+        ("x_ckpt", "x_ckpt/model.ckpt-best"),
+        ("ckpts", "ckpts"),
+        ("ckpt-5", "ckpt-5"),
+        ("a.ckpt", "a.ckpt"),
+        ("my_ckpts.v2", "my_ckpts.v2/model.ckpt-best"),
+    ],
+)
+def test_a_name_with_ckpt_inside_a_word_is_a_folder(path, prefix, tmp_path):
+    model = models.AlbertEncoder(SHARED_CONFIG)
+    assert weights.save(model, tmp_path / path, "tf1") == tmp_path / prefix
+    assert (tmp_path / f"{prefix}.index").is_file()
 
 
 def test_a_checkpoint_file_written_on_another_machine_still_points_home(tmp_path):

@@ -15,7 +15,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from albert_tf import weights
+from albert_tf import TextClassifier, weights
 from albert_tf.commands import classify
 from albert_tf.data import download
 from albert_tf.errors import InputError
@@ -212,10 +212,23 @@ def test_a_mistyped_name_lists_the_names(path):
     )
 
 
-@pytest.mark.parametrize("path", ["runs/albert_base_v3", "runs", "model.ckpt-5"])
-def test_a_path_that_is_no_name_lists_none(path):
+@pytest.mark.parametrize("path", ["runs/a/b", "here/b", "runs", "model.ckpt-5"])
+def test_a_path_that_is_no_name_lists_none(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
     with pytest.raises(InputError, match=f"^{path}: no such .* prefix$"):
         weights.open_source(path)
+
+
+@pytest.mark.parametrize("name", ["albert/albert-base-v2", "own.er/x_1"])
+@pytest.mark.parametrize("door", [weights.open_source, TextClassifier.from_pretrained])
+def test_a_name_of_the_hub_is_told_with_hf(name, door):
+    with pytest.raises(InputError) as mistake:
+        door(name)
+    assert str(mistake.value) == (
+        f"{name}: no such file, folder or checkpoint prefix; a model of the Hugging "
+        f"Face Hub is hf://{name}"
+    )
 
 
 @pytest.fixture

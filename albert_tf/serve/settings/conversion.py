@@ -37,21 +37,27 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
         "initial values, such as encoder.pooler.",
         (),
     )
-    run_natively: bool = flags.field(
-        "Also run the input and the output in Hugging Face's or KerasHub's programs, "
-        "as far as these are installed, each in a process of its own.",
-        False,
+    vocab_size: int | None = flags.field(
+        "Tokens of the output, to add some to a vocabulary: new ones, which come after "
+        "the old, start near the mean of the old. --spm_model_file or --vocab_file "
+        "names the new vocabulary.",
+        None,
+        at_least=1,
+    )
+    max_position_embeddings: int | None = flags.field(
+        "Longest input of the output in tokens: new positions start as repetitions of "
+        "the old.",
+        None,
+        at_least=1,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_file = self.output.endswith((".onnx", ".tflite"))
-        has_texts = self.output_format in ("litert", "onnx") and not is_file
-        if self.output_format != "hf" and not has_texts:
+        if self.output.endswith((".keras", ".onnx", ".tflite")):
             names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
             for name in names:
                 if getattr(self, name) is not None:
                     raise InputError(
-                        f"--{name} with output_format={self.output_format!r}: expected "
-                        f"'hf', or a folder of litert or onnx, which have a vocabulary"
+                        f"--{name} with output={self.output!r}: expected a folder, "
+                        f"which has a vocabulary"
                     )

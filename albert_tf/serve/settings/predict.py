@@ -23,12 +23,16 @@ class PredictSettings(ServedModelSettings):
     """Which model, and where texts come from."""
 
     input_file: str | None = flags.field(
-        "Texts, one row a line; columns between tabs, or JSON lines (.jsonl, .json). "
-        "By default the arguments, or else standard input.",
+        "Texts, one row a line; columns between tabs, or JSON (.jsonl, .json), or a "
+        "table with a header (.csv). By default the arguments, or else standard input.",
         None,
     )
     input_format: Literal["auto", "text", "json"] = flags.field(
         "Format of the input; auto goes by the file's name.", "auto"
+    )
+    encoding: str = flags.field(
+        "Encoding of the input, such as cp1252; a byte order mark decides before it.",
+        "utf-8",
     )
     output_file: str | None = flags.field(
         "Answers, as JSON lines; by default standard output.", None

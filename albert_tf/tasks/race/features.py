@@ -55,14 +55,16 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """The tokens of n questions with C choices each.
+    """The tokens of n questions with their choices.
 
     Attributes:
         article_ids: int32, the tokens of all articles one after the other.
         article_bounds: int64; article i holds [bounds[i], bounds[i + 1]) of them.
         article_of: int32 [n], the article of each question.
         choice_ids: int32, the tokens of all questions with their options, cut.
-        choice_bounds: int64 [n C + 1]; choice c of question q has the number q C + c.
+        choice_bounds: int64 [m + 1] for m choices of all questions.
+        question_bounds: int64 [n + 1]; question q has the choices [bounds[q],
+            bounds[q + 1]).
         choices_cut: int64 [], how many of these were cut.
     """
 
@@ -71,6 +73,7 @@ class Features:
     article_of: np.ndarray
     choice_ids: np.ndarray
     choice_bounds: np.ndarray
+    question_bounds: np.ndarray
     choices_cut: np.ndarray
 
     def __len__(self) -> int:
@@ -78,16 +81,11 @@ class Features:
         return len(self.article_of)
 
     @property
-    def choices(self) -> int:
-        """Choices of each question, C."""
-        return (len(self.choice_bounds) - 1) // len(self)
-
-    @property
     def whole_lengths(self) -> np.ndarray:
         """Tokens of each question's longest input if no article were cut, int64 [n]."""
-        of_choices = np.diff(self.choice_bounds).reshape(len(self), self.choices)
-        of_articles = np.diff(self.article_bounds)[self.article_of]
-        return of_articles + of_choices.max(axis=1) + _SPECIAL
+        of_choices = np.diff(self.choice_bounds)
+        longest = np.maximum.reduceat(of_choices, self.question_bounds[:-1])
+        return np.diff(self.article_bounds)[self.article_of] + longest + _SPECIAL
 
     def describe(self, lengths: Lengths) -> list[str]:
         """Says in words how long inputs are, and how much was cut."""
@@ -114,6 +112,7 @@ class Features:
     def batch(
         self,
         rows: Sequence[int] | np.ndarray,
+        choices: int,
         length: int,
         lengths: Lengths,
         tokenizer: Tokenizer,
@@ -122,6 +121,8 @@ class Features:
 
         Args:
             rows: numbers of the questions, B.
+            choices: of every question of the batch, C; those that a question does not
+                have are padding.
             length: tokens of every row of the batch, T.
             lengths: that the features were made with.
             tokenizer: likewise.
@@ -134,9 +135,12 @@ class Features:
         """
         cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
         parts, first_lengths = [], []
-        for row in rows:
+        places: list[int] = []
+        for place, row in enumerate(rows):
             begin, end = self.article_bounds[self.article_of[row] :][:2]
-            for number in range(row * self.choices, (row + 1) * self.choices):
+            numbers = range(*self.question_bounds[row:][:2])
+            places += range(place * choices, place * choices + len(numbers))
+            for number in numbers:
                 first, last = self.choice_bounds[number:][:2]
                 room = lengths.max_seq_length - _SPECIAL - (last - first)
                 article = self.article_ids[begin : min(end, begin + room)]
@@ -146,8 +150,13 @@ class Features:
         bounds = np.cumsum([0, *map(len, parts)])
         together = Inputs(np.concatenate(parts), bounds, np.array(first_lengths), 0, 0)
         padded = inputs.pad(together, range(len(parts)), length, tokenizer.pad_id)
-        shape = (len(rows), self.choices, length)
-        return {name: value.reshape(shape) for name, value in padded.items()}
+        batch = {}
+        for name, value in padded.items():
+            filler = tokenizer.pad_id if name == "input_ids" else 0
+            batch[name] = np.full((len(rows) * choices, length), filler, np.int32)
+            batch[name][places] = value
+        shape = (len(rows), choices, length)
+        return {name: value.reshape(shape) for name, value in batch.items()}
 
 
 def encode(
@@ -161,7 +170,7 @@ def encode(
 
     Args:
         tokenizer: the vocabulary.
-        questions: one or more, with as many options each.
+        questions: one or more.
         lengths: how long inputs may be.
         num_threads: at most so many threads tokenize.
     """
@@ -178,6 +187,7 @@ def encode(
         np.array(article_of, np.int32),
         choice_ids,
         choice_bounds,
+        np.cumsum([0, *(len(question.options) for question in questions)]),
         np.array(cut),
     )
 

@@ -5,10 +5,13 @@ import tensorflow as tf
 from albert_tf.model import models
 from albert_tf.tasks.answer import TEXTS, Answer, TextInputs, check_kind
 from albert_tf.tasks.race.features import Lengths
-from albert_tf.tasks.race.reading import GAP
 from albert_tf.tasks.race.rows import describe
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
+
+# `reading.BLANK` without what RE2 lacks: an underscore that is no blank is replaced by
+# another character for a while.
+_INNER, _KEPT = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 
 
 def multiple_choice(
@@ -24,9 +27,12 @@ def multiple_choice(
     `probabilities`, float32 [B, C]; `choice`, int32 [B], the number of the likeliest
     option, from 0; `answer`, string [B], that option.
 
-    **As released:** the option takes the place of every `_` in the question, or stands
-    behind it; of both the last `max_qa_length` tokens are kept, and the beginning of
-    the article fills the rest.
+    Empty options at the end of a row stand for none, with probability 0: so questions
+    of a batch can have different numbers of options.
+
+    The option takes the place of each blank of the question, see `reading`, or stands
+    behind it. **As released:** of both the last `max_qa_length` tokens are kept, and
+    the beginning of the article fills the rest.
 
     Args:
         model: scores choices.
@@ -48,6 +54,9 @@ def multiple_choice(
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
             for name, x in _rows(inputs, tokenizer, lengths, *texts).items()
         }
+        given = tf.cast(options != "", tf.int32)
+        is_present = tf.cumsum(given, axis=1, reverse=True)[:, :, None] > 0
+        tokens["input_mask"] *= tf.cast(is_present, tf.int32)
         probabilities = tf.nn.softmax(model(tokens)["logits"])
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {
@@ -97,12 +106,15 @@ def _rows(
 
 
 def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """Puts options in the gaps of questions, or behind them; string [N] each."""
-    parts = tf.strings.split(questions, GAP)
+    """Puts options in the blanks of questions, or behind them; string [N] each."""
+    for _ in range(2):  # the letter after one underscore may stand before the next
+        questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_KEPT}\2")
+    parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), "_")
+    parts = parts.with_values(tf.strings.regex_replace(parts.values, _KEPT, "_"))
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]
     before = tf.where(is_first, "", tf.gather(options, row))
     filled = tf.strings.reduce_join(parts.with_values(before + parts.values), axis=-1)
     has_gap = parts.row_lengths() > 1
-    return tf.where(has_gap, filled, tf.strings.join([questions, options], " "))
+    return tf.where(has_gap, filled, tf.strings.join([filled, options], " "))

@@ -14,10 +14,9 @@ Other sets are JSON lines with a question each:
 
 `answer` is a letter, the number of an option from 0 on, or an option's text. Without an
 id the place in the file serves as one. Other keys are ignored. Answers may be absent or
-null where they are not needed.
+null where they are not needed. Empty options at the end of a list stand for none.
 """
 
-import collections
 import dataclasses
 import re
 import string
@@ -25,14 +24,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from albert_tf import errors
 from albert_tf.data import json_values
+from albert_tf.data.files import read_text
 from albert_tf.data.json_values import describe, get
 from albert_tf.errors import InputError
 
 LETTERS = string.ascii_uppercase
 LEVELS = ("middle", "high")
-# Stands in a question for what an option fills in.
-GAP = "_"
+# Stands in a question for what an option fills in: underscores, but not a single one
+# between letters or digits (`file_name`).
+BLANK = re.compile(r"__+|(?<![^\W_])_|_(?![^\W_])")
 _ALL = "all.txt"
 
 
@@ -43,7 +45,7 @@ class Question:
     Attributes:
         id: its own, or that of its passage and its number there from 1 on.
         article: what it is about; may be empty.
-        text: may hold `_` where the option belongs; may be empty.
+        text: may have blanks where the option belongs, see `completed`; may be empty.
         options: C texts.
         answer: number of the right option; None where it is not known.
         level: "middle" or "high" of RACE, else empty.
@@ -58,16 +60,28 @@ class Question:
     level: str
     place: str
 
+    @property
+    def numbers(self) -> range:
+        """The numbers of the options."""
+        return range(len(self.options))
+
     def completed(self, number: int) -> str:
-        """Returns the question with an option in place of each `_`, or after it."""
+        """Returns the question with an option in place of each blank, or after it.
+
+        **As released:** each `_` of RACE's questions is a blank. Of other questions a
+        run of underscores is one, and one between letters (`file_name`) is none.
+        """
         option = self.options[number]
-        if GAP in self.text:
-            return self.text.replace(GAP, option)
-        return f"{self.text} {option}"
+        blank = "_" if self.level else BLANK
+        text, blanks = re.subn(blank, lambda _: option, self.text)
+        return text if blanks else f"{text} {option}"
 
 
 def read_split(
-    data_dir: str | Path, split: str, levels: Sequence[str] = LEVELS
+    data_dir: str | Path,
+    split: str,
+    levels: Sequence[str] = LEVELS,
+    encoding: str = "utf-8",
 ) -> list[Question]:
     """Reads a split of RACE: all of its middle level first, as released.
 
@@ -76,11 +90,10 @@ def read_split(
             calls it RACE.
         split: one of the three.
         levels: those to read.
+        encoding: of files without a byte order mark.
 
     Raises:
-        InputError: a folder is missing or empty, or what `read_file` refuses; or there
-            is an `all.txt` that does not hold as many passages as there are files
-            beside it.
+        InputError: a folder is missing or empty, or what `read_file` refuses.
     """
     roots = (Path(data_dir, "RACE"), Path(data_dir))
     root = next((root for root in roots if (root / split).is_dir()), None)
@@ -92,21 +105,20 @@ def read_split(
     questions: list[Question] = []
     for level in levels:
         for path in _files(root / split / level):
-            questions += _read(path, level)
-    return _checked(questions)
+            questions += _read(path, level, encoding)
+    return questions
 
 
-def read_file(path: str | Path) -> list[Question]:
-    """Reads a file of either kind.
+def read_file(path: str | Path, encoding: str = "utf-8") -> list[Question]:
+    """Reads a file of either kind; see `files.to_utf8`.
 
     Raises:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing
             or of another type; there are not as many answers or lists of options as
-            questions; there are fewer than two options, or not as many as other
-            questions have; an answer is not among the options, or could be
-            several.
+            questions; there are fewer than two options; an answer is not among the
+            options, or could be several.
     """
-    return _checked(_read(Path(path), ""))
+    return _read(Path(path), "", encoding)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -124,20 +136,12 @@ def _files(folder: Path) -> list[Path]:
     if not files:
         raise InputError(f"{folder}: no file; expected one for each passage, or {_ALL}")
     together = folder / _ALL
-    if together not in files:
-        return files
-    held, beside = sum(1 for _ in _objects(together)), len(files) - 1
-    if beside and held != beside:
-        raise InputError(
-            f"{together}: {held} passages, but {beside} files beside it; expected all "
-            f"of these in it, or no {_ALL}"
-        )
-    return [together]
+    return [together] if together in files else files
 
 
-def _read(path: Path, level: str) -> list[Question]:
+def _read(path: Path, level: str, encoding: str) -> list[Question]:
     questions: list[Question] = []
-    for place, value in _objects(path):
+    for place, value in _objects(path, encoding):
         if isinstance(value, dict) and "questions" in value:
             questions += _passage(value, level, place)
         else:
@@ -151,17 +155,12 @@ def _after_space(text: str, position: int) -> int:
     return re.compile(r"\s*").match(text, position).end()  # type: ignore[union-attr]
 
 
-def _objects(path: Path) -> Iterator[tuple[str, Any]]:
+def _objects(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
     """Yields the JSON values of a file, and where each stands.
 
     A line may hold several, as where files without a line end were put together.
     """
-    try:
-        text = json_values.whole_pairs(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+    text = json_values.whole_pairs(read_text(path, encoding))
     line, position = 1, 0
     while (begin := _after_space(text, position)) < len(text):
         line += text.count("\n", position, begin)
@@ -193,7 +192,7 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
         if not isinstance(text, str):
             raise InputError(f"{where}: {describe(text)}; expected a text")
         choices = _options(choices, where)
-        number = _letter(answer, choices, where)
+        number = _answer(answer, choices, where, is_passage=True)
         questions.append(
             Question(f"{id}-{i}", article, text, choices, number, level, where)
         )
@@ -205,7 +204,7 @@ def _single(value: Any, place: str) -> Question:
     article = get(value, "article", str, place)
     text = get(value, "question", str, place)
     options = _options(get(value, "options", list, place), place)
-    answer = _any_answer(value.get("answer"), options, place)
+    answer = _answer(value.get("answer"), options, place)
     return Question(_id(value, place), article, text, options, answer, "", place)
 
 
@@ -219,56 +218,41 @@ def _id(value: dict[str, Any], place: str) -> str:
     return str(id)
 
 
+def present(options: Sequence[str]) -> Sequence[str]:
+    """Returns options without the empty ones at the end, which stand for none."""
+    count = max((i for i, option in enumerate(options, 1) if option), default=1)
+    return options[:count]
+
+
 def _options(value: Any, place: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(o, str) for o in value):
         raise InputError(f"{place}: the options are not a list of texts")
-    if not 2 <= len(value) <= len(LETTERS):
-        raise InputError(f"{place}: {len(value)} options; expected 2 to {len(LETTERS)}")
-    return tuple(value)
-
-
-def _letter(value: Any, options: tuple[str, ...], place: str) -> int | None:
-    if value is None:
-        return None
-    letters = LETTERS[: len(options)]
-    if not isinstance(value, str) or len(value) != 1 or value not in letters:
+    options = tuple(present(value))
+    if not 2 <= len(options) <= len(LETTERS):
         raise InputError(
-            f"{place}: answer {_shown(value)}; expected a letter from A to "
-            f"{letters[-1]}"
+            f"{place}: {len(options)} options; expected 2 to {len(LETTERS)}"
         )
-    return letters.index(value)
+    return options
 
 
-def _any_answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
-    """Returns the option that a letter, a number or its text means."""
+def _answer(
+    value: Any, options: tuple[str, ...], place: str, is_passage: bool = False
+) -> int | None:
+    """Returns the option that a letter, a number or, outside passages, a text means."""
     if value is None:
         return None
-    matches = []
-    if type(value) in (int, str):
-        names = enumerate(zip(range(len(options)), LETTERS, options, strict=False))
-        matches = [i for i, name in names if value in name]
+    texts = [] if is_passage else [options]
+    matches = {
+        i
+        for names in (LETTERS[: len(options)], range(len(options)), *texts)
+        for i, name in enumerate(names)
+        if type(value) is type(name) and value == name
+    }
     if len(matches) != 1:
         fault = "could be several options" if matches else "is no option"
         raise InputError(
-            f"{place}: answer {_shown(value)} {fault}; expected a letter from A to "
-            f"{LETTERS[len(options) - 1]}, a number from 0 to {len(options) - 1}, or "
-            f"the text of an option"
+            f"{place}: answer {errors.shown(value)} {fault}; expected a letter from A "
+            f"to {LETTERS[len(options) - 1]}, a number from 0 to {len(options) - 1}"
+            + ("" if is_passage else ", or the text of an option")
         )
-    return matches[0]
-
-
-def _shown(answer: Any) -> str:
-    return describe(answer) if isinstance(answer, list | dict) else repr(answer)
-
-
-def _checked(questions: list[Question]) -> list[Question]:
-    """Refuses a question that has not as many options as the others."""
-    counts = collections.Counter(len(question.options) for question in questions)
-    usual = counts.most_common(1)[0][0]
-    for question in questions:
-        if len(question.options) != usual:
-            raise InputError(
-                f"{question.place}: {len(question.options)} options; expected {usual}, "
-                f"as most questions here have"
-            )
-    return questions
+    return matches.pop()

@@ -7,7 +7,7 @@ from typing import Any
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import row_answers
 from albert_tf.tasks.race import features
-from albert_tf.tasks.race.reading import Question
+from albert_tf.tasks.race.reading import Question, present
 from albert_tf.tasks.row_answers import Outputs, Row, RowAnswer, Run
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.race import RaceSettings
@@ -31,25 +31,22 @@ def multiple_choice(
     row_answers.check_inputs(config, tokenizer, lengths.max_seq_length)
 
     def respond(rows: Sequence[Row], run: Run) -> list[dict[str, Any]]:
-        questions = [
-            Question(
-                id="",
-                article=row["article"],
-                text=row["question"],
-                options=tuple(row["options"]),
-                answer=None,
-                level="",
-                place="",
-            )
-            for row in rows
-        ]
+        questions = []
+        for row in rows:
+            texts = tuple(present(row["options"]))
+            asked = row["article"], row["question"], texts
+            questions.append(Question("", *asked, answer=None, level="", place=""))
         encoded = features.encode(tokenizer, questions, lengths)
         longest = min(int(encoded.whole_lengths.max()), lengths.max_seq_length)
-        batch = encoded.batch(range(len(rows)), longest, lengths, tokenizer)
+        most = max(len(row["options"]) for row in rows)
+        batch = encoded.batch(range(len(rows)), most, longest, lengths, tokenizer)
         shares = row_answers.softmax(run(batch)["logits"])
         choice = shares.argmax(-1)
         outputs = {
-            "probabilities": shares,
+            "probabilities": [
+                each[: len(row["options"])]
+                for row, each in zip(rows, shares, strict=True)
+            ],
             "choice": choice,
             "answer": [row["options"][i] for row, i in zip(rows, choice, strict=True)],
         }

@@ -61,21 +61,20 @@ class MultipleChoice(base.FineTuningTask):
             for flag, (part, _) in _SPLITS.items()
             if getattr(run, flag)
         }
-        choices = folder.choices if folder else None
-        for [split] in splits.values():
-            choices = len(split.examples[0].options)
-            break
-        return dataclasses.replace(settings, choices=choices or 0), splits
+        choices = (folder.choices if folder else None) or 0
+        read = (question for [split] in splits.values() for question in split.examples)
+        choices = max((len(question.options) for question in read), default=choices)
+        return dataclasses.replace(settings, choices=choices), splits
 
     def made_from(self, split: Split) -> dict[str, Any]:
         texts = (
             text
             for question in split.examples
-            for text in (question.article, question.text, *question.options)
+            for text in (question.article, *map(question.completed, question.numbers))
         )
         return {
             "texts": cache.digest(texts),
-            "choices": len(split.examples[0].options),
+            "choices": cache.digest(str(len(q.options)) for q in split.examples),
             "vocabulary": self.tokenizer.fingerprint,
             "max_qa_length": self.lengths.max_qa_length,
         }
@@ -96,9 +95,11 @@ class MultipleChoice(base.FineTuningTask):
         levels = collections.Counter(q.level for q in split.examples if q.level)
         parts = ", ".join(f"{level} {count:,}" for level, count in levels.items())
         articles = len(split.features.article_bounds) - 1
+        counts = sorted({len(question.options) for question in split.examples})
+        choices = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         line = (
-            f"{split.name}: {len(split.features):,} questions with "
-            f"{split.features.choices} choices about {articles:,} articles"
+            f"{split.name}: {len(split.features):,} questions with {choices} choices "
+            f"about {articles:,} articles"
         )
         return [
             line + (f" ({parts})" if parts else ""),
@@ -131,7 +132,9 @@ class MultipleChoice(base.FineTuningTask):
             )
 
         def make(rows, length):
-            batch = split.features.batch(rows, length, self.lengths, self.tokenizer)
+            batch = split.features.batch(
+                rows, self._choices, length, self.lengths, self.tokenizer
+            )
             return {**batch, "labels": answers[rows]} if labelled else batch
 
         used = np.minimum(split.features.whole_lengths, self.lengths.max_seq_length)
@@ -177,10 +180,13 @@ class MultipleChoice(base.FineTuningTask):
         """Names an accuracy that guessing might have."""
         if not self.evaluated or self.key_metric not in metrics:
             return None
-        count, chance = len(self.evaluated[0].examples), 1 / self._choices
+        examples = self.evaluated[0].examples
+        count = len(examples)
+        chance = sum(1 / len(question.options) for question in examples) / count
         deviation = math.sqrt(chance * (1 - chance) / count)
-        accuracy = metrics[self.key_metric]
-        if accuracy > chance + _DEVIATIONS * deviation:
+        accuracy, most = metrics[self.key_metric], chance + _DEVIATIONS * deviation
+        # Of few questions guessing may answer all.
+        if accuracy > most or most >= 1:
             return None
         return (
             f"{self.key_metric} {accuracy:.3f} is what guessing gives ({chance:.3f}, "
@@ -245,7 +251,7 @@ def accuracies(
 def _read(settings: RaceSettings, flag: str) -> list[Question]:
     split, file = _SPLITS[flag]
     if path := getattr(settings, file):
-        return reading.read_file(path)
+        return reading.read_file(path, settings.encoding)
     if settings.data_dir is None:
         raise InputError(
             f"--{flag}: expected --data_dir or --{file} with it, or --no{flag}"
@@ -253,7 +259,7 @@ def _read(settings: RaceSettings, flag: str) -> list[Question]:
     levels: tuple[str, ...] = LEVELS
     if settings.high_only or settings.middle_only:
         levels = ("high",) if settings.high_only else ("middle",)
-    return reading.read_split(settings.data_dir, split, levels)
+    return reading.read_split(settings.data_dir, split, levels, settings.encoding)
 
 
 def _answers(split: Split) -> np.ndarray:
@@ -272,7 +278,7 @@ def _lines(
             "id": question.id,
             "choice": choice,
             "letter": LETTERS[choice],
-            "probabilities": [float(value) for value in row],
+            "probabilities": [float(value) for value in row[: len(question.options)]],
         }
         if question.answer is not None:
             line["answer"] = question.answer

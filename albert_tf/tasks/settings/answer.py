@@ -25,7 +25,14 @@ class AnswerSettings(flags.Settings):
 
     task: str | None = flags.field(
         "fill_mask, score, sentence_order or embedding, for any model; by default what "
-        "the folder of --model was fine-tuned for.",
+        "the folder of --model was fine-tuned for. If the folder does not say, also "
+        "classification, multi_label, regression, token_classification, "
+        "question_answering or multiple_choice.",
+        None,
+    )
+    labels: tuple[str, ...] | None = flags.field(
+        "classification, multi_label, token_classification: the labels of the model's "
+        "outputs, in their order; by default those of its folder.",
         None,
     )
     max_seq_length: int | None = flags.field(
@@ -41,7 +48,13 @@ class AnswerSettings(flags.Settings):
         "auto",
     )
     top_k: int | None = flags.field(
-        "fill_mask: tokens to list for each gap, by default 5.", None, at_least=1
+        "How many to list: fill_mask, tokens for each gap, by default 5; question "
+        "answering, answers; classification, labels, by default all.",
+        None,
+        at_least=1,
+    )
+    targets: tuple[str, ...] | None = flags.field(
+        "fill_mask: the only words to list, each a token of the vocabulary.", None
     )
     threshold: float | None = flags.field(
         "classification: probability from which on the second of two labels, or each "

@@ -28,10 +28,19 @@ class TaskSettings(flags.Settings):
 
     A field with `stored` in its metadata is stored, under `key` where that differs from
     the field's name; `otherwise` is its value where neither a flag nor the model's
-    folder gives one. `None` means not given.
+    folder gives one, with `is_part` at most a quarter of the tokens that the model can
+    read. `None` means not given.
     """
 
     max_seq_length: int | None
+    encoding: str = flags.field(
+        "Encoding of the data, such as cp1252; a byte order mark decides before it.",
+        "utf-8",
+    )
+    # Of the model's outputs, in their order; None: it has no labels.
+    labels: tuple[str, ...] | None = None
+    # What --labels says, where a head that is loaded may have another order.
+    head_labels: tuple[str, ...] | None = None
 
     def check(self, run: "FineTuningSettings", devices: int = 1) -> None:
         """Refuses what does not go with a run, before anything is read.
@@ -54,19 +63,21 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents.
+            task: the contents. Without a vocabulary's casing no run has written them:
+                keys that are missing have their defaults.
             place: the file, for messages.
 
         Raises:
             InputError: a key is missing, or its value is of another type or out of
                 range.
         """
+        is_written = "do_lower_case" in task
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         for item in _stored(cls):
             key = _key(item)
             if key not in task:
-                if item.metadata["stored"] == NEEDED:
+                if item.metadata["stored"] == NEEDED and is_written:
                     raise InputError(
                         f"{place}: expected the key {key!r}, for {task.get('kind')}"
                     )
@@ -98,6 +109,8 @@ class TaskSettings(flags.Settings):
                 value = getattr(folder, item.name, None)
                 if value is None:
                     value = item.metadata.get("otherwise")
+                    if item.metadata.get("is_part"):
+                        value = min(value, longest // 4)
                 values[item.name] = value
         if "max_seq_length" in values:
             values["max_seq_length"] = min(values["max_seq_length"], longest)
@@ -132,7 +145,7 @@ def fits(value: Any, hint: Any, least: float | None = None) -> bool:
             is_right = value in typing.get_args(kind) and not isinstance(value, bool)
         elif typing.get_origin(kind) is tuple:
             items = typing.get_args(kind)
-            is_right = isinstance(value, list) and bool(value)
+            is_right = isinstance(value, list | tuple) and bool(value)
             is_right = is_right and (items[-1] is ... or len(value) == len(items))
             is_right = is_right and all(fits(each, items[0], None) for each in value)
         elif kind is float:

@@ -5,6 +5,7 @@ import math
 from typing import Any, ClassVar, Literal
 
 from albert_tf import flags
+from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.base import (
     NEEDED,
@@ -18,7 +19,8 @@ CUSTOM = "custom"
 # The flags of a table of one's own, which no other task takes.
 _OF_CUSTOM = (
     *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
-    *("index_column", "columns", "kind", "labels", "label_separator"),
+    *("index_column", "columns", "kind", "label_separator"),
+    *("delimiter", "quoted"),
 )
 
 
@@ -55,16 +57,20 @@ class ClassificationSettings(TaskSettings):
         False,
     )
     train_file: str | None = flags.field(
-        "Table to train on: .tsv (no quoting), .csv or .jsonl.", None
+        "Table to train on: .tsv (no quoting), .csv, .jsonl or .json.", None
     )
     dev_file: str | None = flags.field("Table to evaluate on.", None, resume="free")
     test_file: str | None = flags.field(
         "Table to predict, without labels.", None, resume="free"
     )
     text_columns: tuple[str, ...] = flags.field(
-        "The column of the text, or those of both texts of a pair.", ("text",)
+        "The column of the text, or those of both texts of a pair.",
+        ("text",),
+        stored=OPTIONAL,
     )
-    label_column: str = flags.field("The column of the label.", "label")
+    label_column: str = flags.field(
+        "The column of the label.", "label", stored=OPTIONAL
+    )
     index_column: str | None = flags.field(
         "The column that names the rows in predictions; by default their number.",
         None,
@@ -72,6 +78,15 @@ class ClassificationSettings(TaskSettings):
     )
     columns: tuple[str, ...] = flags.field(
         "Names of all columns, for tables without a header.", ()
+    )
+    delimiter: str | None = flags.field(
+        "The character between cells of .csv and .tsv tables, or \\t; by default as "
+        "their suffix says, or else the only one that finds all columns in the header.",
+        None,
+    )
+    quoted: bool = flags.field(
+        "Whether .tsv tables have double quotes around cells, as .csv tables may.",
+        False,
     )
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
         "One label per row, any number of labels per row, or a number; by default that "
@@ -81,7 +96,9 @@ class ClassificationSettings(TaskSettings):
     )
     labels: tuple[str, ...] | None = flags.field(
         "All labels, in the order of the outputs; by default those of --train_file, "
-        "sorted, or else those of the model's folder.",
+        "sorted, or else those of the model's folder. A head that is loaded is matched "
+        "by its own names, if they are known; of a task of GLUE, --labels names its "
+        "labels in the order of the head instead.",
         None,
         stored=OPTIONAL,
     )
@@ -90,6 +107,13 @@ class ClassificationSettings(TaskSettings):
         ",",
         stored=OPTIONAL,
     )
+    class_weights: tuple[str, ...] = flags.field(
+        "How much examples of a label count in training: balanced (all labels alike), "
+        "or label=number for some labels, the others 1.",
+        (),
+    )
+    # Whether the labels are those of a program that has numbers or truth values.
+    labels_are_json: bool | None = stored_field()
     # Least and greatest number of a regression.
     bounds: tuple[float, float] | None = stored_field()
     # Texts of an example.
@@ -110,6 +134,10 @@ class ClassificationSettings(TaskSettings):
                 f"--text_columns, --label_column, --index_column: {twice!r} is named "
                 f"twice"
             )
+        if self.delimiter is not None and len(self.dialect.delimiter or "") != 1:
+            raise InputError(
+                f"--delimiter={self.delimiter!r}: expected one character, or \\t"
+            )
         labels = self.labels or ()
         if self.kind == "regression" and labels:
             raise InputError(f"--labels={','.join(labels)}: --kind=regression has none")
@@ -118,11 +146,17 @@ class ClassificationSettings(TaskSettings):
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label stands twice")
 
+    @property
+    def dialect(self) -> Dialect:
+        """How the tables are written."""
+        delimiter = "\t" if self.delimiter == "\\t" else self.delimiter
+        return Dialect(delimiter, self.quoted, self.encoding)
+
     @classmethod
     def from_stored(cls, task, place):
         kind = task.get("kind")
         key = "bounds" if kind == "regression" else "labels"
-        if key not in task:
+        if key not in task and (key == "labels" or "do_lower_case" in task):
             raise InputError(f"{place}: expected the key {key!r}, for {kind}")
         if key == "labels" and task[key] is None:
             raise InputError(f"{place}: labels=null: expected texts")

@@ -69,6 +69,7 @@ class RaceSettings(TaskSettings):
         at_least=1,
         stored=NEEDED,
         otherwise=128,
+        is_part=True,
     )
     choices_at_once: int | None = flags.field(
         "Choices of a question that training encodes at once, for less memory and the "
@@ -77,7 +78,7 @@ class RaceSettings(TaskSettings):
         at_least=1,
         resume="free",
     )
-    # Of each question; as many as the questions have that were read.
+    # The most of a question that was read.
     choices: int | None = stored_field(at_least=0)
 
 

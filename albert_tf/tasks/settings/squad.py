@@ -34,12 +34,14 @@ class SquadSettings(TaskSettings):
         None,
     )
     # Of the files that are read: whether a question may have no answer.
-    version: Literal["1.1", "2.0"] | None = stored_field(NEEDED)
+    version: Literal["1.1", "2.0"] | None = stored_field(NEEDED, otherwise="1.1")
     head: Literal["linear", "conditional"] | None = flags.field(
         "linear: that of BERT; conditional: that of XLNet. By default as released: "
-        "linear for SQuAD 1.1, conditional for 2.0.",
+        "linear for SQuAD 1.1, conditional for 2.0; that of a Hugging Face model is "
+        "linear.",
         None,
         stored=NEEDED,
+        otherwise="linear",
     )
     max_seq_length: int | None = flags.field(
         "Tokens of a window at most; by default that of the model's folder, or 384.",
@@ -54,6 +56,7 @@ class SquadSettings(TaskSettings):
         at_least=1,
         stored=NEEDED,
         otherwise=128,
+        is_part=True,
     )
     max_query_length: int | None = flags.field(
         "Tokens of a question; by default that of the model's folder, or 64.",
@@ -61,6 +64,7 @@ class SquadSettings(TaskSettings):
         at_least=1,
         stored=NEEDED,
         otherwise=64,
+        is_part=True,
     )
     n_best_size: int | None = flags.field(
         "Answers of a question to keep; by default that of the model's folder, or 20.",
@@ -129,11 +133,15 @@ class SquadSettings(TaskSettings):
         None,
         resume="free",
     )
-    num_workers: int = flags.field(
-        "Processes that convert questions; 0: one for each core.",
-        0,
-        at_least=0,
+    num_workers: int | None = flags.field(
+        "A flag without effect: one process converts questions.",
+        None,
         resume="free",
+    )
+    skip_bad_rows: bool = flags.field(
+        "Leave out training questions whose answer is missing or not in the context, "
+        "and log them.",
+        False,
     )
     use_einsum: bool | None = flags.field(
         "A released flag without effect: the numbers are the same.",
@@ -179,7 +187,12 @@ class SquadSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadRunSettings(FineTuningSettings):
-    """How to fine-tune on SQuAD; defaults as released."""
+    """How to fine-tune on SQuAD; defaults as released.
+
+    **As released:** an epoch is as many windows as there are questions, though a long
+    context makes several windows of one. Here it is all windows; `--train_step` gives
+    the released number of updates.
+    """
 
     released_epochs: ClassVar[float | None] = 3.0
     released_warmup_proportion: ClassVar[float | None] = 0.1
@@ -189,8 +202,8 @@ class SquadRunSettings(FineTuningSettings):
         "Updates with a rising rate, instead of --warmup_proportion.", None
     )
     num_train_epochs: float | None = flags.field(
-        "Times that each question is trained on, in the released count: a question of "
-        "several windows counts once; by default 3.",
+        "Times that each window is trained on; by default 3. The released code counts "
+        "questions instead of windows.",
         None,
     )
     warmup_proportion: float | None = flags.field(

@@ -20,8 +20,8 @@ class TaggingSettings(TaskSettings):
         "Name of the data set, for files.", "tagging", stored=OPTIONAL, key="task"
     )
     train_file: str | None = flags.field(
-        "Sentences to train on: columns as in CoNLL-2003, or JSON lines (.jsonl) with "
-        "tokens and tags.",
+        "Sentences to train on: columns as in CoNLL-2003, or JSON (.jsonl, .json) with "
+        "tokens and tags, or with text and label.",
         None,
     )
     eval_file: str | None = flags.field(
@@ -34,14 +34,20 @@ class TaggingSettings(TaskSettings):
         None,
         resume="free",
     )
-    label_column: str | None = flags.field(
-        "Number of the labels' column, from 1 on, or their key in JSON lines; by "
-        "default the last column, or tags.",
+    token_column: str | None = flags.field(
+        "Number of the tokens' column, from 1 on, or their key in JSON; by default the "
+        "first column, or tokens.",
         None,
     )
-    tag_scheme: Literal["iob2", "iob1"] = flags.field(
+    label_column: str | None = flags.field(
+        "Number of the labels' column, from 1 on, or their key in JSON; by default the "
+        "last column, or tags.",
+        None,
+    )
+    tag_scheme: Literal["iob2", "iob1", "words"] = flags.field(
         "How the files mark entities: iob2 begins each with B-; in iob1, as CoNLL-2003 "
-        "was released, B- only parts neighbours of one type.",
+        "was released, B- only parts neighbours of one type; words: not at all, each "
+        "label is of a word. Other notations, such as BIOES, become iob2.",
         "iob2",
     )
     labels: tuple[str, ...] | None = flags.field(

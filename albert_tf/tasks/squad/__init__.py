@@ -1,8 +1,8 @@
 """Questions about a text, answered from it: SQuAD 1.1, SQuAD 2.0 and what looks alike.
 
 reading     files to questions
+locating    answers to train on to their places in the contexts
 features    questions to windows: what a model reads, and what it learns
-conversion  the same in processes, whole paragraphs to each
 answers     scores of positions to answers: n-best lists, null odds, files
 rows        raw text to answers in Python
 graph       raw text to answers in a TensorFlow graph, for SavedModels

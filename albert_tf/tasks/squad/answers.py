@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf.data.files import atomic
-from albert_tf.errors import InputError
 from albert_tf.tasks.squad.features import Window, Windows
 
 # What the release writes for a question of SQuAD 1.1 of which no span is valid.
@@ -69,11 +68,6 @@ class Search:
 
     n_best_size: int = 20
     max_answer_length: int = 30
-
-    def __post_init__(self):
-        for name in ("n_best_size", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
 
 
 def spans_of_logits(

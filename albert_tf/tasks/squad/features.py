@@ -21,20 +21,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.squad.reading import (
-    Answer,
-    Dataset,
-    Question,
-    training_answer,
-)
+from albert_tf.tasks.squad.locating import locate
+from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
 
 # As many tokens of windows are remembered to have the most context there.
 _REMEMBERED_WINDOWS = 4096
 # As released: what a token of a window adds to the context of each of its tokens.
 PER_TOKEN = 0.01
-# Where there is no answer to learn.
-_NO_TOKEN = -1
+# Where there is no answer to learn, and where the question is left out.
+_NO_TOKEN, _SKIPPED = -1, -2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Lengths:
         max_query_length: later tokens of a question are cut off.
 
     Raises:
-        InputError: a context would have no room, or windows would not advance.
+        InputError: a context would have no room.
     """
 
     max_seq_length: int = 384
@@ -55,9 +51,6 @@ class Lengths:
     max_query_length: int = 64
 
     def __post_init__(self):
-        for name in ("doc_stride", "max_query_length"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
         needed = self.max_query_length + 4
         if self.max_seq_length < needed:
             raise InputError(
@@ -199,7 +192,9 @@ class Tokens:
         question_ids: int32 [M].
         question_bounds: int64 [Q + 1], in the same way.
         answers: int32 [Q, 2], the first and the last token of each answer to train on,
-            counted in its context; -1 where there is none.
+            counted in its context; -1 where there is none, -2 where the question is
+            left out.
+        notes: str [N], what to log about the answers.
     """
 
     context_ids: np.ndarray
@@ -208,49 +203,54 @@ class Tokens:
     question_ids: np.ndarray
     question_bounds: np.ndarray
     answers: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: Sequence["Tokens"]) -> "Tokens":
-        """Returns the tokens of several parts of a dataset as those of the whole."""
-        fields: dict[str, list[np.ndarray]] = {
-            field.name: [getattr(part, field.name) for part in parts]
-            for field in dataclasses.fields(cls)
-        }
-        for name in ("context_bounds", "question_bounds"):
-            sizes = [np.diff(bounds) for bounds in fields[name]]
-            fields[name] = [np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))]
-        return cls(**{name: np.concatenate(arrays) for name, arrays in fields.items()})
+    notes: np.ndarray
 
 
-def encode(dataset: Dataset, tokenizer: Tokenizer, *, training: bool = False) -> Tokens:
+def encode(
+    dataset: Dataset,
+    tokenizer: Tokenizer,
+    *,
+    training: bool = False,
+    skip_bad_rows: bool = False,
+) -> Tokens:
     """Cuts contexts and questions into tokens.
 
     Args:
-        dataset: a whole one, or one with some of its paragraphs.
+        dataset: the questions.
         tokenizer: cuts texts into tokens.
         training: look for each question's first answer; else none is needed.
+        skip_bad_rows: see `locate`.
 
     Raises:
-        InputError: an answer to train on is missing; see `training_answer`.
+        InputError: an answer to train on is missing; see `locate`.
     """
     paragraphs = dataset.paragraphs
     contexts = Context.each([each.context for each in paragraphs], tokenizer)
     questions = tokenizer.encode_batch(question.text for question in dataset.questions)
-    answers = []
-    for paragraph, context in zip(paragraphs, contexts, strict=True):
-        for question in paragraph.questions:
-            answer = None
-            if training:
-                answer = training_answer(dataset.path, context.text, question)
-            answers.append(context.locate(answer) if answer else (_NO_TOKEN, _NO_TOKEN))
+    answers = np.full((len(questions), 2), _NO_TOKEN, np.int32)
+    notes: list[str] = []
+    if training:
+        located = locate(dataset, tokenizer, skip_bad_rows)
+        owners = _owners(dataset)
+        for number, answer in located.answers.items():
+            answers[number] = contexts[owners[number]].locate(answer)
+        answers[list(located.skipped)] = _SKIPPED
+        notes = located.notes
     return Tokens(
         context_ids=_flat([context.ids for context in contexts]),
         context_spans=_flat([context.spans for context in contexts]).reshape(-1, 2),
         context_bounds=_bounds(len(context.ids) for context in contexts),
         question_ids=_flat(questions),
         question_bounds=_bounds(map(len, questions)),
-        answers=np.array(answers, np.int32).reshape(-1, 2),
+        answers=answers,
+        notes=np.array(notes, str),
     )
+
+
+def _owners(dataset: Dataset) -> np.ndarray:
+    """Returns the number of each question's paragraph, int64 [Q]."""
+    asked = [len(paragraph.questions) for paragraph in dataset.paragraphs]
+    return np.repeat(np.arange(len(asked)), asked)
 
 
 def _flat(parts: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
@@ -274,13 +274,10 @@ class Windows(Sequence[Window]):
     Attributes:
         dataset: as given.
         questions: Q questions, in the order of the file.
-        bounds: int64 [Q + 1]; question i has the windows from bound i to i + 1, one or
-            more.
+        bounds: int64 [Q + 1]; question i has the windows from bound i to i + 1: one or
+            more, or none if it is left out.
         lengths: int32 [W], tokens of each window, T.
-
-    Raises:
-        InputError: an answer to train on is not among the tokens of its context, where
-            a model must not look for it.
+        notes: what to log about the answers, see `Tokens`.
     """
 
     def __init__(
@@ -288,11 +285,11 @@ class Windows(Sequence[Window]):
     ):
         self.dataset = dataset
         self.questions = list(dataset.questions)
+        self.notes = tokens.notes.tolist()
         self._tokens = tokens
         self._special = tokenizer.cls_id, tokenizer.sep_id
         self._max_query_length = lengths.max_query_length
-        asked = [len(paragraph.questions) for paragraph in dataset.paragraphs]
-        self._owner = np.repeat(np.arange(len(asked)), asked)  # [Q]
+        self._owner = _owners(dataset)
         self._contexts = self._views()
         queries = np.minimum(np.diff(tokens.question_bounds), lengths.max_query_length)
         self._room = lengths.max_seq_length - queries - 3
@@ -300,12 +297,12 @@ class Windows(Sequence[Window]):
         self._counts = np.diff(tokens.context_bounds)[self._owner]
         beyond = np.maximum(self._counts - self._room, 0)
         each = -(-beyond // self._step) + 1
+        each[tokens.answers[:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(each)])
         index = np.arange(self.bounds[-1]) - np.repeat(self.bounds[:-1], each)
         left = np.repeat(self._counts, each) - index * np.repeat(self._step, each)
         inside = np.minimum(left, np.repeat(self._room, each))
         self.lengths = (inside + np.repeat(queries, each) + 3).astype(np.int32)
-        self._check_answers()
 
     def __len__(self) -> int:
         """Returns the number of windows, W."""
@@ -341,6 +338,13 @@ class Windows(Sequence[Window]):
             start_position,
             end_position,
         )
+
+    @property
+    def split_answers(self) -> int:
+        """The number of answers that are whole in no window."""
+        first, last = self._tokens.answers.T
+        index = np.minimum(first // self._step, np.diff(self.bounds) - 1)
+        return int(((first >= 0) & (last >= index * self._step + self._room)).sum())
 
     def batch(
         self, rows: np.ndarray, length: int, targets: bool = False
@@ -384,17 +388,6 @@ class Windows(Sequence[Window]):
             np.array([sep], np.int32),
         )
 
-    def _check_answers(self) -> None:
-        first, last = self._tokens.answers.T
-        given = first != _NO_TOKEN
-        bad = given & ((first < 0) | (last < first) | (last >= self._counts))
-        for asked in np.flatnonzero(bad)[:1]:
-            raise InputError(
-                f"{self.dataset.path}: question {self.questions[asked].id!r}: its "
-                f"answer is given as the tokens {first[asked]} to {last[asked]} of a "
-                f"context with {self._counts[asked]}; expected tokens of the context"
-            )
-
 
 def windows(
     dataset: Dataset,
@@ -403,7 +396,7 @@ def windows(
     *,
     training: bool = False,
 ) -> Windows:
-    """Makes the windows of every question, in one process; see `encode`, `Windows`."""
+    """Makes the windows of every question; see `encode` and `Windows`."""
     tokens = encode(dataset, tokenizer, training=training)
     return Windows(dataset, tokens, tokenizer, lengths)
 

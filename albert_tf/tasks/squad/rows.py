@@ -1,5 +1,6 @@
 """Rows of a question and a context to answers, in Python."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,10 @@ def question_answering(
         each = answers.candidates(
             windows, scored, search, settings.head, settings.version
         )
-        return [describe(_outputs(best, threshold)) for _, best in each]
+        return [
+            describe(_outputs(best, threshold)) | _best(best, options.top_k)
+            for _, best in each
+        ]
 
     return RowAnswer(
         {"question": False, "context": False},
@@ -96,6 +100,15 @@ def _outputs(candidates: Candidates, threshold: float | None) -> dict[str, Any]:
         if threshold is None or odds is None or odds <= threshold:
             outputs |= {"answer": best.text, "begin": best.begin, "end": best.end}
     return outputs if odds is None else {**outputs, "null_odds": odds}
+
+
+def _best(candidates: Candidates, top_k: int | None) -> dict[str, Any]:
+    """Returns the likeliest answers to one question, if they are asked for."""
+    if top_k is None:
+        return {}
+    listed = zip(candidates.spans[:top_k], answers.n_best(candidates), strict=False)
+    fields = ({**dataclasses.asdict(span), **entry} for span, entry in listed)
+    return {"answers": [describe({**each, "answer": each["text"]}) for each in fields]}
 
 
 def describe(outputs: Outputs) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 Metrics here are percent, as those scripts print them.
 """
 
+import bisect
 import collections
+import logging
 import re
 import string
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,6 +16,7 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 from albert_tf.tasks.squad.reading import Dataset, Question, read
 
+_log = logging.getLogger(__name__)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -62,16 +65,34 @@ def evaluate_files(
 
     Args:
         dataset_json: questions and answers; see `reading`.
-        predictions_json: {question id: answer}; other ids are ignored.
+        predictions_json: {question id: answer}; other ids are ignored. A question
+            without one scores 0, and a warning counts them.
         null_odds_json: {question id: score of "no answer"}.
         threshold: see `evaluate`.
         version: which script to follow, "1.1" or "2.0"; None takes the dataset's.
 
     Raises:
-        InputError: a file cannot be read or holds something else, or see `evaluate`.
+        InputError: a file cannot be read or holds something else, no id of the
+            predictions is in the dataset, or see `evaluate`.
     """
     dataset = read(dataset_json, version)
     answers = _values(predictions_json, str, "answers")
+    asked = [question.id for question in dataset.questions]
+    missing = [id for id in asked if id not in answers]
+    if len(missing) == len(asked):
+        first = next(iter(answers), None)
+        raise InputError(
+            f"{predictions_json}: none of its {len(answers):,} question ids is in "
+            f"{dataset_json}; its first is {first!r}, expected one such as {asked[0]!r}"
+        )
+    if missing:
+        _log.warning(
+            "%s: no prediction for %d of %d questions, which score 0; the first is %r",
+            predictions_json,
+            len(missing),
+            len(asked),
+            missing[0],
+        )
     odds = null_odds_json and _values(null_odds_json, (int, float), "numbers")
     return evaluate(dataset, answers, odds or None, threshold)
 
@@ -86,8 +107,8 @@ def evaluate(
 
     Args:
         dataset: questions and answers.
-        predictions: {question id: answer}, "" for none. In SQuAD 1.1 a question without
-            one scores 0.
+        predictions: {question id: answer}, "" for none. A question that is not in it
+            scores 0.
         null_odds: {question id: score of "no answer"}, of SQuAD 2.0; then the best
             thresholds are given too.
         threshold: questions with null odds above it count as not answered; None counts
@@ -99,7 +120,7 @@ def evaluate(
         `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh` (2.0).
 
     Raises:
-        InputError: a question has no answer, prediction or score where one is needed.
+        InputError: a question has no answer or score if one is needed.
     """
     if dataset.version == "1.1":
         if null_odds is not None or threshold is not None:
@@ -118,6 +139,7 @@ def best_threshold(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
     answerable: Collection[str],
+    total: int,
 ) -> tuple[float, float]:
     """Finds the highest total score, and the threshold that gives it.
 
@@ -129,6 +151,7 @@ def best_threshold(
         predictions: the answers; "" is none.
         null_odds: {question id: score of "no answer"}.
         answerable: ids of the questions that have an answer.
+        total: number of questions, also those without a prediction.
 
     Returns:
         The mean score in percent, and the threshold: answer where the null odds are at
@@ -145,13 +168,13 @@ def best_threshold(
             current -= 1
         if current > best:
             best, threshold = current, null_odds[id]
-    return 100.0 * best / len(scores), threshold
+    return 100.0 * best / total, threshold
 
 
 def search_threshold(
     dataset: Dataset, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns the threshold with the highest F1 on a dataset that has answers.
+    """Returns the threshold with the highest F1 for other questions.
 
     Args:
         dataset: of SQuAD 2.0; not the one to be judged with the threshold.
@@ -159,14 +182,39 @@ def search_threshold(
         null_odds: {question id: score of "no answer"}.
 
     Raises:
-        InputError: no question has an answer, or one has no prediction or score.
+        InputError: no question has an answer, or one has no score.
     """
     if not any(question.answers for question in dataset.questions):
         raise InputError(
             f"{dataset.path}: no question has an answer; expected answers to search a "
             f"threshold with"
         )
-    return evaluate(dataset, predictions, null_odds)["best_f1_thresh"]
+    return center_threshold(evaluate(dataset, predictions, null_odds), null_odds)
+
+
+def center_threshold(
+    metrics: Mapping[str, float], null_odds: Mapping[str, float]
+) -> float:
+    """Returns the middle of the gap in the null odds that gives the best F1.
+
+    The official threshold is the null odds of a question itself, which the rounding of
+    another runtime may put on its other side.
+
+    Args:
+        metrics: of `evaluate`, with the official threshold.
+        null_odds: {question id: score of "no answer"}.
+
+    Returns:
+        The threshold; 1 beyond the outermost null odds if all or no questions should be
+        answered.
+    """
+    odds = sorted(null_odds.values())
+    silent = 100.0 * metrics.get("NoAns_total", 0) / metrics["total"]
+    answered = 0
+    if metrics["best_f1"] > silent:
+        answered = bisect.bisect_right(odds, metrics["best_f1_thresh"])
+    below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][answered : answered + 2]
+    return (below + above) / 2.0
 
 
 def _evaluate_v1(dataset: Dataset, predictions: Mapping[str, str]) -> dict[str, float]:
@@ -193,16 +241,16 @@ def _evaluate_v2(
     null_odds: Mapping[str, float] | None,
     threshold: float | None,
 ) -> dict[str, float]:
-    questions = list(dataset.questions)
-    _require(dataset, questions, predictions, "prediction")
-    answerable = {question.id for question in questions if question.answers}
+    every = [question.id for question in dataset.questions]
+    answerable = {question.id for question in dataset.questions if question.answers}
+    questions = [q for q in dataset.questions if q.id in predictions]
     raw = {
         "exact": {q.id: _score_v2(exact_match, predictions, q) for q in questions},
         "f1": {q.id: _score_v2(_f1_v2, predictions, q) for q in questions},
     }
     kept = raw
     if null_odds is not None:
-        _require(dataset, questions, null_odds, "null odds")
+        _require_odds(dataset, questions, null_odds)
         if threshold is not None:
             kept = {
                 name: {
@@ -211,16 +259,14 @@ def _evaluate_v2(
                 }
                 for name, scores in raw.items()
             }
-    metrics = _means(kept, "", raw["exact"])
-    for prefix, ids in (
-        ("HasAns_", answerable),
-        ("NoAns_", raw["exact"].keys() - answerable),
-    ):
-        if ids:
-            metrics |= _means(kept, prefix, [q.id for q in questions if q.id in ids])
+    metrics = _means(kept, "", every)
+    for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
+        if ids := [id for id in every if (id in answerable) is has_answer]:
+            metrics |= _means(kept, prefix, ids)
     if null_odds is not None:
         for name, scores in raw.items():
-            best, at = best_threshold(scores, predictions, null_odds, answerable)
+            given = scores, predictions, null_odds, answerable
+            best, at = best_threshold(*given, len(every))
             metrics |= {f"best_{name}": best, f"best_{name}_thresh": at}
     return metrics
 
@@ -229,7 +275,7 @@ def _means(
     scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
 ) -> dict[str, float]:
     means = {
-        f"{prefix}{name}": 100.0 * sum(values[id] for id in ids) / len(ids)
+        f"{prefix}{name}": 100.0 * sum(values.get(id, 0.0) for id in ids) / len(ids)
         for name, values in scores.items()
     }
     return {**means, f"{prefix}total": len(ids)}
@@ -255,13 +301,13 @@ def _best_of(
     return max(measure(answer, truth) for truth in truths)
 
 
-def _require(
-    dataset: Dataset, questions: list[Question], values: Mapping[str, Any], what: str
+def _require_odds(
+    dataset: Dataset, questions: list[Question], null_odds: Mapping[str, float]
 ) -> None:
-    missing = [question.id for question in questions if question.id not in values]
+    missing = [question.id for question in questions if question.id not in null_odds]
     if missing:
         raise InputError(
-            f"{dataset.path}: no {what} for {len(missing)} of {len(questions)} "
+            f"{dataset.path}: no null odds for {len(missing)} of {len(questions)} "
             f"questions, the first is {missing[0]!r}; expected one for each"
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf.data import cache, cores
+from albert_tf.data import cache
 from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
 from albert_tf.model import heads
@@ -21,7 +21,7 @@ from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.squad import SquadSettings
-from albert_tf.tasks.squad import answers, conversion, graph, reading, scores
+from albert_tf.tasks.squad import answers, features, graph, reading, scores
 from albert_tf.tasks.squad.answers import Answers, Candidates, Search
 from albert_tf.tasks.squad.features import Lengths, Tokens, Windows
 from albert_tf.tasks.squad.reading import Dataset
@@ -69,6 +69,8 @@ class QuestionAnswering(base.FineTuningTask):
         self.threshold = settings.threshold
         self.fitted_on = settings.threshold_fitted_on
         self._searched: tuple[Answers, float | None] | None = None
+        # The best threshold of the last evaluation.
+        self._best: float | None = None
         # No run replaces a threshold that is given by a better one.
         self._is_given = settings.null_score_diff_threshold is not None
         self.kept = () if self._is_given else (THRESHOLD, FITTED_ON)
@@ -88,15 +90,13 @@ class QuestionAnswering(base.FineTuningTask):
 
     @classmethod
     def read(cls, settings, folder, run, log):
-        for name in ("predict_feature_left_file", "use_einsum"):
+        for name in ("predict_feature_left_file", "use_einsum", "num_workers"):
             if getattr(settings, name) is not None:
                 log(f"--{name} has no effect here")
         files = _read(settings, folder, run)
         _check_answers(settings, run, files)
         for dataset in files.values():
             log(f"{dataset.path}: SQuAD {dataset.version} ({dataset.version_is_from})")
-            for what, count in dataset.warnings().items():
-                log(f"  {count:,} {what}")
         splits = {use: [Split(use, dataset)] for use, dataset in files.items()}
         predict = splits.pop("predict", [])
         if predict and (run.do_eval or run.do_predict):
@@ -113,14 +113,15 @@ class QuestionAnswering(base.FineTuningTask):
             "version": split.examples.version,
             "vocabulary": self.tokenizer.fingerprint,
             "training": split.name == "train",
+            "skip_bad_rows": self.settings.skip_bad_rows,
         }
 
     def encode(self, split: Split) -> Arrays:
-        encoded = conversion.encode(
+        encoded = features.encode(
             split.examples,
             self.tokenizer,
             training=split.name == "train",
-            num_workers=self.settings.num_workers or cores.available(),
+            skip_bad_rows=self.settings.skip_bad_rows,
         )
         return vars(encoded)
 
@@ -137,11 +138,19 @@ class QuestionAnswering(base.FineTuningTask):
 
     def summary(self, split: Split) -> list[str]:
         windows = split.features
-        return [
+        lines = [
+            *windows.notes,
             f"{split.examples.path}: {len(windows.questions):,} questions, "
             f"{len(windows):,} windows of {windows.lengths.mean():.1f} tokens on "
-            f"average, {windows.lengths.max()} at most"
+            f"average, {windows.lengths.max()} at most",
         ]
+        if count := windows.split_answers:
+            lines.append(
+                f"Warning: {split.examples.path}: {count:,} answers are whole in no "
+                f"window and are taught as no answer; expected a --doc_stride below "
+                f"{self.lengths.doc_stride}, or a larger --max_seq_length"
+            )
+        return lines
 
     def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
         [split] = splits
@@ -152,10 +161,6 @@ class QuestionAnswering(base.FineTuningTask):
             return windows.batch(rows, max(length, self._least_length), targets)
 
         return ByLength(windows.lengths, make, self.tokens_per_example, self.multiple)
-
-    def epoch_size(self, splits: Splits) -> int | None:
-        """Returns the number of questions, as released, whatever their windows."""
-        return sum(len(split.features.questions) for split in splits.get("train", ()))
 
     def build_model(self):
         settings = self.settings
@@ -234,7 +239,10 @@ class QuestionAnswering(base.FineTuningTask):
         dataset: Dataset = split.examples
         if dataset.unanswered is not None:
             return {}
-        return evaluate(dataset, answers, self._threshold_for(dataset, answers))
+        metrics = evaluate(dataset, answers, self._threshold_for(dataset, answers))
+        if "best_f1" in metrics:
+            self._best = scores.center_threshold(metrics, answers.null_odds)
+        return metrics
 
     def _samples(self, split, answers):
         decided = answers.decided(self._threshold_for(split.examples, answers))
@@ -254,17 +262,13 @@ class QuestionAnswering(base.FineTuningTask):
 
     def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
-        threshold = metrics.get("best_f1_thresh")
-        if self.kept and self.evaluated and threshold is not None:
-            self._store(folder, threshold, digest(self.evaluated[0].examples))
+        if self.kept and self._best is not None:
+            self._store(folder, self._best, digest(self.evaluated[0].examples))
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
         """Finds the threshold, predicts, scores and stores, with the best weights."""
         # To be stored for other questions; None leaves what is stored.
         threshold, fitted_on = None, None
-        best = run.best.get("best_f1_thresh")
-        if self.evaluated and best is not None:
-            threshold, fitted_on = best, digest(self.evaluated[0].examples)
         for split in splits.get("threshold", ()):
             answered = self._answer(run, split)
             threshold, fitted_on = self._fit(split, answered)
@@ -277,15 +281,14 @@ class QuestionAnswering(base.FineTuningTask):
                 threshold, fitted_on = self._fit(split, answered)
         if self._is_given:
             threshold, fitted_on = self.threshold, None
-        if threshold is None:
-            stored = metadata.read_task(run.folder) or {}
+        if threshold is not None:
+            self.threshold = threshold
+            if run.writes:
+                self._store(run.folder, threshold, fitted_on)
+        elif stored := metadata.read_task(run.folder):
             self.threshold = stored.get(THRESHOLD, self.threshold)
-            return
-        self.threshold, self.fitted_on = threshold, fitted_on
-        if run.writes and self._store(run.folder, threshold, fitted_on):
-            run.log(
-                f"{run.folder}: its threshold for other questions is {threshold:.4f}"
-            )
+        if self.threshold is not None:
+            run.log(f"The threshold for other questions is {self.threshold:.4f}")
 
     def _answer(self, run: base.FinishedRun, split: Split) -> Answers:
         writes = run.settings.do_predict and run.writes and split.name == "predict"
@@ -328,17 +331,15 @@ class QuestionAnswering(base.FineTuningTask):
             return self._best_threshold(dataset, answered)
         return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
 
-    def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> bool:
+    def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> None:
         """Stores a threshold in `task.json`, and the questions that it was fitted on.
 
-        Returns:
-            Whether there is one; without it the folder is left as it is.
+        A folder without this file is left as it is.
         """
         task = metadata.read_task(folder)
         if task is not None:
             changed = {**task, THRESHOLD: threshold, FITTED_ON: fitted_on}
             metadata.write_task(folder, self.tokenizer, changed)
-        return task is not None
 
     def _most_candidates(self) -> int:
         """Returns how many positions a window needs for the head to choose from."""
@@ -355,7 +356,8 @@ class QuestionAnswering(base.FineTuningTask):
         """Names a model that answers no better than by silence, or hardly at all."""
         if self.settings.version == "2.0":
             silent = 100.0 * metrics.get("NoAns_total", 0) / metrics.get("total", 1)
-            if metrics.get("best_f1", 100.0) > silent:
+            # Silence is right if no question has an answer.
+            if metrics.get("best_f1", 100.0) > silent or silent == 100.0:
                 return None
             fault = f"best_f1 {metrics['best_f1']:.2f} is that of not answering at all"
         elif metrics.get("f1", 100.0) >= _COLLAPSED_F1:
@@ -407,7 +409,7 @@ def _read(
     files: dict[str, Dataset] = {}
     for use, path in wanted.items():
         if path:
-            dataset = reading.read(path, version)
+            dataset = reading.read(path, version, settings.encoding)
             if reason and version:
                 dataset = dataclasses.replace(dataset, version_is_from=reason)
             files[use] = dataset
@@ -453,7 +455,7 @@ def _decided(
         default = folder.version or default
     version = next((dataset.version for dataset in files.values()), default)
     head = settings.head
-    if head is None and folder and not run.do_train:
+    if head is None and folder:
         head = folder.head
     fields: dict[str, Any] = {"version": version}
     settings = dataclasses.replace(

@@ -1,27 +1,42 @@
 """Reads sentences with a label for each word.
 
 Files have a token a line, its columns between spaces or tabs, and blank lines between
-sentences; `-DOCSTART-` lines are skipped. Or they are JSON lines, each a sentence:
+sentences; `-DOCSTART-` lines and comments, as CoNLL-U has them, are skipped. Or they
+are JSON, see `json_values.rows`, each row a sentence, or a text with the characters at
+which its entities begin and end:
 
     {"tokens": ["Anna", "left", "Oslo"], "tags": ["B-PER", "O", "B-LOC"]}
+    {"text": "Anna left Oslo", "label": [[0, 4, "PER"], [10, 14, "LOC"]]}
 
 Where all labels are O, B-TYPE and I-TYPE they mark entities (IOB2), else each stands
-for itself, as parts of speech do.
+for itself, as parts of speech do. Other notations of entities become IOB2: `B_TYPE`,
+`TYPE-B`, BIOES, BILOU and BMES; and TYPE and O alone.
 """
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from albert_tf import errors
-from albert_tf.data import json_values, tables
-from albert_tf.data.tables import RowError
+from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
 
 OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
 _DOCUMENT = "-DOCSTART-"
+# Of CoNLL-U: words written as one, and words that are not written.
+_NO_TOKEN = re.compile(r"\d+[-.]\d+")
+_CONLL_U = 10
+_NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
+_FIRST_PARTS = "BSUW"
+# Names of a text's spans, and of what a span has.
+_SPANS = ("label", "labels", "entities", "spans")
+_SPAN = (
+    ("begin", "start", "start_offset"),
+    ("end", "end_offset"),
+    ("type", "label", "labels"),
+)
 
 
 class Sentence(NamedTuple):
@@ -39,109 +54,234 @@ class Sentence(NamedTuple):
 
 
 def read_file(
-    path: str | Path, label_column: str | None = None, tag_scheme: str = "iob2"
+    path: str | Path,
+    label_column: str | None = None,
+    tag_scheme: str = "iob2",
+    *,
+    token_column: str | None = None,
+    encoding: str = "utf-8",
+    log: Callable[[str], None] = lambda line: None,
 ) -> list[Sentence]:
-    """Reads the sentences of a file; of `.json` and `.jsonl` a line each.
+    """Reads the sentences of a file; `.json` and `.jsonl` are JSON.
 
     Args:
-        path: a file in UTF-8.
+        path: a file of text, see `files.to_utf8`.
         label_column: number of the column from 1 on, by default the last one; of JSON
-            the key, by default "tags". Without a second column or the key, the labels
+            the key, by default "tags". Without another column or the key, the labels
             are not known.
         tag_scheme: "iob2"; or "iob1", where B- only parts neighbours of one type: its
-            labels become those of IOB2.
+            labels become those of IOB2; or "words", where each label stands for itself.
+        token_column: number of the column from 1 on, by default the first one; of JSON
+            the key, by default "tokens".
+        encoding: of a file without a byte order mark.
+        log: gets a line where labels are written otherwise than in the file.
 
     Raises:
         InputError: the file cannot be read, has no sentence, a line has another number
-            of columns than those before, or is no such JSON; entities are not marked
-            by the scheme.
+            of columns than those before, or is no such JSON; the first column numbers
+            the tokens, and no column is named; entities are not marked by the scheme.
     """
+    text = files.read_text(path, encoding)
     is_json = Path(path).suffix.lower() in (".json", ".jsonl")
-    with errors.reading(path), open(path, "rb") as file:
-        lines = list(tables.lines(file))
-    for number, line in lines:
-        if isinstance(line, RowError):
-            raise InputError(f"{path}:{number}: {line}")
     read = _of_json if is_json else _of_columns
-    sentences = list(read(path, lines, label_column))  # type: ignore[arg-type]
+    sentences = read(path, text, token_column, label_column)
     if not sentences:
         raise InputError(f"{path}: no sentence; expected one or more")
-    _check_alike(path, sentences)
-    if has_entities(label for label, _ in labelled(sentences)):
-        sentences = [_in_iob2(path, sentence, tag_scheme) for sentence in sentences]
+    if tag_scheme == "words":
+        return sentences
+    labels = {label for label, _ in labelled(sentences)}
+    if bio := _bio(labels):
+        log(
+            f"{path}: labels {', '.join(map(repr, sorted(bio)))} mark entities and "
+            f"become those of IOB2; with --tag_scheme=words each stands for itself"
+        )
+        if not any(label.startswith(BEGIN) for label in bio.values()):
+            tag_scheme = "iob1"
+    else:
+        _check_alike(path, sentences)
+    if bio or has_entities(labels):
+        sentences = [_in_iob2(path, each, tag_scheme, bio) for each in sentences]
     return sentences
 
 
-Lines = Iterable[tuple[int, str]]
+Rows = list[tuple[int, list[str]]]
 
 
-def _of_columns(path: Any, lines: Lines, label_column: str | None):
-    """Yields the sentences of a file with columns."""
-    rows: list[tuple[int, list[str]]] = []
-    width = 0
-    for number, line in itertools.chain(lines, [(0, "")]):
-        cells = line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
-        if cells and cells[0] != _DOCUMENT and line.strip():
-            width = width or len(cells)
-            if len(cells) != width or not cells[0]:
+def _of_columns(
+    path: Any, text: str, token_column: str | None, label_column: str | None
+) -> list[Sentence]:
+    """Returns the sentences of a file with columns."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    given = [line for line in lines if line.strip() and _cells(line)[0] != _DOCUMENT]
+    usual = next((line for line in given if line[0] != "#"), "".join(given[:1]))
+    width, has_tabs = len(_cells(usual)), "\t" in usual
+    token = _place(path, "token_column", token_column or "1", width or 1) or 0
+    sentences: list[Rows] = [[]]
+    for number, line in enumerate(lines, 1):
+        cells = _cells(line)
+        is_usual = len(cells) == width and ("\t" in line) == has_tabs and not token
+        if not line.strip() or cells[0] == _DOCUMENT:
+            sentences.append([])
+        # A comment stands before a sentence, and is no row of it.
+        elif sentences[-1] or is_usual or line[0] != "#":
+            if len(cells) != width or not cells[token]:
                 raise InputError(
                     f"{path}:{number}: {errors.shown(line)}: expected {width} columns, "
-                    f"as before, of which the first is the token"
+                    f"as before, of which number {token + 1} is the token"
                 )
-            rows.append((number, cells))
-        elif rows:
-            yield _sentence(rows, _place(path, label_column, width))
-            rows = []
+            sentences[-1].append((number, cells))
+    if width > 1 and token_column != "1" and _are_numbered(sentences):
+        if token_column is None or (width == _CONLL_U and label_column is None):
+            raise InputError(
+                f"{path}: column 1 numbers the tokens; expected --token_column=2, of "
+                f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
+            )
+        sentences = [
+            [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
+            for rows in sentences
+        ]
+    place = _place(path, "label_column", label_column, width, token)
+    return [_sentence(rows, token, place) for rows in sentences if rows]
 
 
-def _place(path: Any, label_column: str | None, width: int) -> int | None:
-    """Returns the place of the labels in a row; None where there is none."""
-    if label_column is None or width == 1:
-        return width - 1 or None
-    if not label_column.isdecimal() or not 2 <= int(label_column) <= width:
+def _cells(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
+
+
+def _are_numbered(sentences: list[Rows]) -> bool:
+    """Whether the first column counts the tokens, of each sentence or of all."""
+    last = 0
+    for rows in filter(None, sentences):
+        firsts = [cells[0] for _, cells in rows if not _NO_TOKEN.fullmatch(cells[0])]
+        for begin in (0, 1, last + 1):
+            if firsts == [str(begin + i) for i in range(len(firsts))]:
+                last = begin + len(firsts) - 1
+                break
+        else:
+            return False
+    return last > 0
+
+
+def _place(
+    path: Any, flag: str, column: str | None, width: int, token: int | None = None
+) -> int | None:
+    """Returns the place of a column in a row; None where there is none."""
+    others = [place for place in range(width) if place != token]
+    if column is None or not others:
+        return others[-1] if others else None
+    if not column.isdecimal() or int(column) - 1 not in others:
         raise InputError(
-            f"--label_column={label_column}: {path} has {width} columns; expected 2 to "
-            f"{width}, the number of a column after the token's"
+            f"--{flag}={column}: {path} has {width} columns; expected the number of "
+            f"one, from 1 on{'' if token is None else ', but not that of the token'}"
         )
-    return int(label_column) - 1
+    return int(column) - 1
 
 
-def _sentence(rows: list[tuple[int, list[str]]], place: int | None) -> Sentence:
+def _sentence(rows: Rows, token: int, place: int | None) -> Sentence:
     labels = None if place is None else tuple(cells[place] for _, cells in rows)
-    words = tuple(cells[0] for _, cells in rows)
+    words = tuple(cells[token] for _, cells in rows)
     return Sentence(words, labels, tuple(number for number, _ in rows))
 
 
-def _of_json(path: Any, lines: Lines, label_column: str | None):
-    """Yields the sentences of JSON lines."""
-    key = label_column or "tags"
-    for number, line in lines:
-        if not line.strip():
-            continue
-        row = json_values.parse(line, path, number)
-        if not isinstance(row, dict):
+def _of_json(
+    path: Any, text: str, token_column: str | None, label_column: str | None
+) -> list[Sentence]:
+    """Returns the sentences of JSON."""
+    rows: list[tuple[Any, Any, dict[str, Any]]] = []
+    for number, row in json_values.rows(text, path):
+        if isinstance(row, json_values.JsonError):
+            raise row
+        if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
+            row = {"text": row[0], **row[1]}  # as spaCy has them
+        if isinstance(row, dict):
+            key = token_column or ("tokens" if "tokens" in row else "text")
+            rows.append((number, row.get(key), row))
+        elif row is not json_values.BLANK:
             raise InputError(
                 f"{path}:{number}: {errors.shown(row)}; expected an object with tokens"
             )
-        words: Any = row.get("tokens")
-        labels: Any = row.get(key)
-        if not _are_words(words) or any(re.search(r"[\t\r\n]", w) for w in words):
-            raise InputError(
-                f"{path}:{number}: tokens is {errors.shown(words)}; expected a list of "
-                f"words without tabs and line ends"
-            )
-        if labels is not None and not (
-            _are_words(labels) and len(labels) == len(words)
-        ):
-            raise InputError(
-                f"{path}:{number}: {key} is {errors.shown(labels)}; expected a list of "
-                f"{len(words)} texts, one for each token"
-            )
-        yield Sentence(
-            tuple(words),
-            None if labels is None else tuple(labels),
-            (number,) * len(words),
+    places = iter(_split([words for _, words, _ in rows if isinstance(words, str)]))
+    sentences = []
+    for number, words, row in rows:
+        where = f"{path}:{number}"
+        if isinstance(words, str):
+            names = (label_column,) if label_column else _SPANS
+            spans = next((row[name] for name in names if name in row), None)
+            if not isinstance(spans, list | None):
+                raise InputError(f"{where}: {errors.shown(spans)}; expected spans")
+            sentence = _of_spans(where, words, spans, next(places))
+        else:
+            sentence = _of_lists(where, words, row, label_column or "tags")
+        sentences.append(sentence._replace(lines=(number,) * len(sentence.words)))
+    return sentences
+
+
+def _of_lists(where: str, words: Any, row: dict[str, Any], key: str) -> Sentence:
+    """Returns a sentence whose words and labels are lists."""
+    if not _are_words(words) or any(re.search(r"[\t\r\n]", w) for w in words):
+        raise InputError(
+            f"{where}: tokens is {errors.shown(words)}; expected a list of words "
+            f"without tabs and line ends"
         )
+    labels = row.get(key)
+    if labels is not None and not (_are_words(labels) and len(labels) == len(words)):
+        raise InputError(
+            f"{where}: {key} is {errors.shown(labels)}; expected a list of "
+            f"{len(words)} texts, one for each token"
+        )
+    return Sentence(tuple(words), None if labels is None else tuple(labels), ())
+
+
+def _split(texts: list[str]) -> Iterator[list[tuple[int, int]]]:
+    """Yields where the words of each text stand, as `predict.py` finds them."""
+    if texts:
+        from albert_tf.text import in_graph  # other files need no TensorFlow
+
+        _, begins, ends = in_graph.split_words(texts)
+        for places in zip(begins.to_list(), ends.to_list(), strict=True):
+            yield list(zip(*places, strict=True))
+
+
+def _of_spans(
+    where: str, text: str, spans: Any, places: list[tuple[int, int]]
+) -> Sentence:
+    """Returns the words of a text, which are cut where a span begins or ends."""
+    known = sorted(_span(where, text, span) for span in spans or ())
+    for before, after in itertools.pairwise(known):
+        if after[0] < before[1]:
+            raise InputError(f"{where}: spans {before} and {after} overlap")
+    edges = {edge for begin, end, _ in known for edge in (begin, end)}
+    cut = [sorted({*place, *(e for e in edges if place[0] < e < place[1])})
+           for place in places]  # fmt: skip
+    words, labels, found = [], [], set()
+    for begin, end in itertools.chain.from_iterable(map(itertools.pairwise, cut)):
+        words.append(text[begin:end])
+        span = next((s for s in known if s[0] <= begin and end <= s[1]), None)
+        label = OUTSIDE if span is None else (INSIDE if span in found else BEGIN)
+        labels.append(label + ("" if span is None else span[2]))
+        found.add(span)
+    if not words or not found.issuperset(known):
+        raise InputError(f"{where}: no word in the text, or in one of its spans")
+    return Sentence(tuple(words), None if spans is None else tuple(labels), ())
+
+
+def _span(where: str, text: str, span: Any) -> tuple[int, int, str]:
+    """Returns the first character of a span, the one after its last, and its type."""
+    values, said = span, None
+    if isinstance(span, dict):
+        values = [next((span[n] for n in names if n in span), None) for names in _SPAN]
+        said = span.get("text")
+    if isinstance(values, list) and len(values) == 3:
+        begin, end, kind = values
+        kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
+        if type(begin) is type(end) is int and 0 <= begin < end <= len(text):
+            is_said = said in (None, text[begin:end])
+            if is_said and kind and isinstance(kind, str):
+                return begin, end, kind
+    raise InputError(
+        f"{where}: span {errors.shown(span)}; expected its first character, the one "
+        f"after its last, and its type"
+    )
 
 
 def _are_words(value: Any) -> bool:
@@ -180,9 +320,29 @@ def _check_alike(path: Any, sentences: Iterable[Sentence]) -> None:
         )
 
 
-def _in_iob2(path: Any, sentence: Sentence, tag_scheme: str) -> Sentence:
+def _bio(labels: set[str]) -> dict[str, str]:
+    """Returns labels of entities in another notation, and each with B- or I-."""
+    kinds = labels - {OUTSIDE}
+    if OUTSIDE not in labels or all(map(_is_marked, kinds)):
+        return {}
+    marks = [mark for mark in map(_NOTATION.fullmatch, kinds) if mark]
+    firsts = [(mark[1] or mark[4]) in _FIRST_PARTS for mark in marks]
+    if len(marks) == len(kinds) and any(firsts):
+        return {
+            mark[0]: (BEGIN if is_first else INSIDE) + (mark[2] or mark[3])
+            for mark, is_first in zip(marks, firsts, strict=True)
+        }
+    # Names of one character are parts of speech, of which O may be one.
+    are_types = not any(map(_is_marked, kinds)) and min(map(len, kinds)) > 1
+    return {kind: INSIDE + kind for kind in kinds} if are_types else {}
+
+
+def _in_iob2(
+    path: Any, sentence: Sentence, tag_scheme: str, bio: dict[str, str]
+) -> Sentence:
     """Returns a sentence that begins each entity with B-."""
-    given, labels = sentence.labels or (), []
+    given = [bio.get(label, label) for label in sentence.labels or ()]
+    labels: list[str] = []
     for before, label, line in zip(("", *given), given, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
@@ -218,9 +378,10 @@ def check_labels(
     path: Any, sentences: Iterable[Sentence], labels: Sequence[str]
 ) -> None:
     """Refuses labels that a model does not have."""
+    named = ", ".join(map(repr, labels))
     for label, line in labelled(sentences):
         if label not in labels:
             raise InputError(
-                f"{path}:{line}: label {label!r}; expected one of {', '.join(labels)} "
+                f"{path}:{line}: label {label!r}; expected one of {named} "
                 f"(those of --train_file, of --labels or of the model's folder)"
             )

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Tagging(base.FineTuningTask):
 
     kinds = ("token_classification",)
     settings_class = TaggingSettings
-    options = ("runtime",)
+    options = ("runtime", "labels")
     head_keys = ("labels",)
 
     def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
@@ -87,13 +87,15 @@ class Tagging(base.FineTuningTask):
     @classmethod
     def read(cls, settings, folder, run, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, flag))]
+            part: [Split(part, _read(settings, flag, folder, log))]
             for flag, (part, _) in _SPLITS.items()
             if getattr(run, flag)
         }
         labels = settings.labels or (folder and folder.labels)
         if settings.labels is None and "train" in splits:
             labels = reading.all_labels(splits["train"][0].examples)
+            if folder and set(labels) < set(folder.labels):
+                labels = folder.labels
         if not labels:
             raise InputError(
                 "--labels: expected, as there is neither --train_file nor a model "
@@ -102,7 +104,8 @@ class Tagging(base.FineTuningTask):
         for part, file in _SPLITS.values():
             for split in splits.get(part, ()):
                 reading.check_labels(getattr(settings, file), split.examples, labels)
-        return dataclasses.replace(settings, labels=labels), splits
+        given = settings.labels
+        return dataclasses.replace(settings, labels=labels, head_labels=given), splits
 
     def made_from(self, split: Split) -> dict[str, Any]:
         return {
@@ -263,6 +266,9 @@ class Tagging(base.FineTuningTask):
         """Names a model that finds no entity."""
         if metrics.get("eval_f1", 1.0) > 0:
             return None
+        labels = (s.labels for split in self.evaluated[:1] for s in split.examples)
+        if set(itertools.chain.from_iterable(labels)) == {"O"}:  # nothing to find
+            return None
         return (
             "eval_f1 is 0, no entity is right: the model has not learned yet, or has "
             "collapsed (another --seed, a lower --learning_rate or more updates may "
@@ -310,12 +316,26 @@ class Tagging(base.FineTuningTask):
         )
 
 
-def _read(settings: TaggingSettings, flag: str) -> list[Sentence]:
+def _read(
+    settings: TaggingSettings,
+    flag: str,
+    folder: TaggingSettings | None,
+    log: Callable[[str], None],
+) -> list[Sentence]:
     part, file = _SPLITS[flag]
     path = getattr(settings, file)
     if path is None:
         raise InputError(f"--{flag}: expected --{file} with it")
-    sentences = reading.read_file(path, settings.label_column, settings.tag_scheme)
+    labels = settings.labels or (part != "train" and folder and folder.labels)
+    has_words = labels and not reading.has_entities(labels)
+    sentences = reading.read_file(
+        path,
+        settings.label_column,
+        "words" if has_words else settings.tag_scheme,
+        token_column=settings.token_column,
+        encoding=settings.encoding,
+        log=log,
+    )
     unlabelled = next((s for s in sentences if s.labels is None), None)
     if unlabelled and part != "test":
         raise InputError(

@@ -1,0 +1,176 @@
+"""What transformers writes beside a vocabulary, or in its place.
+
+`tokenizer_config.json` and `tokenizer.json` say how text is cleaned. The second one
+also holds the vocabulary; transformers 5 saves no other file of it.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from albert_tf import errors
+from albert_tf.data import json_values
+from albert_tf.errors import InputError
+
+CONFIG = "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"
+
+ModelType = Literal["Unigram", "WordPiece"]
+
+# Pieces that no text has, beside the unknown one. Other added tokens are found in text.
+_CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Reads a `tokenizer.json`; empty if there is none, or not one of transformers."""
+    whole = _read_object(Path(path))
+    return whole if isinstance(whole.get("model"), dict) else {}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Reads a JSON object; empty if there is no file."""
+    if not path.is_file():
+        return {}
+    with errors.reading(path):
+        values = json_values.parse(path.read_text(encoding="utf-8-sig"), path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: {errors.shown(values)}: expected a JSON object")
+    return values
+
+
+def model_type(whole: Mapping[str, Any]) -> str:
+    """Returns the type of a tokenizer's model, which older files do not name."""
+    model = whole.get("model", {})
+    has_ids = isinstance(model.get("vocab"), dict)
+    return model.get("type") or ("WordPiece" if has_ids else "Unigram")
+
+
+def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
+    """Returns the SentencePiece model or `vocab.txt` that a `tokenizer.json` holds.
+
+    Raises:
+        InputError: it is no such file, or its model is of another type.
+    """
+    whole = read(path)
+    if not whole or model_type(whole) != wanted:
+        found = f"a model of type {model_type(whole)}" if whole else "no model"
+        raise InputError(f"{path}: {found}; expected one of type {wanted}")
+    with errors.reading(path, "a tokenizer.json of transformers"):
+        vocab, added = whole["model"]["vocab"], whole.get("added_tokens", ())
+        ids = {item[0]: id for id, item in enumerate(vocab)}
+        ids = vocab if wanted == "WordPiece" else ids
+        ids = ids | {token["content"]: token["id"] for token in added}
+        pieces = sorted(ids, key=ids.__getitem__)
+        if [ids[piece] for piece in pieces] != list(range(len(ids))):
+            raise ValueError("its ids are not 0, 1, 2 and so on")
+        if wanted == "Unigram":
+            return _unigram(whole, pieces)
+        prefix = whole["model"].get("continuing_subword_prefix", "##")
+        if prefix != "##":
+            raise ValueError(f'pieces that continue a word begin with "{prefix}"')
+        return "".join(f"{piece}\n" for piece in pieces).encode()
+
+
+def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
+    """Returns the SentencePiece model that cuts text into the same pieces."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = whole["model"]
+    scores = dict(map(tuple, model["vocab"]))
+    added = {token["content"] for token in whole.get("added_tokens", ())}
+    proto = sentencepiece_model_pb2.ModelProto()
+    kinds = proto.SentencePiece
+    has_bytes = bool(model.get("byte_fallback"))
+    for id, piece in enumerate(pieces):
+        kind = kinds.USER_DEFINED if piece in added else kinds.NORMAL
+        if id == model["unk_id"]:
+            kind, proto.trainer_spec.unk_piece = kinds.UNKNOWN, piece
+        elif piece in _CONTROL:
+            kind = kinds.CONTROL
+        elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
+            kind = kinds.BYTE
+        # Where no text may be cut so, `weights.huggingface` adds a space.
+        name = piece.removesuffix(" ")
+        proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
+    proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
+    proto.trainer_spec.byte_fallback = has_bytes
+    text = json.dumps(whole.get("normalizer"))
+    if rules := re.search('"precompiled_charsmap": "(.*?)"', text):
+        proto.normalizer_spec.precompiled_charsmap = base64.b64decode(rules[1])
+    marks = json.dumps(whole.get("pre_tokenizer"))
+    proto.normalizer_spec.add_dummy_prefix = '"prepend_scheme": "never"' not in marks
+    return proto.SerializeToString()
+
+
+def cleaning(
+    path: str | Path,
+    do_lower_case: bool | None,
+    keep_accents: bool | None,
+    is_wordpiece: bool,
+) -> tuple[bool | None, bool | None]:
+    """Returns how text is cleaned: as given, or as the files beside a vocabulary say.
+
+    Args:
+        path: the vocabulary.
+        do_lower_case: as given; None: not given.
+        keep_accents: likewise.
+        is_wordpiece: whether cased text keeps its accents in any case.
+
+    Returns:
+        do_lower_case and keep_accents; None where nothing says it.
+
+    Raises:
+        InputError: two of them differ, or a file asks for what no tokenizer here does.
+    """
+    config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
+    whole = read(tokenizer)
+    notes = {
+        "--": {"do_lower_case": do_lower_case, "keep_accents": keep_accents},
+        f"{config}: ": _read_object(config),
+        f"{tokenizer}: ": _of_normalizer(whole.get("normalizer")) if whole else {},
+    }
+    lower, strips = (_agreed(key, notes) for key in ("do_lower_case", "strip_accents"))
+    if is_wordpiece and _agreed("tokenize_chinese_chars", notes) is False:
+        raise InputError(f"{config}: tokenize_chinese_chars=false: expected true")
+    if is_wordpiece and lower is False:
+        if strips:
+            raise InputError(
+                f"{config}: strip_accents=true with do_lower_case=false: expected both "
+                f"true or both false"
+            )
+        return lower, keep_accents
+    for note in notes.values():
+        if note.get("keep_accents") is None and note.get("strip_accents") is not None:
+            note["keep_accents"] = not note["strip_accents"]
+    return lower, _agreed("keep_accents", notes)
+
+
+def _agreed(key: str, notes: Mapping[str, Mapping[str, Any]]) -> bool | None:
+    """Returns the value that all notes have that have any."""
+    found = [
+        (f"{place}{key}={errors.shown(note[key])}", note[key])
+        for place, note in notes.items()
+        if note.get(key) is not None
+    ]
+    for text, value in found:
+        if not isinstance(value, bool):
+            raise InputError(f"{text}: expected true or false")
+        if value != found[0][1]:
+            raise InputError(f"{found[0][0]}, but {text}; expected the same")
+    return found[0][1] if found else None
+
+
+def _of_normalizer(normalizer: Any) -> dict[str, Any]:
+    """Returns what a normalizer does, as `tokenizer_config.json` spells it."""
+    text = json.dumps(normalizer)
+    of_bert = '"lowercase": true' in text
+    # The last two replace characters by nothing: those from U+0300 on, or all marks.
+    strips = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
+    of_bert_strips = of_bert and '"strip_accents": null' in text
+    return {
+        "do_lower_case": of_bert or '"Lowercase"' in text,
+        "strip_accents": of_bert_strips or any(step in text for step in strips),
+    }

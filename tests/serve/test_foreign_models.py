@@ -1,0 +1,292 @@
+"""Models of other programs answer raw text: their folders say what they are for."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, InputError, weights
+from albert_tf.model import models
+from albert_tf.serve import convert, predict
+from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.tasks import row_answers
+from albert_tf.text import tokenization
+from albert_tf.weights import metadata
+from albert_tf.weights.folder import ModelFolder
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=140,
+    initializer_range=0.5,
+)
+MODELS = {
+    "AlbertForSequenceClassification": lambda k: models.AlbertClassifier(CONFIG, k),
+    "AlbertForTokenClassification": lambda k: models.AlbertTokenClassifier(CONFIG, k),
+    "AlbertForQuestionAnswering": lambda k: models.AlbertSpanLabeler(CONFIG),
+    "conditional": lambda k: models.AlbertConditionalSpanLabeler(CONFIG),
+    "AlbertForMultipleChoice": lambda k: models.AlbertMultipleChoice(CONFIG),
+    "AlbertForMaskedLM": lambda k: models.AlbertPretrainer(CONFIG, False),
+}
+TEXT, PAIR = {"text": "a file"}, {"text_a": "a file", "text_b": "a list"}
+QUESTION = {"question": "what is a file?", "context": "a file is a list of strings"}
+CHOICE = {"article": "a file", "question": "is it a list?", "options": ["yes", "no"]}
+# Of each: the class, changes of config.json, a row, and what its answer has.
+FOLDERS = {
+    "classes": (
+        "AlbertForSequenceClassification",
+        {"id2label": {"2": "c", "0": "a", "1": "b"}},
+        PAIR,
+        {"probabilities": ["a", "b", "c"]},
+    ),
+    "old": (
+        "AlbertForSequenceClassification",
+        {"id2label": None, "architectures": ["AlbertForSequenceClassification", "x"]},
+        TEXT,
+        {"probabilities": ["LABEL_0", "LABEL_1"]},
+    ),
+    "several": (
+        "AlbertForSequenceClassification",
+        {
+            "id2label": {"0": "a", "1": "b", "2": "c"},
+            "problem_type": "multi_label_classification",
+        },
+        TEXT,
+        {"labels": None, "probabilities": ["a", "b", "c"]},
+    ),
+    "number": (
+        "AlbertForSequenceClassification",
+        {"id2label": {"0": "stars"}},
+        PAIR,
+        {"value": None},
+    ),
+    "tags": (
+        "AlbertForTokenClassification",
+        {"id2label": {"0": "O", "1": "B-X"}},
+        TEXT,
+        {"spans": None},
+    ),
+    "spans": ("AlbertForQuestionAnswering", {}, QUESTION, {"answer": None}),
+    "choice": ("AlbertForMultipleChoice", {}, CHOICE, {"choice": None}),
+    "gaps": ("AlbertForMaskedLM", {}, {"text": "a [MASK]"}, {"gaps": None}),
+}
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+def make(name, labels=2, seed=3):
+    keras.utils.set_random_seed(seed)
+    return MODELS[name](labels)
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer):
+    """Writes a folder of Hugging Face, as transformers writes it; returns its row."""
+
+    def write(name):
+        kind, changes, row, expected = FOLDERS[name]
+        count = len(changes.get("id2label") or (1, 2))
+        path = tmp_path / name
+        weights.save(make(kind, count), path, "hf", tokenizer=tokenizer)
+        values = json.loads((path / "config.json").read_text())
+        for key in ("id2label", "label2id"):
+            values.pop(key, None)
+        values = {k: v for k, v in {**values, **changes}.items() if v is not None}
+        (path / "config.json").write_text(json.dumps(values))
+        return path, row, expected
+
+    return write
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_of_hugging_face_answers(folder, name):
+    path, row, expected = folder(name)
+    (answer,) = predict.load(path)([row])
+    for key, names in expected.items():
+        assert key in answer
+        assert names is None or list(answer[key]) == names
+
+
+@pytest.mark.parametrize("format", ["tf1", "keras", "hf"])
+@pytest.mark.parametrize("name", ["classes", "several", "number", "tags", "spans"])
+def test_a_converted_folder_answers_alike(folder, tmp_path, name, format, capsys):
+    path, row, _ = folder(name)
+    output = str(tmp_path / "new") + ("/a.keras" if format == "keras" else "")
+    convert.convert(
+        ConversionSettings(input=str(path), output=output, output_format=format)
+    )
+    (expected,), (found,) = predict.load(path)([row]), predict.load(output)([row])
+    assert expected == found
+    if format != "hf":
+        assert f"written  {tmp_path}/new/task.json" in capsys.readouterr().out
+
+
+def test_a_row_is_one_text_or_two_where_no_file_says(folder, tmp_path):
+    path, _, _ = folder("classes")
+    predictor = predict.load(path)
+    rows = [PAIR, "a file", {"text": "a file", "text_b": "a list"}, TEXT]
+    both, first, *again = [answer["probabilities"] for answer in predictor(rows)]
+    for answer, expected in zip(again, (both, first), strict=True):
+        assert answer == pytest.approx(expected, abs=1e-6)
+    assert first != pytest.approx(both, abs=1e-3)
+    with pytest.raises(InputError, match=r"^row 1: text is missing; expected a text"):
+        list(predictor([{"text_b": "a list"}]))
+    lines = tmp_path / "lines.tsv"
+    lines.write_text("a file\ta list\na file\n")
+    settings = predict.PredictSettings(
+        model=str(path),
+        input_file=str(lines),
+        output_file=str(tmp_path / "answers.jsonl"),
+    )
+    predict.run(settings, predict.AnswerSettings(runtime="tensorflow"))
+    answers = (tmp_path / "answers.jsonl").read_text().splitlines()
+    for answer, expected in zip(map(json.loads, answers), (both, first), strict=True):
+        assert answer["probabilities"] == pytest.approx(expected, abs=1e-6)
+
+
+RELEASED = {
+    "classification": ("AlbertForSequenceClassification", PAIR, "label"),
+    "multi_label": ("AlbertForSequenceClassification", TEXT, "labels"),
+    "token_classification": ("AlbertForTokenClassification", TEXT, "spans"),
+    "multiple_choice": ("AlbertForMultipleChoice", CHOICE, "choice"),
+    "regression": ("AlbertForMultipleChoice", TEXT, "value"),  # also one output
+    "question_answering": ("AlbertForQuestionAnswering", QUESTION, "answer"),
+}
+
+
+@pytest.fixture
+def released(tmp_path, tokenizer):
+    """Writes a checkpoint as the released code leaves it."""
+
+    def write(name, labels=2):
+        path = tmp_path / name
+        weights.save(make(name, labels), path, "tf1")
+        (path / "30k-clean.model").write_bytes(tokenizer.model)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("task", RELEASED)
+def test_a_released_checkpoint_answers_with_its_task(released, task):
+    name, row, key = RELEASED[task]
+    path = released(name)
+    labels = ("x", "y") if task in row_answers.LABELLED else None
+    options = predict.AnswerSettings(task=task, labels=labels)
+    (answer,) = predict.load(path, options)([row])
+    assert key in answer
+    if "probabilities" in answer and labels:
+        assert list(answer["probabilities"]) == ["x", "y"]
+    if labels:
+        with pytest.raises(
+            InputError, match=rf"^--task={task}: expected --labels with"
+        ):
+            predict.load(path, predict.AnswerSettings(task=task))
+    # The same by hand.
+    written = {"kind": task, "labels": labels}
+    (path / "task.json").write_text(json.dumps(written))
+    (found,) = predict.load(path)([row])
+    assert found == answer
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "keys"),
+    [
+        ("AlbertForQuestionAnswering", {}, set()),
+        ("AlbertForQuestionAnswering", {"threshold": 0.0}, {"null_odds"}),
+        ("conditional", {}, {"null_odds"}),
+    ],
+)
+def test_heads_of_squad_are_known_by_their_names(released, name, options, keys):
+    (answer,) = predict.load(released(name), predict.AnswerSettings(**options))(
+        [QUESTION]
+    )
+    assert answer.keys() - {"answer", "begin", "end", "probability"} == keys
+
+
+def test_options_that_contradict_a_folder_are_refused(folder):
+    path, _, _ = folder("spans")
+    for task in ("classification", "fill_mask"):
+        with pytest.raises(InputError):
+            predict.load(path, predict.AnswerSettings(task=task))
+    with pytest.raises(InputError, match=r"^--labels=\('a',\): only for classificat"):
+        predict.load(path, predict.AnswerSettings(labels=("a",)))
+    path, row, _ = folder("classes")
+    options = predict.AnswerSettings(labels=("x", "y", "z"))
+    (answer,) = predict.load(path, options)([row])
+    assert list(answer["probabilities"]) == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"architectures": ["AlbertModel"]}, None),
+        ({"architectures": []}, None),
+        ({"architectures": "AlbertForMaskedLM"}, None),
+        ({"problem_type": "regression"}, None),  # of several numbers
+        ({"problem_type": "other"}, None),
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label="),
+        ({"id2label": ["a", "b"]}, "id2label="),
+        ({"id2label": {"0": 1, "1": 2}}, "id2label="),
+    ],
+)
+def test_what_a_configuration_does_not_say(tmp_path, changes, expected):
+    values = {"architectures": ["AlbertForSequenceClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps({**values, **changes}))
+    if expected is None:
+        assert metadata.find_task(tmp_path) == {}
+        return
+    with pytest.raises(InputError) as mistake:
+        metadata.find_task(tmp_path)
+    assert str(mistake.value).startswith(f"{tmp_path}/config.json: {expected}")
+
+
+def test_a_preset_of_kerashub_answers(tmp_path, data):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=1500,
+        num_layers=1,
+        num_heads=2,
+        embedding_dim=4,
+        hidden_dim=8,
+        intermediate_dim=12,
+        max_sequence_length=32,
+    )
+    vocabulary = (data / "spm_small.model").read_bytes()
+    preprocessor = keras_hub.models.AlbertTextClassifierPreprocessor(
+        keras_hub.tokenizers.AlbertTokenizer(vocabulary), 16
+    )
+    model = keras_hub.models.AlbertTextClassifier(backbone, 3, preprocessor)
+    path = tmp_path / "preset"
+    model.save_to_preset(str(path))
+    assert ModelFolder(path).task == {}
+    options = predict.AnswerSettings(task="classification", labels=("a", "b", "c"))
+    (answer,) = predict.load(path, options)([TEXT])
+    logits = model.predict(["a file"], verbose=0)[0]
+    expected = np.exp(logits) / np.exp(logits).sum()
+    found = list(answer["probabilities"].values())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_folder_without_a_vocabulary_keeps_its_labels(folder, tmp_path, data):
+    path, row, _ = folder("classes")
+    for name in ("spiece.model", "tokenizer.json", "tokenizer_config.json"):
+        (path / name).unlink()
+    output = tmp_path / "new"
+    convert.convert(
+        ConversionSettings(input=str(path), output=str(output), output_format="tf1")
+    )
+    shutil.copy(data / "spm_small.model", output)
+    (answer,) = predict.load(output)([row])
+    assert list(answer["probabilities"]) == ["a", "b", "c"]

@@ -1,0 +1,60 @@
+"""What `predict.py` reads rows from."""
+
+import contextlib
+import gzip
+import io
+
+import pytest
+
+from albert_tf.data.files import OTHER_ENCODING
+from albert_tf.errors import InputError
+from albert_tf.serve import rows
+from albert_tf.serve.settings.predict import PredictSettings
+
+PAIR = {"text_a": False, "text_b": False}
+ROWS = [{"text_a": "Grüße; a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
+LINES = [
+    ("a.txt", "Grüße; a\tb\nc\td\n"),
+    ("a.tsv", "Grüße; a\tb\r\nc\td\r\n"),
+    ("a.txt", "Grüße; a\tb\rc\td\r"),
+    ("a.jsonl", '{"text_a": "Grüße; a", "text_b": "b"}\n{"text_a":"c","text_b":"d"}\n'),
+    ("a.json", '{"text_a": "Grüße; a", "text_b": "b"}\n{"text_a":"c","text_b":"d"}\n'),
+    ("a.json", '[{"text_a": "Grüße; a", "text_b": "b"}, {"text_a":"c","text_b":"d"}]'),
+    ("a.csv", "n,text_b,text_a\n1,b,Grüße; a\n2,d,c\n"),
+    ("a.csv", 'text_a;text_b\n"Grüße; a";b\nc;d\n'),
+]
+
+
+def read(path, fields=PAIR, **settings):
+    config = PredictSettings(model="-", input_file=str(path), **settings)
+    log = io.StringIO()
+    with contextlib.ExitStack() as files:
+        found = list(rows.read(config, (), fields, files, log))
+    return [place for place, _ in found], [row for _, row in found], log.getvalue()
+
+
+@pytest.mark.parametrize(("name", "text"), LINES)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "gzip"])
+def test_files_as_others_write_them(tmp_path, name, text, encoding):
+    path = tmp_path / name
+    data = text.encode("utf-8" if encoding == "gzip" else encoding)
+    path.write_bytes(gzip.compress(data) if encoding == "gzip" else data)
+    named = {"encoding": encoding} if encoding == "cp1252" else {}
+    places, found, _ = read(path, **named)
+    assert found == ROWS
+    number = "row 2" if name == "a.csv" or text.startswith("[") else "2"
+    assert places[1] == f"{path}:{number}"
+
+
+def test_the_encoding_is_named_and_blank_rows_of_json_are_counted(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\tb\nM\xfcll\tb\n")
+    with pytest.raises(InputError) as refused:
+        read(path)
+    message = f"{path}:2: not UTF-8 at byte 1 of the line{OTHER_ENCODING}"
+    assert str(refused.value) == message
+    path = tmp_path / "a.json"
+    path.write_text('\n"one"\n\n"two"\n')
+    found = read(path, {"text": False})
+    assert found[:2] == ([f"{path}:2", f"{path}:4"], ["one", "two"])
+    assert found[2] == f"{path}: 2 blank lines skipped\n"

@@ -1,0 +1,232 @@
+"""Vocabularies and cleaning in the files of transformers."""
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.text import tokenization
+from albert_tf.weights import huggingface
+
+SMALL = Path(__file__).parents[1] / "fixtures/spm_small.model"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "É", "é", "e", "aula", "Aula"]
+TEXT = "É Aula"
+
+
+def normalizer(*types, **bert):
+    steps = [{"type": kind} for kind in types]
+    if bert:
+        steps = [{"type": "BertNormalizer", "handle_chinese_chars": True, **bert}]
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def write(folder, config=None, steps=None, model=None, **more):
+    """Writes `tokenizer_config.json` and `tokenizer.json`, each if it is given."""
+    if config is not None:
+        text = json.dumps(config)
+        (folder / "tokenizer_config.json").write_text("\ufeff" + text, "utf-8")
+    if steps is not None or model is not None:
+        whole = {"normalizer": steps, "model": model or {"type": "Unigram"}, **more}
+        (folder / "tokenizer.json").write_text(json.dumps(whole))
+
+
+def opened(folder, kind, **given):
+    if kind == "spiece.model":
+        shutil.copy(SMALL, folder / kind)
+        return tokenization.load(str(folder / kind), None, **given)
+    (folder / kind).write_text("".join(f"{word}\n" for word in WORDS))
+    return tokenization.load(None, str(folder / kind), **given)
+
+
+SPM, BERT = "spiece.model", "vocab.txt"
+LOWER = {"lowercase": True, "strip_accents": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "steps", "expected"),
+    [
+        (SPM, None, None, "e aula"),
+        (SPM, {}, None, "e aula"),
+        (SPM, {"do_lower_case": False}, None, "E Aula"),
+        (SPM, {"keep_accents": True}, None, "e\u0301 aula"),
+        (SPM, {"do_lower_case": False, "keep_accents": True}, None, "E\u0301 Aula"),
+        (SPM, {"do_lower_case": None}, normalizer("NFKD", "StripAccents"), "E Aula"),
+        (SPM, {"keep_accents": True}, normalizer("Lowercase"), "e\u0301 aula"),
+        (SPM, None, normalizer("Precompiled"), "E\u0301 Aula"),
+        (SPM, None, {"type": "Lowercase"}, "e\u0301 aula"),
+        (BERT, {"do_lower_case": True}, None, "e aula"),
+        (BERT, {"do_lower_case": False}, None, "É Aula"),
+        (BERT, {"strip_accents": False}, None, "é aula"),
+        (BERT, {"keep_accents": True}, None, "é aula"),
+        (BERT, None, normalizer(**LOWER), "e aula"),
+        (BERT, {"strip_accents": None}, normalizer(**LOWER), "e aula"),
+        (BERT, None, normalizer(lowercase=True, strip_accents=False), "é aula"),
+        (BERT, None, normalizer(lowercase=False, strip_accents=None), "É Aula"),
+        (BERT, None, normalizer("Lowercase", "NFD", "StripAccents"), "e aula"),
+    ],
+)
+def test_text_is_cleaned_as_the_files_beside_a_vocabulary_say(
+    kind, config, steps, expected, tmp_path
+):
+    write(tmp_path, config, steps)
+    tokenizer = opened(tmp_path, kind)
+    assert tokenizer.clean(TEXT) == expected
+    same = {"do_lower_case": tokenizer.do_lower_case}
+    same["keep_accents"] = tokenizer.keep_accents
+    assert opened(tmp_path, kind, **same).fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "steps", "given", "message"),
+    [
+        (
+            *(SPM, {"do_lower_case": False}, None, {"do_lower_case": True}),
+            "--do_lower_case=true, but {}/tokenizer_config.json: do_lower_case=false; "
+            "expected the same",
+        ),
+        (
+            *(SPM, None, normalizer("Lowercase"), {"keep_accents": False}),
+            "--keep_accents=false, but {}/tokenizer.json: keep_accents=true; expected "
+            "the same",
+        ),
+        (
+            *(SPM, {"do_lower_case": True}, normalizer("StripAccents"), {}),
+            "{0}/tokenizer_config.json: do_lower_case=true, but {0}/tokenizer.json: "
+            "do_lower_case=false; expected the same",
+        ),
+        (
+            *(BERT, {"strip_accents": False}, None, {"keep_accents": False}),
+            "--keep_accents=false, but {}/tokenizer_config.json: keep_accents=true; "
+            "expected the same",
+        ),
+        (
+            *(BERT, {"do_lower_case": "no"}, None, {}),
+            '{}/tokenizer_config.json: do_lower_case="no": expected true or false',
+        ),
+        (
+            *(BERT, {"do_lower_case": False, "strip_accents": True}, None, {}),
+            "{}/tokenizer_config.json: strip_accents=true with do_lower_case=false: "
+            "expected both true or both false",
+        ),
+        (
+            *(BERT, {"tokenize_chinese_chars": False}, None, {}),
+            "{}/tokenizer_config.json: tokenize_chinese_chars=false: expected true",
+        ),
+        (
+            *(SPM, [1], None, {}),
+            "{}/tokenizer_config.json: [1]: expected a JSON object",
+        ),
+    ],
+)
+def test_what_contradicts_the_files_is_refused(
+    kind, config, steps, given, message, tmp_path
+):
+    write(tmp_path, config, steps)
+    with pytest.raises(InputError) as refused:
+        opened(tmp_path, kind, **given)
+    assert str(refused.value) == message.format(tmp_path)
+
+
+TEXTS = ["The café of 1997, a list (of files).", "Größe\u3000a5,", "e\u0301 [SEP]"]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("accents", [True, False])
+def test_our_own_export_is_read_back_without_its_vocabulary(lower, accents, tmp_path):
+    made = tokenization.load(str(SMALL), None, lower, accents)
+    for name, contents in huggingface.tokenizer_files(made, 9).items():
+        (tmp_path / name).write_bytes(contents)
+    (tmp_path / SPM).unlink()
+    for _ in range(2):  # also without a configuration
+        found = tokenization.load(str(tmp_path / "tokenizer.json"))
+        assert (found.do_lower_case, found.keep_accents) == (lower, accents)
+        assert found.encode_batch(TEXTS) == made.encode_batch(TEXTS)
+        assert found.special_ids == made.special_ids
+        (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("accents", [True, False])
+def test_a_wordpiece_export_is_read_back(lower, accents, tmp_path):
+    made = opened(tmp_path, BERT, do_lower_case=lower, keep_accents=accents)
+    for name, contents in huggingface.tokenizer_files(made, 9).items():
+        (tmp_path / name).write_bytes(contents)
+    (tmp_path / BERT).unlink()
+    found = tokenization.load(str(tmp_path / "tokenizer.json"))
+    assert found.encode(TEXT) == made.encode(TEXT)
+    assert (found.contents, found.file_name) == (made.contents, BERT)
+
+
+def albert(**more):
+    """What transformers saves of `AlbertTokenizer`."""
+    proto = tokenization.SentencePieceTokenizer(str(SMALL))
+    model = tokenization.sentencepiece.SentencePieceProcessor(str(SMALL))
+    vocab = [[p, model.get_score(i)] for i, p in enumerate(proto._pieces)]
+    from sentencepiece import sentencepiece_model_pb2
+
+    charsmap = sentencepiece_model_pb2.ModelProto.FromString(
+        proto.model
+    ).normalizer_spec.precompiled_charsmap
+    rules = base64.b64encode(charsmap).decode()
+    steps = normalizer("NFKD", "StripAccents", "Lowercase")
+    steps["normalizers"].append({"type": "Precompiled", "precompiled_charsmap": rules})
+    mark = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
+    special = {piece: proto.piece_to_id(piece) for piece in ("<pad>", "<unk>", "[CLS]")}
+    return {
+        "steps": steps,
+        "model": {"type": "Unigram", "unk_id": 1, "vocab": vocab},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [mark]},
+        "added_tokens": [{"content": k, "id": i} for k, i in special.items()],
+        **more,
+    }
+
+
+def test_a_unigram_model_of_transformers_is_the_sentencepiece_model(tmp_path):
+    made = tokenization.load(str(SMALL))
+    write(tmp_path, {}, **albert())
+    found = tokenization.load(None, str(tmp_path / "tokenizer.json"))
+    assert found.encode_batch(TEXTS) == made.encode_batch(TEXTS)
+    assert found.encode_with_offsets(TEXTS[0]) == made.encode_with_offsets(TEXTS[0])
+    assert found.file_name == "spiece.model"
+    (tmp_path / "copy.model").write_bytes(found.contents)
+    copy = tokenization.load(str(tmp_path / "copy.model"), None, True, False)
+    assert copy.fingerprint == found.fingerprint
+    # A token of one's own is found in a text, and a special one is not.
+    more = [*albert()["added_tokens"], {"content": "<e1>", "id": 1500}]
+    write(tmp_path, {}, **albert(added_tokens=more))
+    found = tokenization.load(str(tmp_path / "tokenizer.json"))
+    assert found.encode("a<e1>")[-1] == 1500 and found.vocab_size == 1501
+    assert found.cls_id not in found.encode("[CLS]")
+
+
+@pytest.mark.parametrize(
+    ("whole", "message"),
+    [
+        ({"class_name": "AlbertTokenizer"}, "no model; expected one of type Unigram"),
+        ({"model": {"type": "BPE"}}, "a model of type BPE; expected one of type Uni"),
+        (
+            {"model": {"vocab": [["a", 0], ["b", 0]], "unk_id": 0}, "added_tokens": 5},
+            "'int' object is not iterable; expected a tokenizer.json of transformers",
+        ),
+        (
+            {
+                "model": {"vocab": [["a", 0], ["b", 0]], "unk_id": 0},
+                "added_tokens": [{"content": "c", "id": 9}],
+            },
+            "its ids are not 0, 1, 2 and so on; expected a tokenizer.json of transfo",
+        ),
+        (
+            {"model": {"vocab": {"[UNK]": 0}, "continuing_subword_prefix": "@@"}},
+            'pieces that continue a word begin with "@@"; expected a tokenizer.json',
+        ),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used_is_named(whole, message, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(whole))
+    with pytest.raises(InputError) as refused:
+        tokenization.load(str(path))
+    assert str(refused.value).startswith(f"{path}: {message}")
