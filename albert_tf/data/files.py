@@ -80,7 +80,7 @@ def to_utf8(
         InputError: there is no such encoding, or the file is not in it.
     """
     if data.startswith(_GZIP):
-        with errors.reading(path, "data of gzip"):
+        with errors.reading(path, "a whole gzip file"):
             data = gzip.decompress(data)
     marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
     name = marked or encoding or "utf-8"

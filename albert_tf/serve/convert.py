@@ -95,6 +95,8 @@ def _description(opened: ModelFolder) -> dict[str, Any]:
     family = base.families().get(opened.task.get("kind") or "")
     if family is None:
         return {}
+    if metadata.is_written(opened.task):
+        return {**opened.task}
     stored = family.settings_class.from_stored(opened.task, metadata.TASK)
     stored = stored.completed(None, opened.config.max_position_embeddings)
     return {**opened.task, **stored.stored()}
@@ -137,12 +139,12 @@ def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer |
 
 
 def _write_vocabulary(
-    folder: Path, tokenizer: Tokenizer, task: Mapping[str, Any]
+    folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
 ) -> None:
-    """Writes the vocabulary and what else answers texts."""
+    """Writes the vocabulary, if one is known, and what else answers texts."""
     if task:
         metadata.write_task(folder, tokenizer, task)
-    else:
+    elif tokenizer is not None:
         metadata.write_vocabulary(folder, metadata.identity(tokenizer), tokenizer)
 
 
@@ -166,9 +168,9 @@ def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder)
             f"skipped  the vocabulary: there is none in {opened.folders[0]}; "
             f"expected --spm_model_file or --vocab_file"
         )
-    elif format == "keras" and task and place.exists():
+    if format == "keras" and task and place.exists():
         print(f"skipped  labels and vocabulary: {place} is of another model")
-    elif format != "hf" and tokenizer is not None:
+    elif format != "hf":
         _write_vocabulary(written.parent, tokenizer, task)
     return written
 

@@ -127,7 +127,6 @@ class Embedding(Pretrained):
     """Vectors of texts; other runtimes have no output for every layer."""
 
     kinds = ("embedding",)
-    options = ("layer", "pooling")
     parts = ("encoder",)
 
     def build_model(self):

@@ -33,8 +33,8 @@ FINE_TUNED = (
     *("regression", "question_answering", "multiple_choice"),
 )
 LABELLED = FINE_TUNED[:3]
-# The kinds that are answered here, and which fields of `AnswerSettings` each has beside
-# those of all.
+# Which fields of `AnswerSettings` each kind has beside those of all. Embeddings are the
+# only ones here that other runtimes do not answer.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "classification": ("threshold", "top_k", "runtime", "labels"),
     "multi_label": ("threshold", "top_k", "runtime", "labels"),
@@ -43,6 +43,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "question_answering": ("threshold", "top_k", "runtime"),
     "fill_mask": ("top_k", "targets", "runtime"),
     "sentence_order": ("runtime",),
+    "embedding": ("layer", "pooling"),
 }
 _MAX_SEQ_LENGTH = 512
 

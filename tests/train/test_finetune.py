@@ -433,13 +433,12 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
 def test_epochs_and_shares_become_steps(task, config):
     epochs = {"num_train_steps": None, "num_train_epochs": 2.5}
     settings = config(**epochs, warmup_proportion=0.3)
-    found = seeds._with_steps(task, settings, None)
+    found = seeds._with_steps(task, settings)
     assert found.num_train_steps == 14  # 46 / 8 x 2.5
     assert found.num_warmup_steps == 4
     between = config(eval_every_epochs=0.7, do_eval=True)
-    assert seeds._with_steps(task, between, None).eval_every_steps == 4
-    assert seeds._with_steps(task, settings, 16).num_train_steps == 5
-    released = seeds._with_steps(task, config(num_train_steps=None), None)
+    assert seeds._with_steps(task, between).eval_every_steps == 4
+    released = seeds._with_steps(task, config(num_train_steps=None))
     assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)
 
 

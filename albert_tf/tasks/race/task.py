@@ -185,8 +185,8 @@ class MultipleChoice(base.FineTuningTask):
         chance = sum(1 / len(question.options) for question in examples) / count
         deviation = math.sqrt(chance * (1 - chance) / count)
         accuracy, most = metrics[self.key_metric], chance + _DEVIATIONS * deviation
-        # Of few questions guessing may answer all.
-        if accuracy > most or most >= 1:
+        # Guessing may answer all of a few questions, but nobody wants to be told so.
+        if accuracy > most or accuracy == 1:
             return None
         return (
             f"{self.key_metric} {accuracy:.3f} is what guessing gives ({chance:.3f}, "
