@@ -109,7 +109,7 @@ class TaskSettings(flags.Settings):
                 value = getattr(folder, item.name, None)
                 if value is None:
                     value = item.metadata.get("otherwise")
-                    if item.metadata.get("is_part"):
+                    if value is not None and item.metadata.get("is_part"):
                         value = min(value, longest // 4)
                 values[item.name] = value
         if "max_seq_length" in values:
