@@ -14,19 +14,13 @@ INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' &&
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
 .PHONY: demo test test-jax test-torch test-hf test-page lint package audit docs \
-  format fuzz clean
+  format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest
-
-# Damaged files for every reader, for so many minutes.
-MINUTES ?= 60
-SEED ?= 1
-fuzz: $(VENV)/.dev
-	$(RUN) tests/fuzz --minutes=$(MINUTES) --seed=$(SEED)
 
 # Against Hugging Face's own programs, with PyTorch from its ordinary wheel (gigabytes).
 test-hf: $(VENV)/.hf

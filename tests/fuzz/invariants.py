@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 
 from albert_tf.errors import InputError
@@ -154,15 +153,6 @@ def _check_message(error):
         text.encode()
     except UnicodeEncodeError:
         raise Broken(f"message: no text: {text[:200]!r}") from error
-
-
-def key(error):
-    """Returns what two findings of one cause have in common."""
-    cause = error.__cause__ or error
-    frames = traceback.extract_tb(cause.__traceback__)
-    ours = [f for f in frames if "/albert_tf/" in f.filename] or frames
-    place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
-    return f"{str(error).split(':')[0]} {type(cause).__name__} {place}"
 
 
 def same(kind, expected, got):

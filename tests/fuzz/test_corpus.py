@@ -15,4 +15,4 @@ def test_input_that_broke_a_reader(source, tmp_path):
     folder.mkdir()
     for path in source.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
-    check(READERS[source.parent.name].read, folder)
+    check(READERS[source.parent.name], folder)
