@@ -120,10 +120,11 @@ def kerashub_step(batch, precision, folder):
     return lambda: model.train_on_batch(inputs, batch["masked_lm_ids"])
 
 
-def huggingface_step(batch, precision, folder, device="cpu", compiled=False):
+def huggingface_step(batch, precision, folder, compiled=False):
     """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
     import torch
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     model = huggingface_model(folder, "AlbertForPreTraining").to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     inputs = {
