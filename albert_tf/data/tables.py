@@ -241,7 +241,7 @@ def _values(
     dialect: Dialect,
     log: Callable[[str], None],
 ) -> _Numbered:
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    suffix = files.suffix(path)
     if suffix not in _SUFFIXES:
         raise InputError(
             f"{path}: unknown kind of table; expected a name that ends in "

@@ -1,5 +1,6 @@
 """Files of sentences with labels: columns and JSON lines, and what is refused."""
 
+import gzip
 import json
 
 import pytest
@@ -74,13 +75,15 @@ OTHERS = [
     (f"[{SENTENCE}]", "a.json", {}),
     (f'{{"version": 1,\n "data": [{SENTENCE}]}}', "a.json", {}),
     (SENTENCE.replace("tokens", "words"), "a.json", {"token_column": "words"}),
+    (SENTENCE, "a.jsonl.gz", {}),
 ]
 
 
 @pytest.mark.parametrize(("text", "name", "columns"), OTHERS)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 def test_files_as_others_write_them(text, name, columns, encoding, written):
-    path = written(text.encode(encoding), name)
+    data = text.encode(encoding)
+    path = written(gzip.compress(data) if name.endswith(".gz") else data, name)
     named = {"encoding": encoding} if encoding == "cp1252" else {}
     [sentence] = reading.read_file(path, **columns, **named)
     assert sentence[:2] == (TOKENS, ENTITIES)

@@ -82,7 +82,7 @@ def read_file(
             the tokens, and no column is named; entities are not marked by the scheme.
     """
     text = files.read_text(path, encoding)
-    is_json = Path(path).suffix.lower() in (".json", ".jsonl")
+    is_json = files.suffix(path) in (".json", ".jsonl")
     read = _of_json if is_json else _of_columns
     sentences = read(path, text, token_column, label_column)
     if not sentences:
