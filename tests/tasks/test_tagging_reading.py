@@ -271,6 +271,16 @@ def test_columns_that_are_refused(text, column, message, written):
     assert str(refused.value) == f"{path}{message}"
 
 
+def test_commas_of_a_table_are_no_part_of_its_words(written):
+    path = written("\nAnna,B-PER\nleft,O\n", "a.csv")
+    with pytest.raises(InputError) as refused:
+        reading.read_file(path)
+    message = '"Anna,B-PER": commas between columns; expected spaces or tabs, or JSON'
+    assert str(refused.value) == f"{path}:2: {message}"
+    for text, name in (("1,000\nx", "a.txt"), ("1,000\tO\nx\tO", "a.csv")):
+        assert reading.read_file(written(text, name))[0].words == ("1,000", "x")
+
+
 @pytest.mark.parametrize("column", ["1", "4", "0", "ner", "-1"])
 def test_a_column_that_is_not_there(column, written):
     path = written("a x O")

@@ -115,6 +115,11 @@ def _of_columns(
     given = [line for line in lines if line.strip() and _cells(line)[0] != _DOCUMENT]
     usual = next((line for line in given if line[0] != "#"), "".join(given[:1]))
     width, has_tabs = len(_cells(usual)), "\t" in usual
+    if width == 1 and "," in usual and files.suffix(path) == ".csv":
+        raise InputError(
+            f"{path}:{lines.index(usual) + 1}: {errors.shown(usual)}: commas between "
+            f"columns; expected spaces or tabs, or JSON"
+        )
     token = _place(path, "token_column", token_column or "1", width or 1) or 0
     sentences: list[Rows] = [[]]
     for number, line in enumerate(lines, 1):
