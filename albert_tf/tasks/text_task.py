@@ -317,8 +317,9 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
         RowError: there are several where one is expected, or a list cannot be read.
     """
     if separator is None:
-        is_one = isinstance(value, tuple) and len(value) == 1
-        return (_text(value[0] if is_one else value).strip(),)
+        if isinstance(value, tuple) and len(value) == 1:
+            (value,) = value
+        return (_text(value).strip(),)
     parts: Iterable[str] = value if isinstance(value, tuple) else ()
     if isinstance(value, str):
         cell = value.strip()
