@@ -271,6 +271,20 @@ def test_columns_that_are_refused(text, column, message, written):
     assert str(refused.value) == f"{path}{message}"
 
 
+def test_labels_may_stand_before_their_tokens(written):
+    path = written("B-ACTOR\tSteve\nI-ACTOR\tCoogan\nO\tsings\n")
+    with pytest.raises(InputError) as refused:
+        reading.read_file(path)
+    assert str(refused.value) == (
+        f"{path}: column 1 has the labels of entities; expected --token_column=2 "
+        f"--label_column=1; or --token_column=1, if they are the words"
+    )
+    [sentence] = reading.read_file(path, "1", token_column="2")
+    assert sentence[:2] == (("Steve", "Coogan", "sings"), ("B-ACTOR", "I-ACTOR", "O"))
+    [sentence] = reading.read_file(written("O UH\n"), token_column="1")
+    assert sentence[:2] == (("O",), ("UH",))
+
+
 def test_commas_of_a_table_are_no_part_of_its_words(written):
     path = written("\nAnna,B-PER\nleft,O\n", "a.csv")
     with pytest.raises(InputError) as refused:

@@ -145,6 +145,12 @@ def _of_columns(
             [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
             for rows in sentences
         ]
+    firsts = {cells[0] for rows in sentences for _, cells in rows}
+    if width > 1 and token_column is None and firsts and has_entities(firsts):
+        raise InputError(
+            f"{path}: column 1 has the labels of entities; expected --token_column=2 "
+            f"--label_column=1; or --token_column=1, if they are the words"
+        )
     place = _place(path, "label_column", label_column, width, token)
     return [_sentence(rows, token, place) for rows in sentences if rows]
 
