@@ -285,6 +285,22 @@ def test_labels_may_stand_before_their_tokens(written):
     assert sentence[:2] == (("O",), ("UH",))
 
 
+def test_spans_that_cut_words_are_logged(written):
+    texts = ["\U0001f44d Anna left", "Anna left", "Annas"]
+    spans = [[3, 7, "PER"], [0, 4, "PER"], [0, 4, "PER"]]  # the first in UTF-16 units
+    lines = [{"text": t, "label": [s]} for t, s in zip(texts, spans, strict=True)]
+    path, log = written("\n".join(map(json.dumps, lines)), "a.jsonl"), []
+    sentences = reading.read_file(path, log=log.append)
+    assert sentences[1:] == [
+        (("Anna", "left"), ("B-PER", "O"), (2, 2)),
+        (("Anna", "s"), ("B-PER", "O"), (3, 3)),
+    ]
+    assert log == [
+        f"Warning: {path}: 2 of 3 texts have spans that begin or end within a word, "
+        f"first {path}:1; expected places in characters"
+    ]
+
+
 def test_commas_of_a_table_are_no_part_of_its_words(written):
     path = written("\nAnna,B-PER\nleft,O\n", "a.csv")
     with pytest.raises(InputError) as refused:

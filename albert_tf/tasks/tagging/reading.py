@@ -84,7 +84,7 @@ def read_file(
     text = files.read_text(path, encoding)
     is_json = files.suffix(path) in (".json", ".jsonl")
     read = _of_json if is_json else _of_columns
-    sentences = read(path, text, token_column, label_column)
+    sentences = read(path, text, token_column, label_column, log)
     if not sentences:
         raise InputError(f"{path}: no sentence; expected one or more")
     if tag_scheme == "words":
@@ -108,7 +108,11 @@ Rows = list[tuple[int, list[str]]]
 
 
 def _of_columns(
-    path: Any, text: str, token_column: str | None, label_column: str | None
+    path: Any,
+    text: str,
+    token_column: str | None,
+    label_column: str | None,
+    log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -195,7 +199,11 @@ def _sentence(rows: Rows, token: int, place: int | None) -> Sentence:
 
 
 def _of_json(
-    path: Any, text: str, token_column: str | None, label_column: str | None
+    path: Any,
+    text: str,
+    token_column: str | None,
+    label_column: str | None,
+    log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
     rows: list[tuple[Any, Any, dict[str, Any]]] = []
@@ -212,7 +220,7 @@ def _of_json(
                 f"{path}:{number}: {errors.shown(row)}; expected an object with tokens"
             )
     places = iter(_split([words for _, words, _ in rows if isinstance(words, str)]))
-    sentences = []
+    sentences, cut = [], []
     for number, words, row in rows:
         where = f"{path}:{number}"
         if isinstance(words, str):
@@ -220,10 +228,18 @@ def _of_json(
             spans = next((row[name] for name in names if name in row), None)
             if not isinstance(spans, list | None):
                 raise InputError(f"{where}: {errors.shown(spans)}; expected spans")
-            sentence = _of_spans(where, words, spans, next(places))
+            whole = next(places)
+            sentence = _of_spans(where, words, spans, whole)
+            if len(sentence.words) > len(whole):
+                cut.append(where)
         else:
             sentence = _of_lists(where, words, row, label_column or "tags")
         sentences.append(sentence._replace(lines=(number,) * len(sentence.words)))
+    if cut:
+        log(
+            f"Warning: {path}: {len(cut):,} of {len(rows):,} texts have spans that "
+            f"begin or end within a word, first {cut[0]}; expected places in characters"
+        )
     return sentences
 
 
