@@ -48,6 +48,11 @@ _MARKS = {
 }
 
 
+def suffix(path: str | Path) -> str:
+    """Returns the last suffix of a name, in lower case; before `.gz` if that is it."""
+    return Path(str(path).lower().removesuffix(".gz")).suffix
+
+
 def read_text(path: str | Path, encoding: str | None = None) -> str:
     """Returns the text of a file; see `to_utf8`.
 

@@ -43,6 +43,9 @@ _RETURN = "\ud800"
 _SEP = re.compile(b'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
+# A cell in quotes that holds quotes, as pandas, R and Excel write it.
+_QUOTED = re.compile(rb'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
+_LOOKED_AT = 1 << 16
 # With a byte of these a UTF-16 file begins, and one of gzip.
 _MARK = {*b"\xff\xfe\0\x1f"}
 _DELIMITERS = (",", ";", "\t", "|")
@@ -241,7 +244,7 @@ def _values(
     dialect: Dialect,
     log: Callable[[str], None],
 ) -> _Numbered:
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    suffix = files.suffix(path)
     if suffix not in _SUFFIXES:
         raise InputError(
             f"{path}: unknown kind of table; expected a name that ends in "
@@ -291,6 +294,11 @@ def _from_text(
         if delimiter != usual:
             log(f"{path}: cells between {delimiter!r}, as its first line has them")
             quoted = quoted or usual == "\t"
+    if not quoted and b'"' in data and _QUOTED.search(data, 0, _LOOKED_AT):
+        log(
+            f"{path}: quotes around cells are read as characters; --quoted takes them "
+            f"away"
+        )
     rows = _unquoted(data, delimiter)
     if quoted:
         rows = _quoted(data, delimiter, f"{delimiter} " in first)
@@ -432,7 +440,7 @@ def _text_of(name: str, value: Any) -> str:
     if isinstance(value, str):
         _refuse_wrong_bytes(value)
         return value
-    if value is None or isinstance(value, (dict, list)):
+    if value is None or value != value or isinstance(value, (dict, list)):
         raise RowError(
             f"{errors.shown(value)} under {name!r}; expected text or a number"
         )

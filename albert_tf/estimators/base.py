@@ -54,7 +54,7 @@ _OWN = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "runtime", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-    *("text_columns", "label_column", "glue_submission", "submission_dirs", "labels"),
+    *("text_columns", "glue_submission", "submission_dirs", "labels"),
 }
 # Of a training alone.
 _OF_TRAINING = (
@@ -565,13 +565,18 @@ class FineTuned(Model):
             values: settings of the class.
             folder: for files.
         """
+        columns, lists = self._columns(values)
         if labels is not None:
-            table = rows.read(data, self.columns[:-1], split, self.lists)
-            data = rows.beside(table, self.columns[-1], labels, split)
+            table = rows.read(data, columns[:-1], split, lists)
+            data = rows.beside(table, columns[-1], labels, split)
         if not rows.is_path(data):
-            table = rows.read(data, self.columns, split, self.lists)
+            table = rows.read(data, columns, split, lists)
             data = self._store(table, split, folder)
         return {self.files[split]: str(data)}
+
+    def _columns(self, values: Mapping) -> tuple[Sequence[str], Sequence[str]]:
+        """Returns the columns of a table, and those of them that hold lists."""
+        return self.columns, self.lists
 
     def _store(self, table: list[rows.Row], split: str, folder: Path) -> str:
         """Writes rows in the format of the task; returns the file's name.

@@ -41,6 +41,11 @@ class _Texts(FineTuned):
     )
     own = types.MappingProxyType({"text": "text", "label": "label"})
 
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Lists the settings that `fit` takes, where `label` names the column."""
+        return [name for name in super().setting_names() if name != "label_column"]
+
     @property
     def _values(self) -> dict[str, Any]:
         """The settings, those of the model's folder too."""

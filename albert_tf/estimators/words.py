@@ -6,13 +6,18 @@ from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.tagging.task import Tagging
+from albert_tf.weights.folder import ModelFolder
+
+# Settings that `task.json` keeps.
+_STORED = ("token_column", "label_column")
 
 
 class TokenClassifier(FineTuned):
     """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
-    the columns `tokens` and `tags`, a list each. Tags of entities are those of IOB2.
+    the columns `tokens` and `tags`, a list each. `token_column` and `label_column` are
+    the names of others, of files the numbers too. Tags of entities are those of IOB2.
     """
 
     family = Tagging
@@ -37,6 +42,18 @@ class TokenClassifier(FineTuned):
         """
         answers = self(texts, **options)
         return answers.holding(answer["spans"] for answer in answers)
+
+    @property
+    def _values(self) -> dict[str, Any]:
+        """The settings, those of the model's folder too."""
+        task = ModelFolder(self.folder).task
+        stored = {name: task[name] for name in _STORED if task.get(name)}
+        return stored | super()._values
+
+    def _columns(self, values):
+        given = (values.get("token_column"), values.get("label_column"))
+        columns = [name or own for name, own in zip(given, self.columns, strict=True)]
+        return columns, columns
 
     def _asked(self, examples):
         return [{"text": " ".join(sentence.words)} for sentence in examples]

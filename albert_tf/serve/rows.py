@@ -5,12 +5,11 @@ import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from albert_tf import errors
 from albert_tf.data import json_values, tables
-from albert_tf.data.files import read_text
+from albert_tf.data.files import read_text, suffix
 from albert_tf.data.tables import Column, Dialect, Table
 from albert_tf.errors import InputError
 from albert_tf.serve.settings.predict import PredictSettings
@@ -67,10 +66,10 @@ def _rows(
     log: IO[str],
 ) -> Iterator[tuple[Any, Any]]:
     """Yields rows and their numbers, `BLANK` for a blank line."""
-    name, suffix = config.input_file or "the input", ""
+    name, ending = config.input_file or "the input", ""
     if config.input_format == "auto":
-        suffix = Path(config.input_file or "").suffix.lower()
-    if suffix == ".csv":
+        ending = suffix(config.input_file or "")
+    if ending == ".csv":
         table = tables.read(
             name,
             [
@@ -86,11 +85,11 @@ def _rows(
             log=functools.partial(print, file=log),
         )
         yield from ((f"row {n}", row) for n, row in enumerate(table.rows, 1))
-    elif suffix == ".json":
+    elif ending == ".json":
         yield from json_values.rows(read_text(name, config.encoding), name)
     else:
         lines: Iterator[tuple[int, str]] = iter(enumerate(arguments, 1))
-        has_json = suffix == ".jsonl" or config.input_format == "json"
+        has_json = ending == ".jsonl" or config.input_format == "json"
         for number, line in lines if arguments else _lines(config, files):
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)

@@ -42,8 +42,8 @@ _METRICS: dict[str, tuple[str, dict[str, Score]]] = {
 }
 _DEFAULT_KIND = "classification"
 _NAMED = 20
-# How pandas, NumPy, JSON and Python write a missing value.
-_MISSING = {"nan", "NaN", "null", "None", "<NA>"}
+# How pandas, NumPy, JSON, Python, R, SQL and Excel write a missing value.
+_MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
 def declare(

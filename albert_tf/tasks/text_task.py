@@ -309,18 +309,21 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """Returns the labels in a cell, without white space around them.
 
     Args:
-        value: the cell; a list of JSON, or its text, or that of a list of Python.
+        value: the cell; a list of JSON, or its text, or that of a list of Python, or
+            of an object that holds one, as Label Studio writes it.
         separator: what stands between labels; None where there is one.
 
     Raises:
         RowError: there are several where one is expected, or a list cannot be read.
     """
     if separator is None:
+        if isinstance(value, tuple) and len(value) == 1:
+            (value,) = value
         return (_text(value).strip(),)
     parts: Iterable[str] = value if isinstance(value, tuple) else ()
     if isinstance(value, str):
         cell = value.strip()
-        is_list = cell.startswith("[") and cell.endswith("]")
+        is_list = cell[:1] + cell[-1:] in ("[]", "{}")
         parts = map(str, _parse_list(cell)) if is_list else cell.split(separator)
     return tuple(part.strip() for part in parts if part.strip())
 
@@ -331,7 +334,10 @@ def _parse_list(cell: str) -> list[Any]:
             labels = parse(cell)
             # NumPy writes no commas, and Python joins texts that have none between.
             joined = parse is ast.literal_eval and _bare(repr(labels)) != _bare(cell)
-            if not joined and all(isinstance(each, str | int) for each in labels):
+            if isinstance(labels, dict):
+                (labels,) = labels.values()
+            are_labels = isinstance(labels, list) and not joined
+            if are_labels and all(isinstance(each, str | int) for each in labels):
                 return labels
     raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
 

@@ -173,6 +173,18 @@ def test_tables_as_others_write_them(write, name, contents, dialect, encoding):
     assert found == RED
 
 
+def test_quotes_that_stay_around_cells_of_a_tsv_are_logged(write):
+    path = write("a.tsv", 'text\tlabel\n"a ""red"" b"\t1\n"blue"\t0\n')
+    lines = []
+    assert rows(path, log=lines.append)[1] == ('"blue"', "0")
+    assert lines == [
+        f"{path}: quotes around cells are read as characters; --quoted takes them away"
+    ]
+    rows(path, log=lines.append, dialect=Dialect(quoted=True))
+    rows(write("a.tsv", 'text\tlabel\n"a" or "b"\t1\nc ""d""\t0\n'), log=lines.append)
+    assert len(lines) == 1
+
+
 def test_a_delimiter_that_the_header_decides_is_logged(write):
     lines, path = [], write("a.csv", "text;label\na;1\n")
     rows(path, log=lines.append)
@@ -224,6 +236,8 @@ def test_an_empty_cell_is_a_value_where_the_column_says_so(write):
         ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are 'text'"),
         ("a.jsonl", '{"text": "a", "label": null}',
          "1: null under 'label'; expected text or a number"),
+        ("a.jsonl", '{"text": NaN, "label": 1}',
+         "1: NaN under 'text'; expected text or a number"),
     ],
 )  # fmt: skip
 def test_a_broken_row_is_named(write, name, contents, problem):

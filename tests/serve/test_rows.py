@@ -35,8 +35,9 @@ def read(path, fields=PAIR, **settings):
 
 @pytest.mark.parametrize(("name", "text"), LINES)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "gzip"])
-def test_files_as_others_write_them(tmp_path, name, text, encoding):
-    path = tmp_path / name
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_files_as_others_write_them(tmp_path, name, text, encoding, ending):
+    path = tmp_path / f"{name}{ending if encoding == 'gzip' else ''}"
     data = text.encode("utf-8" if encoding == "gzip" else encoding)
     path.write_bytes(gzip.compress(data) if encoding == "gzip" else data)
     named = {"encoding": encoding} if encoding == "cp1252" else {}

@@ -179,12 +179,13 @@ def test_white_space_around_labels_and_names_of_columns_is_none_of_theirs(write)
 
 
 def test_labels_that_look_like_mistakes_are_warned_of(write):
-    rows = ["bad", "Bad", "not ok", "notok", "nan", "None", "3"]
+    rows = ["bad", "Bad", "not ok", "notok", "nan", "None", "3", "NA"]
     path = write("a.tsv", "text\tlabel\n" + "".join(f"a\t{row}\n" for row in rows))
     _, lines = logged(ClassificationSettings(train_file=path))
     assert lines[1:] == [
         f"Warning: {path}: labels 'Bad', 'bad' differ only in case or spaces",
         f"Warning: {path}: labels 'not ok', 'notok' differ only in case or spaces",
+        f"Warning: {path}: 'NA', as for a missing value, counts as a label",
         f"Warning: {path}: 'None', as for a missing value, counts as a label",
         f"Warning: {path}: 'nan', as for a missing value, counts as a label",
     ]
@@ -200,6 +201,8 @@ def test_labels_that_look_like_mistakes_are_warned_of(write):
         '["toxic", "caf\\u00e9"]',
         "['toxic', 'café']",
         "['toxic','café']",
+        '{"choices": ["toxic", "café"]}',
+        "{'choices': ['toxic', 'café']}",
         " toxic ,café",
     ],
 )
@@ -213,7 +216,20 @@ def test_lists_in_cells_of_several_labels(write, cell):
     assert lines == [f"{path}: labels 'toxic' 1, 'café' 1"]
 
 
-@pytest.mark.parametrize("cell", ["['a' 'b']", "[a, b]", "[['a']]", "[null]"])
+def test_a_list_of_one_label_is_that_label(write):
+    path = write(
+        "a.jsonl", '{"text": "a", "label": ["x"]}\n{"text": "b", "label": "y"}'
+    )
+    task, _ = logged(ClassificationSettings(train_file=path))
+    assert [row.label for row in task.read("train").rows] == ["x", "y"]
+    path = write("b.jsonl", '{"text": "a", "label": ["x", "y"]}\n')
+    with refused(f"{path}:1: a list ['x', 'y']; expected one text or number"):
+        declare(ClassificationSettings(train_file=path))
+
+
+@pytest.mark.parametrize(
+    "cell", ["['a' 'b']", "[a, b]", "[['a']]", "[null]", '{"a": "bc"}']
+)
 def test_lists_in_cells_that_cannot_be_read(write, cell):
     path = write("a.tsv", f"text\tlabel\na\t{cell}\n")
     with refused(f"{path}:2: {cell!r}; expected a list of labels of JSON or Python"):

@@ -100,6 +100,16 @@ def test_each_underscore_of_race_is_a_blank_as_released():
     assert question.completed(1) == "It isylong yy."
 
 
+def test_a_list_of_questions_is_read_as_their_lines_are(tmp_path, refused):
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps([SINGLE, {**SINGLE, "id": 7}, PASSAGE], indent=2))
+    found = reading.read_file(path)
+    names = ["own.json:row 1", "7", "middle7.txt-1", "middle7.txt-2"]
+    assert [question.id for question in found] == names
+    assert [question.answer for question in found] == [1, 1, 1, 2]
+    assert refused([SINGLE, []]) == "row 2: a list where an object is expected"
+
+
 @pytest.mark.parametrize("answer", ["B", 1, "no"])
 def test_an_answer_is_a_letter_a_number_or_a_text(tmp_path, answer):
     path = write(tmp_path / "own.jsonl", {**SINGLE, "answer": answer})
@@ -150,7 +160,7 @@ def test_answers_may_be_unknown(tmp_path):
             {"article": "", "options": []},
             "1: the key 'question' is missing",
         ),
-        (["a"], "1: a list where an object is expected"),
+        (["a"], "row 1: a text where an object is expected"),
         (
             {**PASSAGE, "answers": ["B", "D"]},
             '1: question 2: answer "D" is no option; expected a letter from A to C, '

@@ -1,5 +1,6 @@
 """Files of sentences with labels: columns and JSON lines, and what is refused."""
 
+import gzip
 import json
 
 import pytest
@@ -74,13 +75,15 @@ OTHERS = [
     (f"[{SENTENCE}]", "a.json", {}),
     (f'{{"version": 1,\n "data": [{SENTENCE}]}}', "a.json", {}),
     (SENTENCE.replace("tokens", "words"), "a.json", {"token_column": "words"}),
+    (SENTENCE, "a.jsonl.gz", {}),
 ]
 
 
 @pytest.mark.parametrize(("text", "name", "columns"), OTHERS)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 def test_files_as_others_write_them(text, name, columns, encoding, written):
-    path = written(text.encode(encoding), name)
+    data = text.encode(encoding)
+    path = written(gzip.compress(data) if name.endswith(".gz") else data, name)
     named = {"encoding": encoding} if encoding == "cp1252" else {}
     [sentence] = reading.read_file(path, **columns, **named)
     assert sentence[:2] == (TOKENS, ENTITIES)
@@ -266,6 +269,46 @@ def test_columns_that_are_refused(text, column, message, written):
     with pytest.raises(InputError) as refused:
         reading.read_file(path, column)
     assert str(refused.value) == f"{path}{message}"
+
+
+def test_labels_may_stand_before_their_tokens(written):
+    path = written("B-ACTOR\tSteve\nI-ACTOR\tCoogan\nO\tsings\n")
+    with pytest.raises(InputError) as refused:
+        reading.read_file(path)
+    assert str(refused.value) == (
+        f"{path}: column 1 has the labels of entities; expected --token_column=2 "
+        f"--label_column=1; or --token_column=1, if they are the words"
+    )
+    [sentence] = reading.read_file(path, "1", token_column="2")
+    assert sentence[:2] == (("Steve", "Coogan", "sings"), ("B-ACTOR", "I-ACTOR", "O"))
+    [sentence] = reading.read_file(written("O UH\n"), token_column="1")
+    assert sentence[:2] == (("O",), ("UH",))
+
+
+def test_spans_that_cut_words_are_logged(written):
+    texts = ["\U0001f44d Anna left", "Anna left", "Annas"]
+    spans = [[3, 7, "PER"], [0, 4, "PER"], [0, 4, "PER"]]  # the first in UTF-16 units
+    lines = [{"text": t, "label": [s]} for t, s in zip(texts, spans, strict=True)]
+    path, log = written("\n".join(map(json.dumps, lines)), "a.jsonl"), []
+    sentences = reading.read_file(path, log=log.append)
+    assert sentences[1:] == [
+        (("Anna", "left"), ("B-PER", "O"), (2, 2)),
+        (("Anna", "s"), ("B-PER", "O"), (3, 3)),
+    ]
+    assert log == [
+        f"Warning: {path}: 2 of 3 texts have spans that begin or end within a word, "
+        f"first {path}:1; expected places in characters"
+    ]
+
+
+def test_commas_of_a_table_are_no_part_of_its_words(written):
+    path = written("\nAnna,B-PER\nleft,O\n", "a.csv")
+    with pytest.raises(InputError) as refused:
+        reading.read_file(path)
+    message = '"Anna,B-PER": commas between columns; expected spaces or tabs, or JSON'
+    assert str(refused.value) == f"{path}:2: {message}"
+    for text, name in (("1,000\nx", "a.txt"), ("1,000\tO\nx\tO", "a.csv")):
+        assert reading.read_file(written(text, name))[0].words == ("1,000", "x")
 
 
 @pytest.mark.parametrize("column", ["1", "4", "0", "ner", "-1"])

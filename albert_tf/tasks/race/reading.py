@@ -7,7 +7,7 @@ expects them:
     RACE/dev/middle/1.txt   {"id": "middle1.txt", "article": text, "questions": [text],
                              "options": [[text, text, text, text]], "answers": ["B"]}
 
-Other sets are JSON lines with a question each:
+Other sets are JSON lines, or a list, with a question each:
 
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
@@ -158,14 +158,18 @@ def _after_space(text: str, position: int) -> int:
 def _objects(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
     """Yields the JSON values of a file, and where each stands.
 
-    A line may hold several, as where files without a line end were put together.
+    A line may hold several, as where files without a line end were put together. Those
+    of a list stand in its rows.
     """
     text = json_values.whole_pairs(read_text(path, encoding))
     line, position = 1, 0
     while (begin := _after_space(text, position)) < len(text):
         line += text.count("\n", position, begin)
         value, end = json_values.parse_next(text, begin, path, line)
-        yield f"{path}:{line}", value
+        if isinstance(value, list):
+            yield from ((f"{path}:row {n}", each) for n, each in enumerate(value, 1))
+        else:
+            yield f"{path}:{line}", value
         line += text.count("\n", begin, end)
         position = end
 

@@ -30,8 +30,8 @@ class RaceSettings(TaskSettings):
         "Name of the data set, for files.", "race", stored=OPTIONAL, key="task"
     )
     train_file: str | None = flags.field(
-        "JSON lines with your own questions to train on, instead of --data_dir's (not "
-        "a cache of TFRecords, as in the released script).",
+        "JSON with your own questions to train on, instead of --data_dir's (not a "
+        "cache of TFRecords, as in the released script).",
         None,
     )
     eval_file: str | None = flags.field(

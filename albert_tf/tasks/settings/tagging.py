@@ -38,11 +38,13 @@ class TaggingSettings(TaskSettings):
         "Number of the tokens' column, from 1 on, or their key in JSON; by default the "
         "first column, or tokens.",
         None,
+        stored=OPTIONAL,
     )
     label_column: str | None = flags.field(
         "Number of the labels' column, from 1 on, or their key in JSON; by default the "
         "last column, or tags.",
         None,
+        stored=OPTIONAL,
     )
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field(
         "How the files mark entities: iob2 begins each with B-; in iob1, as CoNLL-2003 "

@@ -82,9 +82,9 @@ def read_file(
             the tokens, and no column is named; entities are not marked by the scheme.
     """
     text = files.read_text(path, encoding)
-    is_json = Path(path).suffix.lower() in (".json", ".jsonl")
+    is_json = files.suffix(path) in (".json", ".jsonl")
     read = _of_json if is_json else _of_columns
-    sentences = read(path, text, token_column, label_column)
+    sentences = read(path, text, token_column, label_column, log)
     if not sentences:
         raise InputError(f"{path}: no sentence; expected one or more")
     if tag_scheme == "words":
@@ -108,13 +108,22 @@ Rows = list[tuple[int, list[str]]]
 
 
 def _of_columns(
-    path: Any, text: str, token_column: str | None, label_column: str | None
+    path: Any,
+    text: str,
+    token_column: str | None,
+    label_column: str | None,
+    log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     given = [line for line in lines if line.strip() and _cells(line)[0] != _DOCUMENT]
     usual = next((line for line in given if line[0] != "#"), "".join(given[:1]))
     width, has_tabs = len(_cells(usual)), "\t" in usual
+    if width == 1 and "," in usual and files.suffix(path) == ".csv":
+        raise InputError(
+            f"{path}:{lines.index(usual) + 1}: {errors.shown(usual)}: commas between "
+            f"columns; expected spaces or tabs, or JSON"
+        )
     token = _place(path, "token_column", token_column or "1", width or 1) or 0
     sentences: list[Rows] = [[]]
     for number, line in enumerate(lines, 1):
@@ -140,6 +149,12 @@ def _of_columns(
             [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
             for rows in sentences
         ]
+    firsts = {cells[0] for rows in sentences for _, cells in rows}
+    if width > 1 and token_column is None and firsts and has_entities(firsts):
+        raise InputError(
+            f"{path}: column 1 has the labels of entities; expected --token_column=2 "
+            f"--label_column=1; or --token_column=1, if they are the words"
+        )
     place = _place(path, "label_column", label_column, width, token)
     return [_sentence(rows, token, place) for rows in sentences if rows]
 
@@ -184,7 +199,11 @@ def _sentence(rows: Rows, token: int, place: int | None) -> Sentence:
 
 
 def _of_json(
-    path: Any, text: str, token_column: str | None, label_column: str | None
+    path: Any,
+    text: str,
+    token_column: str | None,
+    label_column: str | None,
+    log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
     rows: list[tuple[Any, Any, dict[str, Any]]] = []
@@ -201,7 +220,7 @@ def _of_json(
                 f"{path}:{number}: {errors.shown(row)}; expected an object with tokens"
             )
     places = iter(_split([words for _, words, _ in rows if isinstance(words, str)]))
-    sentences = []
+    sentences, cut = [], []
     for number, words, row in rows:
         where = f"{path}:{number}"
         if isinstance(words, str):
@@ -209,10 +228,18 @@ def _of_json(
             spans = next((row[name] for name in names if name in row), None)
             if not isinstance(spans, list | None):
                 raise InputError(f"{where}: {errors.shown(spans)}; expected spans")
-            sentence = _of_spans(where, words, spans, next(places))
+            whole = next(places)
+            sentence = _of_spans(where, words, spans, whole)
+            if len(sentence.words) > len(whole):
+                cut.append(where)
         else:
             sentence = _of_lists(where, words, row, label_column or "tags")
         sentences.append(sentence._replace(lines=(number,) * len(sentence.words)))
+    if cut:
+        log(
+            f"Warning: {path}: {len(cut):,} of {len(rows):,} texts have spans that "
+            f"begin or end within a word, first {cut[0]}; expected places in characters"
+        )
     return sentences
 
 
