@@ -424,7 +424,7 @@ class FineTuned(Model):
         """
         path = Path(path)
         if format == "saved_model":
-            self.predictor().service.save(path)
+            self.predictor().export(path)
             return path
         if format == "keras" and path.suffix != ".keras":
             path = path / "albert_model.keras"
@@ -482,7 +482,7 @@ class FineTuned(Model):
 
     @property
     def _model(self) -> keras.Model:
-        return self.predictor().service.answer.model
+        return self.predictor().model
 
     def _flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path

@@ -14,18 +14,18 @@ from albert_tf.estimators.base import Model
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings.predict import PredictSettings
-from albert_tf.tasks import pretrained
+from albert_tf.tasks import registry
 from albert_tf.weights.settings import ModelFileSettings
 
 
 class Pretrained(Model):
-    """A model for one of the tasks of `tasks.pretrained`.
+    """A model for one of the kinds of `tasks.pretrained`.
 
     Settings are those of answers (`AnswerSettings`) that the task has, and those of a
     model's files (`ModelFileSettings`).
     """
 
-    family: ClassVar[type[pretrained.Pretrained]]
+    kind: ClassVar[str]
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -35,8 +35,8 @@ class Pretrained(Model):
 
     @classmethod
     def _options(cls) -> tuple[str, ...]:
-        (kind,) = cls.family.kinds
-        return ("max_seq_length", "batch_size", *cls.family.options_of(kind))
+        options = registry.pipeline(cls.kind).options
+        return ("max_seq_length", "batch_size", "runtime", *options)
 
     def __call__(self, data: Any) -> notebooks.Answers:
         """Answers rows as `predict.py` does, a dict for each.
@@ -67,13 +67,13 @@ class Pretrained(Model):
                 f"{type(self).__name__}: no model; expected a folder or a name"
             )
         given = {k: v for k, v in self._settings.items() if k in self._options()}
-        return self._predictor(self.model, {"task": self.family.kinds[0], **given})
+        return self._predictor(self.model, {"task": self.kind, **given})
 
 
 class FillMask(Pretrained):
     """Names the likeliest tokens for each [MASK]; `top_k` of them."""
 
-    family = pretrained.FillMask
+    kind = "fill_mask"
 
     def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
         """Returns for each text and each [MASK] the tokens with their probabilities.
@@ -90,7 +90,7 @@ class Scorer(Pretrained):
     The pseudo-log-likelihood (Salazar et al. 2020), in natural logarithms.
     """
 
-    family = pretrained.Score
+    kind = "score"
 
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
         """Returns the score of each text, float [n], or its mean over the tokens."""
@@ -101,7 +101,7 @@ class Scorer(Pretrained):
 class SentenceOrder(Pretrained):
     """Judges whether two texts stand in order."""
 
-    family = pretrained.SentenceOrder
+    kind = "sentence_order"
 
     def predict(self, pairs: Any) -> np.ndarray:
         """Returns the probability that each pair stands in order, float [n]."""
@@ -111,7 +111,7 @@ class SentenceOrder(Pretrained):
 class Embedder(TransformerMixin, Pretrained):
     """Turns texts into vectors; a transformer of scikit-learn's pipelines."""
 
-    family = pretrained.Embedding
+    kind = "embedding"
 
     def fit(self, texts: Any = None, labels: Any = None) -> Self:
         """Returns itself: there is nothing to learn."""

@@ -4,9 +4,7 @@ import abc
 import collections
 import dataclasses
 import functools
-import importlib
 import itertools
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,14 +13,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import errors, tasks, weights
+from albert_tf import errors, weights
 from albert_tf.data.batches import Source
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import head_labels, row_answers
-from albert_tf.tasks.answer import Answer
+from albert_tf.tasks import head_labels, registry
 from albert_tf.tasks.confusion import Confusion
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text.tokenization import Tokenizer
@@ -298,13 +296,11 @@ class FineTuningTask(Task):
     measure     answers and examples to metrics
     write       answers to files, as released
     finish      all three for every split that is to be predicted
-    answer      how a model answers raw text: for `predict`, SavedModels and notebooks
+    serving_fn  how a model answers raw text in a SavedModel, see also `registry`
 
     Attributes:
         kinds: what `task.json` calls the family; some have several.
         settings_class: its flags, and what `task.json` stores.
-        options: see `options_of`; of no account where `row_answers` has the kind.
-        parts: of the model, for answers.
         head_keys: keys of `task.json` that have to be alike for a head to be used.
         folder_keys: keys that have to be alike in the folder of a run beside them.
         kept: keys that go with the best checkpoint: a run that resumes leaves them.
@@ -319,8 +315,6 @@ class FineTuningTask(Task):
 
     kinds: ClassVar[tuple[str, ...]]
     settings_class: ClassVar[type[TaskSettings]]
-    options: ClassVar[tuple[str, ...]] = ("runtime",)
-    parts: ClassVar[tuple[str, ...]] = ("encoder", "head")
     head_keys: ClassVar[tuple[str, ...]] = ()
     folder_keys: ClassVar[tuple[str, ...]] = ()
     runtimes: ClassVar[tuple[str, ...]] = ()
@@ -360,11 +354,6 @@ class FineTuningTask(Task):
         stored = cls.settings_class.from_stored(task, place)
         longest = config.max_position_embeddings
         return cls(stored.completed(None, longest), config, tokenizer)
-
-    @classmethod
-    def options_of(cls, kind: str) -> tuple[str, ...]:
-        """Returns the fields of `AnswerSettings` that are not for all kinds."""
-        return row_answers.OPTIONS.get(kind, cls.options)
 
     @property
     def kind(self) -> str:
@@ -536,11 +525,13 @@ class FineTuningTask(Task):
                 write_files(run, self.write(split, answers))
 
     @abc.abstractmethod
-    def answer(self, model: keras.Model, options: AnswerSettings) -> Answer:
-        """Returns how a model answers raw text.
+    def serving_fn(
+        self, model: keras.Model, options: AnswerSettings
+    ) -> ServingFunction:
+        """Returns how a model answers raw text in a graph.
 
         Args:
-            model: of `build_model`, or what computes it in another runtime.
+            model: of `build_model`.
             options: how to answer.
 
         Raises:
@@ -594,7 +585,7 @@ class FineTuningTask(Task):
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.kind)
-        if kind in row_answers.FINE_TUNED and kind not in self.kinds:
+        if kind in registry.FINE_TUNED and kind not in self.kinds:
             return [], f"its head is for {kind}, not for {self.kind}"
         labels, (names, are_fixed) = self.settings.labels, self.label_names
         named, given = task.get("labels") or (), self.settings.head_labels or ()
@@ -631,17 +622,6 @@ def write_files(run: FinishedRun, files: Mapping[str, str | bytes]) -> None:
         with atomic(str(path)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
         run.log(f"Written: {path}")
-
-
-@functools.cache
-def families() -> dict[str, type[FineTuningTask]]:
-    """Returns every family by its kinds, by looking through the modules of tasks."""
-    by_kind: dict[str, type[FineTuningTask]] = {}
-    for entry in pkgutil.walk_packages(tasks.__path__, f"{tasks.__name__}."):
-        for item in vars(importlib.import_module(entry.name)).values():
-            if isinstance(item, type) and issubclass(item, FineTuningTask):
-                by_kind |= dict.fromkeys(getattr(item, "kinds", ()), item)
-    return by_kind
 
 
 def example_weights(batch: Batch) -> Any:

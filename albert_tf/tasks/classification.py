@@ -24,8 +24,8 @@ from albert_tf.tasks import (
     submission,
     text_graphs,
 )
-from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import (
     CUSTOM,
@@ -260,7 +260,7 @@ class Classification(base.FineTuningTask):
             files[name] = text
         return files
 
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         task = self.text_task
         common = {
             "max_seq_length": options.max_seq_length or self.tokens_per_example,

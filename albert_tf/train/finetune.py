@@ -24,7 +24,6 @@ from albert_tf.data import cache, checksums
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, saved_models
-from albert_tf.serve.service import Service
 from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
@@ -243,8 +242,7 @@ def _export(
 ) -> None:
     """Writes a SavedModel that takes raw text, and models of other runtimes."""
     folder = Path(config.export_dir or "")
-    answer = task.answer(model, task.export_options(config))
-    Service(answer).save(folder)
+    saved_models.export(task.serving_fn(model, task.export_options(config)), folder)
     log_line(f"Written: {folder}, a SavedModel that takes raw text")
     for runtime in task.runtimes:
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"

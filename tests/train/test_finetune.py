@@ -193,11 +193,11 @@ def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch)
     outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
     first = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
 
-    def computed_by(model, runtime):
+    def session_of(model, runtime):
         assert runtime == "onnx"
-        return lambda batch, training: {"logits": 0 * model(batch)["logits"]}
+        return lambda batch: {"logits": 0 * model(batch)["logits"]}
 
-    monkeypatch.setattr(runtimes, "computed_by", computed_by)
+    monkeypatch.setattr(runtimes, "session_of", session_of)
     outcome.trainer.predict_in("onnx")
     found = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
     assert np.ptp(first) > 0.01

@@ -17,11 +17,11 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertMultipleChoice
 from albert_tf.tasks import base
-from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.race import features, graph, reading
 from albert_tf.tasks.race.features import Features, Lengths
 from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.race import RaceSettings
 
@@ -221,7 +221,7 @@ class MultipleChoice(base.FineTuningTask):
             ),
         }
 
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         return graph.multiple_choice(
             model,
             self.tokenizer,

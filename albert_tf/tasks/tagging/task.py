@@ -17,8 +17,8 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
 from albert_tf.tasks import base, confusion, metrics, score_table
-from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import graph, reading
@@ -74,7 +74,6 @@ class Tagging(base.FineTuningTask):
 
     kinds = ("token_classification",)
     settings_class = TaggingSettings
-    options = ("runtime", "labels")
     head_keys = ("labels",)
 
     def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
@@ -307,7 +306,7 @@ class Tagging(base.FineTuningTask):
         by_label = dict(zip(self._labels, rows, strict=True))
         return score_table.of_scores("label", by_label, "words")
 
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         return graph.tag_texts(
             model,
             self.tokenizer,
