@@ -66,7 +66,7 @@ class Classification(base.FineTuningTask):
 
     @property
     def label_names(self):
-        return self.text_task.names, self.text_task.name in catalogue.every()
+        return self.text_task.names, self.text_task.name in catalogue.TASKS
 
     @classmethod
     def read(cls, settings, folder, run, log):
@@ -306,7 +306,7 @@ def _task(
     """Returns the task that the flags name."""
     if settings.task_name is None:
         raise InputError(
-            f"--task_name: expected one of {', '.join(catalogue.every())} or {CUSTOM}"
+            f"--task_name: expected one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
         return custom.declare(settings, folder, log)

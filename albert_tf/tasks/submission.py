@@ -85,7 +85,7 @@ def submit(run: ClassifierRunSettings, log: IO[str] = sys.stderr) -> None:
     if not run.glue_submission:
         return
     path, folders = run.glue_submission, run.submission_dirs or (run.output_dir,)
-    tasks = catalogue.every().values()
+    tasks = catalogue.TASKS.values()
     expected = sorted({file for task in tasks for file in task.submission.values()})
     files = gather(folders, expected)
     write_zip(path, {name: file.read_text("utf-8") for name, file in files.items()})

@@ -1,7 +1,6 @@
 """A task on texts or pairs of texts: where its data is and what it asks.
 
-A data set is one frozen `TextTask` in a module of this folder, which `catalogue.find`
-finds by its name:
+A data set is one frozen `TextTask` in `catalogue.TASKS`:
 
     BOOLQ = TextTask(
         name="boolq",

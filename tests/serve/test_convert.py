@@ -15,7 +15,6 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import convert, runtimes, saved_models
-from albert_tf.serve.service import Service
 from albert_tf.tasks import text_graphs
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
@@ -233,7 +232,7 @@ def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, caps
     answer = text_graphs.classifier(
         model, tokenizer, labels=("no", "yes"), max_seq_length=8
     )
-    Service(answer).save(tmp_path / "served")
+    saved_models.export(answer, tmp_path / "served")
     monkeypatch.setattr(tf.saved_model, "load", None)
     convert.convert(settings(tmp_path / "served", tmp_path / "back", "tf1"))
     copy = models.AlbertClassifier(config, 2)

@@ -12,7 +12,6 @@ import pytest
 from albert_tf import AlbertConfig, InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import convert, predict, sessions
-from albert_tf.tasks import base, pretrained, row_answers
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
@@ -74,6 +73,16 @@ CASES = {
         lambda: models.AlbertPretrainer(CONFIG),
         None,
         [{"text": "a [MASK] and [MASK]"}, {"text": LONG * 9 + "[MASK]"}],
+    ),
+    "token_classification": (
+        lambda: models.AlbertTokenClassifier(CONFIG, 3),
+        {"labels": ["O", "B-A", "I-A"]},
+        [{"text": LONG * 3}, {"text": ""}],
+    ),
+    "score": (
+        lambda: models.AlbertPretrainer(CONFIG),
+        None,
+        [{"text": SHORT}, {"text": ""}],
     ),
     "sentence_order": (
         lambda: models.AlbertPretrainer(CONFIG),
@@ -154,46 +163,17 @@ def test_they_answer_without_tensorflow_and_alike(folder):
     assert not heavy & set(modules)
 
 
-@pytest.mark.parametrize("change", [None, "another model", "no model", "removed"])
-def test_the_first_batch_comes_soon_and_others_faster(
-    change, folder, tmp_path, monkeypatch
-):
-    path = tmp_path / "albert.onnx"
-    shutil.copy(folder("classification", "onnx")[1] / path.name, path)
-    real, opened, ran = sessions._onnx_session, [], []
-
-    class Recording:
-        def __init__(self, *given):
-            self._session, self.packed = real(*given), given[-1]
-            self.get_inputs = self._session.get_inputs
-            self.get_outputs = self._session.get_outputs
-
-        def run(self, *given):
-            ran.append(self.packed)
-            return self._session.run(*given)
-
-    def open_session(path, num_threads, packed):
-        opened.append((num_threads, packed))
-        return Recording(path, num_threads, packed)
-
-    monkeypatch.setattr(sessions, "_onnx_session", open_session)
-    batch = {key: [[1, 1, 1]] for key in ("input_ids", "input_mask", "segment_ids")}
-    session = sessions.load(path, 1, soon=True)
-    [first] = session(batch)["logits"]
-    assert opened == [(1, False)]
-    if change:
-        path.unlink()
-    if change == "another model":
-        shutil.copy(folder("multi_label", "onnx")[1] / path.name, path)
-    if change == "no model":
-        path.write_text("another file")
-    for _ in range(2):
-        [other] = session(batch)["logits"]
-        assert other == pytest.approx(first, abs=2e-5)
-    assert opened == [(1, False), (1, True)]
-    assert ran == [False] + 2 * [change is None]
-    sessions.load(folder("classification", "onnx")[1] / path.name)
-    assert opened[2:] == [(None, True)]
+def test_weights_are_packed_for_more_than_a_batch(folder, monkeypatch):
+    real, packed = sessions.load, []
+    monkeypatch.setattr(
+        sessions, "load", lambda path, **more: packed.append(more) or real(path, **more)
+    )
+    rows = CASES["classification"][2]
+    _, written = folder("classification", "onnx")
+    for batch_size, log in ((2, print), (3, print), (3, None)):
+        options = predict.AnswerSettings(batch_size=batch_size)
+        assert len(list(predict.load(written, options, log=log)(rows))) == 3
+    assert packed == [{"packed": True}, {"packed": False}, {"packed": True}]
 
 
 def test_the_folder_holds_what_an_answer_needs(folder):
@@ -201,7 +181,6 @@ def test_the_folder_holds_what_an_answer_needs(folder):
     assert sorted(path.name for path in written.iterdir()) == [
         "albert.onnx",
         "albert_config.json",
-        "checksums.json",
         "spm_small.model",
         "task.json",
     ]
@@ -212,7 +191,8 @@ def test_the_folder_holds_what_an_answer_needs(folder):
 
 def refused(path, **options):
     with pytest.raises(InputError) as mistake:
-        predict.load(path, predict.AnswerSettings(**options))
+        predictor = predict.load(path, predict.AnswerSettings(**options))
+        next(predictor([dict.fromkeys(predictor.fields, "[MASK]")]))
     return str(mistake.value)
 
 
@@ -234,8 +214,8 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
         f"{file}: a model that takes ids; expected the folder that "
         f"convert_checkpoint.py writes where --output names one"
     )
-    with pytest.raises(InputError, match=f"another runtime computes.*{source}"):
-        predict.load(written).service.save(tmp_path / "served")
+    with pytest.raises(InputError, match="not exported for classification; expected"):
+        predict.load(written).export(tmp_path / "served")
     with pytest.raises(InputError, match=r"albert.onnx: exists; expected another fold"):
         convert.convert(
             convert.ConversionSettings(
@@ -244,19 +224,11 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
         )
 
 
-def test_kinds_have_the_names_of_their_families():
-    assert tuple(pretrained.FAMILIES) == row_answers.PRETRAINED
-    assert row_answers.OPTIONS.keys() <= {*base.families(), *pretrained.FAMILIES}
-
-
 def test_damage_is_named(folder, tmp_path):
     _, written = folder("classification", "onnx")
     copy = shutil.copytree(written, tmp_path / "copy")
     file, task = copy / "albert.onnx", copy / "task.json"
     contents = file.read_bytes()
-    file.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
-    assert refused(copy).startswith(f"{file}: differs from its SHA-256 in checksums.js")
-    (copy / "checksums.json").unlink()
     file.write_bytes(contents[: len(contents) // 2])
     assert refused(copy) == f"{file}: no ONNX model"
     file.write_bytes(contents)
@@ -264,7 +236,7 @@ def test_damage_is_named(folder, tmp_path):
     with pytest.raises(InputError) as mistake:
         list(predict.load(copy)([SHORT]))
     assert str(mistake.value) == (
-        f"{task}: 4 labels; expected 3, one for each output of the model"
+        "4 labels (no, yes, maybe, never); expected 3, one for each output of the model"
     )
 
 
