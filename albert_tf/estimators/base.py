@@ -152,19 +152,6 @@ class Model(BaseEstimator, abc.ABC):
                 )
         return self._predictors[key]
 
-    def _answered(
-        self, asked: list[rows.Row], predictor: Predictor
-    ) -> notebooks.Answers:
-        """Returns answers, which a notebook shows as pictures."""
-        return notebooks.Answers(predictor(asked), predictor.task["kind"], asked)
-
-    def _html_repr(self) -> str:
-        """Returns what scikit-learn shows of it in a notebook."""
-        return notebooks.card(type(self).__name__, self._facts())
-
-    def _facts(self) -> dict[str, Any]:
-        return {"model": self.model, **self._settings}
-
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out opened models, for `pickle`.
 
@@ -363,7 +350,7 @@ class FineTuned(Model):
             outcome = self._run(self._flags(values, splits, Path(folder)), False)
         return dict(outcome.metrics)
 
-    def __call__(self, data: Any, **options: Any) -> notebooks.Answers:
+    def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
 
         Args:
@@ -373,8 +360,7 @@ class FineTuned(Model):
         Raises:
             InputError: the model is not fine-tuned, or see `Predictor`.
         """
-        predictor = self.predictor(**options)
-        return self._answered(self._rows(data), predictor)
+        return list(self.predictor(**options)(self._rows(data)))
 
     def predictor(self, **options: Any) -> Predictor:
         """Returns what answers raw texts, see `AnswerSettings` for the options."""
@@ -465,15 +451,6 @@ class FineTuned(Model):
             return bool(self.folder)
         except InputError:
             return False
-
-    def _facts(self) -> dict[str, Any]:
-        facts = super()._facts()
-        if self.__sklearn_is_fitted__():
-            task = ModelFolder(self.folder).task
-            facts |= {"run": self.folder, "kind": task.get("kind")}
-            facts |= {"labels": task["labels"]} if task.get("labels") else {}
-            facts |= getattr(self, "metrics_", {})
-        return facts
 
     @property
     def _values(self) -> dict[str, Any]:

@@ -1,95 +1,23 @@
-"""What a notebook shows: answers and models as HTML, and `fit` while it trains.
-
-Texts come from anywhere, so all of them are escaped.
-"""
+"""What a notebook shows of `fit` while it trains: a table and curves."""
 
 import base64
 import io
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from albert_tf.errors import InputError
-from albert_tf.serve import display
 from albert_tf.train import curves
 
-# Rows of answers, lines of a table, and characters around an answer, that are shown.
-_MOST_ROWS, _MOST_LINES, _MOST_CHARACTERS = 20, 20, 1000
+# Lines of a table.
+_MOST_LINES = 20
 # The share of the time that goes into drawing curves, at most.
 _DRAWING = 0.1
 # Numbers of an evaluation that say what another one does.
-_LEFT_OUT = ("eval_loss", "largest_predicted_share")
-# By kind, the text in which the answer is marked.
-_MARKED_IN = {
-    "question_answering": "context",
-    "token_classification": "text",
-    "fill_mask": "text",
-}
-
-
-class Answers(list):
-    """Answers in a list, which a notebook shows as HTML.
-
-    Args:
-        values: what the list holds.
-        kind: of the task.
-        rows: what was asked.
-        answers: to each row, as `Predictor` gives them; None: `values`.
-    """
-
-    def __init__(
-        self,
-        values: Iterable[Any],
-        kind: str,
-        rows: Sequence[Mapping[str, Any]],
-        answers: Sequence[Mapping[str, Any]] | None = None,
-    ):
-        super().__init__(values)
-        answers = list(self) if answers is None else answers
-        self._kind, self._count = kind, len(rows)
-        # Those that are shown: a passage is long.
-        self._rows, self._answers = rows[:_MOST_ROWS], answers[:_MOST_ROWS]
-
-    def holding(self, values: Iterable[Any]) -> "Answers":
-        """Returns other values that are shown in the same way."""
-        other = Answers(values, self._kind, self._rows, self._answers)
-        other._count = self._count
-        return other
-
-    def _repr_html_(self) -> str:
-        pairs = zip(self._rows, self._answers, strict=True)
-        blocks = [_answered(self._kind, row, answer) for row, answer in pairs]
-        if (more := self._count - _MOST_ROWS) > 0:
-            blocks.append(f"<p>and {more:,} more</p>")
-        return "".join(blocks)
-
-
-def _answered(kind: str, row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    """Returns what was asked, and the answer; of a long passage what is around it."""
-    inside = _MARKED_IN.get(kind)
-    asked = (
-        f"<p>{escape(text[:_MOST_CHARACTERS])}</p>"
-        for name, text in row.items()
-        if name != inside and isinstance(text, str)
-    )
-    if inside == "context" and len(row[inside]) > _MOST_CHARACTERS:
-        begin, end = (max(answer[name], 0) for name in ("begin", "end"))
-        first = max(0, begin - _MOST_CHARACTERS // 2)
-        last = max(end, first + _MOST_CHARACTERS)
-        before, after = ("…" if first else ""), ("…" if last < len(row[inside]) else "")
-        row = {**row, inside: f"{before}{row[inside][first:last]}{after}"}
-        moved = len(before) - first
-        answer = {**answer, "begin": begin + moved, "end": end + moved}
-    return "".join(asked) + display.answer_html(kind, row, answer)
-
-
-def card(title: str, facts: Mapping[str, Any]) -> str:
-    """Returns facts under a title."""
-    rows = [[escape(name), escape(_shown(value))] for name, value in facts.items()]
-    return f"<b>{escape(title)}</b>{_table(rows)}"
+_LEFT_OUT = ("time", "eval_loss", "largest_predicted_share")
 
 
 def is_running() -> bool:
@@ -177,41 +105,20 @@ def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
     Args:
         entries: of `metrics.jsonl`, see `curves.entries`.
     """
-    evaluations: dict[int, dict[str, Any]] = {}
-    training: dict[int, dict[str, Any]] = {}
+    import pandas
+
+    lines: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     loss = None
     for entry in entries:
-        step = entry["step"]
+        line = {"step": entry["step"], "training loss": loss}
         if entry["kind"] == "train":
-            loss = entry.get("loss")
-            training[step] = {"training loss": loss}
+            line["training loss"] = loss = entry.get("loss")
         elif entry["kind"] == "eval":
-            scores = {
+            line |= {
                 name: value
                 for name, value in entry.items()
-                if isinstance(value, float) and name not in ("time", *_LEFT_OUT)
+                if isinstance(value, float) and name not in _LEFT_OUT
             }
-            evaluations[step] = {"training loss": loss, **scores}
-    lines = sorted((evaluations or training).items())[-_MOST_LINES:]
-    columns = list(dict.fromkeys(name for _, scores in lines for name in scores))
-    rows = [["step", *map(escape, columns)]]
-    for step, scores in lines:
-        cells = [escape(_shown(scores.get(name))) for name in columns]
-        rows.append([f"{step:,}", *cells])
-    return _table(rows)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table>{lines}</table>"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list | tuple):
-        more = ["…"] if len(value) > _MOST_LINES else []
-        return ", ".join(map(str, [*value[:_MOST_LINES], *more]))
-    return "" if value is None else str(value)
+        lines.setdefault(entry["kind"], []).append(line)
+    table = pandas.DataFrame(lines["eval"] or lines["train"]).tail(_MOST_LINES)
+    return table.to_html(index=False, na_rep="", float_format="{:.4g}".format)

@@ -9,7 +9,7 @@ from sklearn.base import TransformerMixin
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.estimators import notebooks, rows
+from albert_tf.estimators import rows
 from albert_tf.estimators.base import Model
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
@@ -38,7 +38,7 @@ class Pretrained(Model):
         options = registry.pipeline(cls.kind).options
         return ("max_seq_length", "batch_size", "runtime", *options)
 
-    def __call__(self, data: Any) -> notebooks.Answers:
+    def __call__(self, data: Any) -> list[dict[str, Any]]:
         """Answers rows as `predict.py` does, a dict for each.
 
         Args:
@@ -58,7 +58,7 @@ class Pretrained(Model):
         else:
             data = [data] if isinstance(data, str) else data
             asked = rows.read(data, tuple(fields), "texts")
-        return self._answered(asked, predictor)
+        return list(predictor(asked))
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""
@@ -76,12 +76,8 @@ class FillMask(Pretrained):
     kind = "fill_mask"
 
     def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
-        """Returns for each text and each [MASK] the tokens with their probabilities.
-
-        A notebook shows the filled texts.
-        """
-        answers = self(texts)
-        return answers.holding(answer["gaps"] for answer in answers)
+        """Returns for each text and each [MASK] the tokens with their probabilities."""
+        return [answer["gaps"] for answer in self(texts)]
 
 
 class Scorer(Pretrained):

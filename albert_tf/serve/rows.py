@@ -15,9 +15,6 @@ from albert_tf.data.tables import Column, Dialect, Table
 from albert_tf.errors import InputError
 from albert_tf.serve.settings.predict import PredictSettings
 
-# Of texts that are read to their end: a passage of a million takes 400 MB.
-_MOST_CHARACTERS = 1_000_000
-
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # The fields of a row, and whether each holds a list of texts; None: a text that may be
@@ -182,14 +179,3 @@ def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
         texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
         checked[name] = texts if expects_list else texts[0]
     return checked
-
-
-def check_lengths(place: str, row: Mapping[str, Any]) -> None:
-    """Refuses texts that need too much memory."""
-    for name, value in row.items():
-        longest = max(map(len, value if isinstance(value, list) else [value]))
-        if longest > _MOST_CHARACTERS:
-            raise InputError(
-                f"{place}: {name} has {longest:,} characters; expected at most "
-                f"{_MOST_CHARACTERS:,}"
-            )

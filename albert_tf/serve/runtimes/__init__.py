@@ -7,9 +7,8 @@ litert      to LiteRT
 onnx_graph  to ONNX: the graph written by hand, the shared block as a function
 """
 
-import dataclasses
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,12 @@ from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
 
 __all__ = [
     "SUFFIXES",
-    "Difference",
     "choose",
-    "compare",
     "in_tensorflow",
     "load",
     "save",
     "session_of",
 ]
-
-PRECISIONS = ("float32", "float16", "int8")
 
 # Neither format holds more in one file.
 MOST_BYTES = 2**31 - 2**20
@@ -47,7 +42,6 @@ def save(
     *,
     precision: str = "float32",
     outputs: Sequence[str] = (),
-    sizes: Mapping[str, int] | None = None,
 ) -> Path:
     """Writes a model for another runtime; all of it or nothing.
 
@@ -67,29 +61,20 @@ def save(
             table twice, rounded for the lookup and for the output.
         outputs: names of the outputs; without it those of the head, or
             `sequence_output` and `pooled_output` of an encoder.
-        sizes: numbers for some of "batch", "choices", "tokens" and "positions" (for
-            accelerators that need them); what is not named stays free.
 
     Returns:
         the path.
 
     Raises:
-        InputError: an unknown format, precision, output or size, a file name that does
-            not end as it has to, a model that is not one of ours or is too large for
-            the format, no package `onnx`, or a path that cannot be written.
+        InputError: a file name that does not end as the format's do, an unknown output,
+            a model that is not one of ours or is too large for the format, no package
+            `onnx`, or a path that cannot be written.
     """
     path = Path(path)
-    if format not in SUFFIXES:
-        raise InputError(f"format={format!r}: expected one of {', '.join(SUFFIXES)}")
-    if path.suffix != SUFFIXES[format]:
-        raise InputError(
-            f"{path}: a file of format {format!r} has to end in {SUFFIXES[format]}"
-        )
-    if precision not in PRECISIONS:
-        raise InputError(
-            f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}"
-        )
-    spec = signature(model, outputs, sizes)
+    if path.suffix != SUFFIXES.get(format):
+        ends = ", ".join(f"{end} ({name})" for name, end in SUFFIXES.items())
+        raise InputError(f"{path}, format={format!r}: expected a file of {ends}")
+    spec = signature(model, outputs)
     size = model.count_params() * np.dtype(precision).itemsize
     if size > MOST_BYTES:
         raise InputError(
@@ -211,54 +196,3 @@ def _write(path: Path, contents: bytes) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     with atomic(str(path)) as file:
         file.write(contents)
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """How two programs differ in one output, padding aside.
-
-    Attributes:
-        largest: the largest absolute difference.
-        mean: the mean absolute difference.
-        agreement: share of the examples (of tokens, where there is a row for each) in
-            which the largest number along the last axis is at the same place.
-    """
-
-    largest: float
-    mean: float
-    agreement: float
-
-
-def compare(
-    ours: Runner | keras.Model,
-    theirs: Runner,
-    batches: Iterable[Mapping[str, np.ndarray]],
-) -> dict[str, Difference]:
-    """Runs two programs on the same batches, as to see what rounding costs.
-
-    Args:
-        ours: a model, or what `load` returned.
-        theirs: what `load` returned; its outputs are compared.
-        batches: inputs of both, int arrays by name.
-
-    Returns:
-        the differences by name of the output.
-    """
-    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for batch in batches:
-        expected, given = ours(batch), theirs(batch)
-        real = np.asarray(batch["input_mask"]) > 0
-        for name, b in given.items():
-            a = keras.ops.convert_to_numpy(expected[name])
-            if a.shape[: real.ndim] == real.shape:
-                a, b = a[real], b[real]
-            pairs.setdefault(name, []).append((a, b))
-    return {name: _difference(both) for name, both in pairs.items()}
-
-
-def _difference(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Difference:
-    gaps = np.concatenate([np.abs(a - b).ravel() for a, b in pairs])
-    same = [np.ravel(a.argmax(-1) == b.argmax(-1)) for a, b in pairs]
-    return Difference(
-        float(gaps.max()), float(gaps.mean()), float(np.concatenate(same).mean())
-    )
