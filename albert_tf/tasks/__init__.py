@@ -12,7 +12,6 @@
     metrics         accuracy, F1, Matthews's and other correlations
     score_table     scores of each label, and the confusion matrix
     submission      predictions as released, and as GLUE's site takes them
-    scoring         files of predictions against what is right
     text_graphs     classes and numbers of a text, in a graph
     race/           one of several answers is right
     tagging/        a label for each word: named entities, parts of speech

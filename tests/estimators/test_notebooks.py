@@ -9,6 +9,7 @@ import pytest
 
 from albert_tf.estimators import notebooks
 
+
 def cells(html):
     return re.findall("<t[dh]>([^<]*)", html)
 

@@ -508,7 +508,7 @@ def _parsed(command, arguments, folder):
     absl_flags.FLAGS, flags._defined = absl_flags.FlagValues(), []
     absl_flags.FLAGS["verbosity"] = old_flags["verbosity"]
     try:
-        for settings in commands.module(command).SETTINGS:
+        for settings in commands.command(command).SETTINGS:
             flags.define(settings)
         with contextlib.chdir(folder):
             rest = flags._parse([command, *arguments], "", {})
@@ -520,7 +520,7 @@ def _parsed(command, arguments, folder):
 @functools.cache
 def _flags_of(command):
     names = {}
-    for settings in commands.module(command).SETTINGS:
+    for settings in commands.command(command).SETTINGS:
         for item in flags.fields(settings):
             names[item.name] = item
     return names
@@ -530,7 +530,6 @@ _REQUIRED = {
     "corpus": ["--input_file=a", "--output_file=b", "--spm_model_file=c"],
     "convert": ["--model=a", "--output=b"],
     "export": ["--export_path=a"],
-    "score": ["--data=a"],
     "vocabulary": ["--input=a", "--model_prefix=b"],
     "predict": ["--model=a"],
     "squad": ["--output_dir=a"],
