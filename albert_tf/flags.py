@@ -8,6 +8,7 @@ and prints a user's mistake as one line. Only this module imports absl's flags.
 
 import csv
 import dataclasses
+import inspect
 import io
 import json
 import math
@@ -421,7 +422,7 @@ def _help(text: str, full: bool) -> str:
         text: what the command does.
         full: whether to add the flags of absl.
     """
-    parts = [text.strip()]
+    parts = [inspect.cleandoc(text)]
     for group, items in (pair for each in _defined for pair in _groups(each)):
         title = (group.__doc__ or "").split("\n")[0].rstrip(".")
         parts.append("\n".join([f"{title}:", *map(_entry, items)]))

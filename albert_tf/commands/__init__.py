@@ -14,11 +14,11 @@ In reading order:
     export       export TF-Hub modules
     demo-page    try a model on a local page
 
-A module describes one command (`fine_tune` has a table of four): its docstring is what
---help prints, `SETTINGS` are the classes of its flags, and `main` gets one object of
-each, then, with `TAKES_ARGUMENTS`, what is no flag. TensorFlow takes seconds to import,
-for which --help and mistakes in the flags need not wait: only the body of a `main`
-imports what needs it.
+A module, or a class of `fine_tune`, describes one command: its docstring is what --help
+prints, `SETTINGS` are the classes of its flags, and `main` gets one object of each,
+then, with `TAKES_ARGUMENTS`, what is no flag. TensorFlow takes seconds to import, for
+which --help and mistakes in the flags need not wait: only the body of a `main` imports
+what needs it.
 """
 
 import importlib
@@ -47,7 +47,7 @@ _RESUMING = ("pretrain", "corpus", "classify", "tag", "squad", "race")
 def command(name: str) -> Any:
     """Returns what describes a command, see above."""
     if name in ("classify", "tag", "squad", "race"):
-        return importlib.import_module(f"{__name__}.fine_tune").command(name)
+        return importlib.import_module(f"{__name__}.fine_tune").COMMANDS[name]
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 

@@ -1,8 +1,6 @@
 """The commands that fine-tune: `classify`, `tag`, `squad` and `race`."""
 
-import functools
-import types
-from typing import Any
+from typing import Any, ClassVar
 
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings.classification import (
@@ -15,89 +13,100 @@ from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.train.devices import DistributionSettings
 
-# Of each: a kind of its family, its settings, and what --help begins with.
-COMMANDS: dict[str, tuple[str, tuple[type, type], str]] = {
-    "classify": (
-        "classification",
-        (ClassificationSettings, ClassifierRunSettings),
-        r"""Fine-tunes ALBERT on a task of GLUE or on your own table of texts.
-
-    python run_classifier.py --task_name=mrpc --data_dir=glue \
-        --init_checkpoint=albert_base_v2 --output_dir=runs/mrpc \
-        --do_train --do_eval --do_predict \
-        --learning_rate=2e-5 --train_step=800 --warmup_step=200
-
-docs/fine_tuning.md explains the flags, your own tables and what a run writes.
-""",
-    ),
-    "tag": (
-        "token_classification",
-        (TaggingSettings, FineTuningSettings),
-        r"""Fine-tunes ALBERT to label words: CoNLL-2003's entities, or your own labels.
-
-    python run_tagging.py --flagfile=recipes/conll2003.flags \
-        --train_file=conll2003/train.txt --eval_file=conll2003/valid.txt \
-        --predict_file=conll2003/test.txt \
-        --init_checkpoint=albert_base_v2 --output_dir=runs/conll2003
-
-docs/tagging.md explains the data, the flags, and what a run writes.
-""",
-    ),
-    "squad": (
-        "question_answering",
-        (SquadSettings, SquadRunSettings),
-        r"""Fine-tunes ALBERT on SQuAD 1.1, SQuAD 2.0 or questions in the same format.
-
-    python run_squad.py --train_file=train-v2.0.json \
-        --predict_file=dev-v2.0.json --init_checkpoint=albert_base_v2 \
-        --output_dir=runs/squad2 --do_train --do_predict \
-        --learning_rate=3e-5 --train_batch_size=48
-
-docs/squad.md explains the flags, the threshold and what a run writes.
-""",
-    ),
-    "race": (
-        "multiple_choice",
-        (RaceSettings, RaceRunSettings),
-        r"""Fine-tunes ALBERT on RACE or on your own questions with choices.
-
-    python run_race.py --flagfile=recipes/race_v2.flags --data_dir=RACE \
-        --init_checkpoint=albert_base_v2 --output_dir=runs/race
-
-docs/race.md explains the data, the flags, the memory and what a run writes.
-""",
-    ),
-}
+_MODEL = (ModelSettings, DistributionSettings)
 
 
-def command(name: str) -> types.SimpleNamespace:
-    """Returns a command as the modules of others describe it."""
-    kind, settings, text = COMMANDS[name]
-    return types.SimpleNamespace(
-        __doc__=text,
-        SETTINGS=(*settings, ModelSettings, DistributionSettings),
-        main=functools.partial(_main, kind),
-    )
+class FineTuning:
+    """What a command has beside its own docstring, which --help prints.
+
+    Attributes:
+        kind: of its family.
+        SETTINGS: see `commands`.
+    """
+
+    kind: ClassVar[str]
+    SETTINGS: ClassVar[tuple[type, ...]]
+
+    @classmethod
+    def main(
+        cls,
+        task: Any,
+        run: Any,
+        model: ModelSettings,
+        devices: DistributionSettings,
+    ) -> None:
+        """Trains, evaluates, predicts and exports."""
+        task.check(run)
+
+        from albert_tf.train import finetune
+
+        if getattr(run, "needs_model", True):
+            family = registry.task(cls.kind)
+            assert family is not None
+            if not finetune.run(family, task, run, model, devices).writes:
+                return
+        if isinstance(run, ClassifierRunSettings):
+            from albert_tf.tasks import submission
+
+            submission.submit(run)
 
 
-def _main(
-    kind: str,
-    task: Any,
-    run: Any,
-    model: ModelSettings,
-    devices: DistributionSettings,
-) -> None:
-    """Trains, evaluates, predicts and exports."""
-    task.check(run)
+class Classify(FineTuning):
+    r"""Fine-tunes ALBERT on a task of GLUE or on your own table of texts.
 
-    from albert_tf.train import finetune
+        python run_classifier.py --task_name=mrpc --data_dir=glue \
+            --init_checkpoint=albert_base_v2 --output_dir=runs/mrpc \
+            --do_train --do_eval --do_predict \
+            --learning_rate=2e-5 --train_step=800 --warmup_step=200
 
-    if getattr(run, "needs_model", True):
-        family = registry.task(kind)
-        assert family is not None
-        if not finetune.run(family, task, run, model, devices).writes:
-            return
-    if isinstance(run, ClassifierRunSettings):
-        from albert_tf.tasks import submission
+    docs/fine_tuning.md explains the flags, your own tables and what a run writes.
+    """
 
-        submission.submit(run)
+    kind = "classification"
+    SETTINGS = (ClassificationSettings, ClassifierRunSettings, *_MODEL)
+
+
+class Tag(FineTuning):
+    r"""Fine-tunes ALBERT to label words: CoNLL-2003's entities, or your own labels.
+
+        python run_tagging.py --flagfile=recipes/conll2003.flags \
+            --train_file=conll2003/train.txt --eval_file=conll2003/valid.txt \
+            --predict_file=conll2003/test.txt \
+            --init_checkpoint=albert_base_v2 --output_dir=runs/conll2003
+
+    docs/tagging.md explains the data, the flags, and what a run writes.
+    """
+
+    kind = "token_classification"
+    SETTINGS = (TaggingSettings, FineTuningSettings, *_MODEL)
+
+
+class Squad(FineTuning):
+    r"""Fine-tunes ALBERT on SQuAD 1.1, SQuAD 2.0 or questions in the same format.
+
+        python run_squad.py --train_file=train-v2.0.json \
+            --predict_file=dev-v2.0.json --init_checkpoint=albert_base_v2 \
+            --output_dir=runs/squad2 --do_train --do_predict \
+            --learning_rate=3e-5 --train_batch_size=48
+
+    docs/squad.md explains the flags, the threshold and what a run writes.
+    """
+
+    kind = "question_answering"
+    SETTINGS = (SquadSettings, SquadRunSettings, *_MODEL)
+
+
+class Race(FineTuning):
+    r"""Fine-tunes ALBERT on RACE or on your own questions with choices.
+
+        python run_race.py --flagfile=recipes/race_v2.flags --data_dir=RACE \
+            --init_checkpoint=albert_base_v2 --output_dir=runs/race
+
+    docs/race.md explains the data, the flags, the memory and what a run writes.
+    """
+
+    kind = "multiple_choice"
+    SETTINGS = (RaceSettings, RaceRunSettings, *_MODEL)
+
+
+COMMANDS = {"classify": Classify, "tag": Tag, "squad": Squad, "race": Race}

@@ -384,9 +384,9 @@ class FineTuned(Model):
             raise InputError(
                 f"{folder}: holds a run or other weights; expected another folder"
             )
-        opened, model = ModelFolder(self.folder), self._model
-        metadata.write_task(folder, opened.tokenizer, self.predictor().task)
-        weights.save(model, folder, "tf1")
+        predictor = self.predictor()
+        metadata.write_task(folder, predictor.tokenizer, predictor.task)
+        weights.save(predictor.model, folder, "tf1")
 
     def export(
         self,
@@ -457,10 +457,6 @@ class FineTuned(Model):
         """The settings, those of `fit` too."""
         return {**self._settings, **getattr(self, "_fitted", {})}
 
-    @property
-    def _model(self) -> keras.Model:
-        return self.predictor().model
-
     def _flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
     ) -> dict[str, Any]:
@@ -510,7 +506,6 @@ class FineTuned(Model):
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
         task, run, model, devices = (_made(group, given) for group in self._groups())
-        task.check(run)
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
             log = notebooks.Progress(Path(run.output_dir))
@@ -518,7 +513,7 @@ class FineTuned(Model):
             with _own_state():
                 outcome = finetune.run(self.family, task, run, model, devices, log)
             if isinstance(log, notebooks.Progress):
-                log.finish()
+                log.show()
             return outcome
         except InputError as mistake:  # of a row, whose file is our own
             file = rf"{re.escape(run.output_dir)}.(train|dev)_rows\{self.suffix}"

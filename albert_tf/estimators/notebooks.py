@@ -9,13 +9,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from albert_tf.errors import InputError
+from albert_tf import errors
 from albert_tf.train import curves
 
 # Lines of a table.
 _MOST_LINES = 20
-# The share of the time that goes into drawing curves, at most.
-_DRAWING = 0.1
+# Seconds between two pictures, at least, as the training waits for them.
+_SECONDS = 10.0
 # Numbers of an evaluation that say what another one does.
 _LEFT_OUT = ("time", "eval_loss", "largest_predicted_share")
 
@@ -43,60 +43,35 @@ class Progress(io.TextIOBase):
         self._folder = folder
         self._html = HTML
         self._handle = show(HTML(""), display_id=True)
-        self._begun = ""
-        self._table = self._picture = ""
-        # Seconds of drawing, and when it may come again.
-        self._next = 0.0
+        self._begun = self._line = ""
+        self._drawn = -_SECONDS
 
     def write(self, text: str) -> int:
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
-            if not line.startswith(("step ", "eval at ")) or not self._show(
-                line, time.monotonic() >= self._next
-            ):
+            if not line.startswith(("step ", "eval at ")):
                 print(line, file=sys.stderr)
+                continue
+            self._line = line
+            if time.monotonic() - self._drawn >= _SECONDS:
+                self.show()
         return len(text)
 
-    def finish(self) -> None:
-        """Shows what has come to the files since the last line."""
-        self._show("", True)
-
-    def _show(self, line: str, draws: bool) -> bool:
-        """Shows a line, and what is drawn; returns False where that fails."""
-        try:
-            if draws or line.startswith("eval at "):
-                self._update(draws)
-            if not self._table:
-                return True  # nothing to show yet
-            content = f"{self._table}<p>{escape(line)}</p>{self._picture}"
-            self._handle.update(self._html(content))
-        # The run goes on, whatever a notebook or a picture raises.
-        except Exception:
-            return False
-        return True
-
-    def _update(self, draws: bool) -> None:
-        # Of several runs the one at work.
-        name = "metrics.jsonl"
-        files = [*self._folder.glob(name), *self._folder.glob(f"run-*/{name}")]
-        if not files:
-            return
-        path = max(files, key=lambda file: file.stat().st_mtime)
-        if draws:
-            self._draw(path)
-        self._table = progress_table(list(curves.entries(path)))
-
-    def _draw(self, path: Path) -> None:
-        begin, picture = time.monotonic(), io.BytesIO()
-        try:
+    def show(self) -> None:
+        """Shows what is in the files; a failure is logged, and the run goes on."""
+        with errors.sparing("table of progress"):
+            # Of several runs the one at work.
+            files = self._folder.glob("**/metrics.jsonl")
+            path = max(files, key=lambda file: file.stat().st_mtime)
+            picture = io.BytesIO()
             curves.draw(path, picture)
-        except InputError:  # no number yet
-            return
-        content = base64.b64encode(picture.getvalue()).decode()
-        source = f"data:image/png;base64,{content}"
-        self._picture = f'<img alt="curves" style="max-width:100%" src="{source}">'
-        now = time.monotonic()
-        self._next = now + (now - begin) / _DRAWING
+            table = progress_table(list(curves.entries(path)))
+            source = base64.b64encode(picture.getvalue()).decode()
+            image = f'<img alt="curves" src="data:image/png;base64,{source}">'
+            self._handle.update(
+                self._html(f"{table}<p>{escape(self._line)}</p>{image}")
+            )
+            self._drawn = time.monotonic()
 
 
 def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:

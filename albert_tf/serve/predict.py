@@ -59,6 +59,7 @@ class Predictor:
     Attributes:
         fields: the keys that a row must have, in the order of columns, and whether each
             holds a list of texts.
+        tokenizer: the vocabulary.
         source: as given.
         task: as given.
         model: as given.
@@ -75,6 +76,7 @@ class Predictor:
         export: Callable[[str | Path], None] | None = None,
     ):
         self.fields = pipeline.fields
+        self.tokenizer = pipeline.tokenizer
         self.source = source
         self.task = task
         self.model = model

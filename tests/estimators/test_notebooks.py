@@ -42,10 +42,10 @@ def test_progress_is_shown_in_place_and_other_lines_are_printed(
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1/metrics.jsonl").write_text(json.dumps(entry) + "\n")
     print("step 1/2  loss <2>", "Warning: so", file=progress, sep="\n")
-    print("step 2/2", file=progress)
-    progress.finish()
+    print("step 2/2", file=progress)  # too soon for another picture
+    progress.show()
     assert capsys.readouterr().err == "Warning: so\n"
-    assert len(shown) == 3
+    assert len(shown) == 2
     assert all("data:image/png;base64,iVBOR" in html for html in shown)
     assert cells(shown[0])[:4] == ["step", "training loss", "1", "2"]
     assert "loss &lt;2&gt;" in shown[0] and "step 2/2" in shown[1]
