@@ -19,6 +19,7 @@ that few layers (--num_layers) flatter them. On a machine with other work, compa
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from common import in_turns, medians, parser_of, time_calls, write_config
 
@@ -112,7 +113,7 @@ def predict(args):
 
     from albert_tf.serve import predict
 
-    runtime = "onnx" if args.program == "predict_onnx" else "tensorflow"
+    runtime: Any = "onnx" if args.program == "predict_onnx" else "tensorflow"
     options = predict.AnswerSettings(batch_size=args.batch_size, runtime=runtime)
     pipeline = predict.load(args.folder / "run", options)
 

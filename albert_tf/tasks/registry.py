@@ -14,7 +14,7 @@ from albert_tf.errors import InputError
 
 
 class Kind(NamedTuple):
-    """Where the classes of a kind of task are, as "module:Class" of this room.
+    """Where the classes of a kind of task are, as "module:Class".
 
     Attributes:
         pipeline: answers raw text, a `pipelines.Pipeline`.
@@ -26,24 +26,29 @@ class Kind(NamedTuple):
 
 
 PRETRAINED = {
-    "fill_mask": Kind("pretrained:FillMask"),
-    "score": Kind("pretrained:Score"),
-    "sentence_order": Kind("pretrained:SentenceOrder"),
-    "embedding": Kind("pretrained:Embedding"),
+    "fill_mask": Kind("albert_tf.tasks.pretrained:FillMask"),
+    "score": Kind("albert_tf.tasks.pretrained:Score"),
+    "sentence_order": Kind("albert_tf.tasks.pretrained:SentenceOrder"),
+    "embedding": Kind("albert_tf.tasks.pretrained:Embedding"),
 }
-_TEXTS = "classification:Classification"
+_TEXTS = "albert_tf.tasks.classification:Classification"
 FINE_TUNED = {
-    "classification": Kind("text_pipeline:ClassificationPipeline", _TEXTS),
-    "multi_label": Kind("text_pipeline:ClassificationPipeline", _TEXTS),
-    "token_classification": Kind(
-        "tagging.pipeline:TokenClassificationPipeline", "tagging.task:Tagging"
+    "classification": Kind(
+        "albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS
     ),
-    "regression": Kind("text_pipeline:RegressionPipeline", _TEXTS),
+    "multi_label": Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS),
+    "token_classification": Kind(
+        "albert_tf.tasks.tagging.pipeline:TokenClassificationPipeline",
+        "albert_tf.tasks.tagging.task:Tagging",
+    ),
+    "regression": Kind("albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS),
     "question_answering": Kind(
-        "squad.pipeline:QuestionAnsweringPipeline", "squad.task:QuestionAnswering"
+        "albert_tf.tasks.squad.pipeline:QuestionAnsweringPipeline",
+        "albert_tf.tasks.squad.task:QuestionAnswering",
     ),
     "multiple_choice": Kind(
-        "race.pipeline:MultipleChoicePipeline", "race.task:MultipleChoice"
+        "albert_tf.tasks.race.pipeline:MultipleChoicePipeline",
+        "albert_tf.tasks.race.task:MultipleChoice",
     ),
 }
 
@@ -80,4 +85,4 @@ def task(kind: str | None) -> type[Any] | None:
 
 def _load(path: str) -> type[Any]:
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    return getattr(importlib.import_module(module), name)
