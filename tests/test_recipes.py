@@ -104,7 +104,7 @@ time.sleep(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_recipe_waits_until_its_command_has_saved(tmp_path, number):
     (tmp_path / "command.py").write_text(_COMMAND)
-    recipe = "from albert_tf.recipes import steps; steps.run(module='command')"
+    recipe = "from albert_tf.recipes import glue_all; glue_all.run(module='command')"
     process = subprocess.Popen(
         [sys.executable, "-c", recipe],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{RECIPES.parents[1]}"},

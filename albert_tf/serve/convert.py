@@ -267,22 +267,11 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
 
 def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
     """Prints the largest difference of the outputs that both have; padding aside."""
-    common = sorted(ours.keys() & theirs.keys())
-    if not common:
-        raise InputError(
-            f"self-check failed: {what} has the outputs {', '.join(sorted(theirs))}; "
-            f"expected one of {', '.join(sorted(ours))}"
-        )
     differences = {}
-    for key in common:
+    for key in sorted(ours.keys() & theirs.keys()):
         a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
         if a.shape[:2] == mask.shape and b.shape == a.shape:
             a, b = a[mask > 0], b[mask > 0]
-        if a.size != b.size:
-            raise InputError(
-                f"self-check failed: {what} has {key} of shape {[*b.shape]}; expected "
-                f"{[*a.shape]}"
-            )
         differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {what}: largest difference {text}")

@@ -53,19 +53,11 @@ def test_the_version_is_that_of_the_package(call):
     assert call("--version") == (0, f"albert_tf {albert_tf.__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "beginning", "end"),
-    [
-        (["clasify"], "error: clasify: expected one of", "; did you mean classify?\n"),
-        (["--task_name=x"], "error: --task_name=x: expected one of pretrain, ", "\n"),
-        ([], "error: no command: expected one of pretrain, corpus, ", "\n"),
-    ],
-)
-def test_an_unknown_command_is_one_line(call, arguments, beginning, end):
-    code, text, errors = call(*arguments)
-    assert (code, text, errors.count("\n")) == (2, "", 1)
-    assert errors.startswith(beginning)
-    assert errors.endswith(end)
+@pytest.mark.parametrize("arguments", [["clasify"], ["--task_name=x"], []])
+def test_an_unknown_command_is_one_line(call, arguments):
+    name = arguments[0] if arguments else "no command"
+    expected = ", ".join(commands.COMMANDS)
+    assert call(*arguments) == (2, "", f"error: {name}: expected one of {expected}\n")
 
 
 def run(*words):
