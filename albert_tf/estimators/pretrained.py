@@ -1,6 +1,5 @@
 """What any pretrained model answers, without fine-tuning."""
 
-import contextlib
 import sys
 from typing import Any, ClassVar, Self
 
@@ -52,9 +51,8 @@ class Pretrained(Model):
         fields = predictor.fields
         if rows.is_file(data):
             config = PredictSettings(model=str(self.model), input_file=str(data))
-            with contextlib.ExitStack() as files:
-                lines = text_rows.read(config, (), fields, files, sys.stderr)
-                asked = [text_rows.check(*line, fields) for line in lines]
+            lines = text_rows.read(config, (), fields, sys.stderr)
+            asked = [text_rows.check(*line, fields) for line in lines]
         else:
             data = [data] if isinstance(data, str) else data
             asked = rows.read(data, tuple(fields), "texts")

@@ -54,7 +54,7 @@ def run(
     predictor = predict.load(
         config.model, options, checkpoint=config.checkpoint, files=config
     )
-    page = build(predictor, config)
+    page = build(predictor)
     print(f"Reading {predictor.source}; Ctrl-C ends the page", file=log, flush=True)
     try:
         page.launch(
@@ -69,7 +69,7 @@ def run(
         ) from error
 
 
-def build(predictor: Predictor, config: PageSettings) -> Any:
+def build(predictor: Predictor) -> Any:
     """Returns the page, a `gradio.Interface`."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     import gradio as gr
@@ -91,17 +91,14 @@ def build(predictor: Predictor, config: PageSettings) -> Any:
     needed = [is_list is not None for is_list in predictor.fields.values()]
     return gr.Interface(
         answer,
-        [
-            gr.Textbox(label=label, lines=lines, max_length=config.max_characters)
-            for label, lines, _ in fields
-        ],
+        [gr.Textbox(label=label, lines=lines) for label, lines, _ in fields],
         getattr(gr, component)(label="Answer"),
         examples=[[f[2] if n else "" for f, n in zip(fields, needed, strict=True)]],
         title=predictor.task["kind"].replace("_", " ").capitalize(),
         description=f"`{predictor.source}`",
         flagging_mode="never",
         api_name="answer",
-    ).queue(max_size=config.max_waiting, default_concurrency_limit=1)
+    ).queue(default_concurrency_limit=1)
 
 
 # The Gradio component of each kind of task; JSON for others.

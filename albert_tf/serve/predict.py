@@ -197,7 +197,7 @@ def run(
     )
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
-        rows = text_rows.read(config, arguments, predictor.fields, files, log)
+        rows = text_rows.read(config, arguments, predictor.fields, log)
         write: Callable[[bytes], Any] = _to_standard_output
         if config.output_file:
             write = files.enter_context(atomic(config.output_file)).write

@@ -26,7 +26,6 @@ def read(
     config: PredictSettings,
     arguments: Iterable[str],
     fields: Fields,
-    files: contextlib.ExitStack,
     log: IO[str],
 ) -> Iterator[tuple[str, Any]]:
     """Yields rows, unchecked, and their places, which messages name.
@@ -38,14 +37,13 @@ def read(
         config: names the input and its format.
         arguments: lines to read instead; if there are none, `config`'s input.
         fields: of a row.
-        files: closes the input.
         log: where blank lines are counted.
 
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
     """
     name, blank = config.input_file or "the input", 0
-    for number, row in _rows(config, arguments, fields, files, log):
+    for number, row in _rows(config, arguments, fields, log):
         if isinstance(row, json_values.JsonError):
             raise row
         if row is json_values.BLANK:
@@ -60,7 +58,6 @@ def _rows(
     config: PredictSettings,
     arguments: Iterable[str],
     fields: Fields,
-    files: contextlib.ExitStack,
     log: IO[str],
 ) -> Iterator[tuple[Any, Any]]:
     """Yields rows and their numbers, `BLANK` for a blank line."""
@@ -68,16 +65,12 @@ def _rows(
     if config.input_format == "auto":
         suffix = Path(config.input_file or "").suffix.lower()
     if suffix == ".csv":
+        needed = fields.items()
         table = tables.read(
             name,
-            [
-                Column(field, required=kind is not None, may_be_empty=True)
-                for field, kind in fields.items()
-            ],
+            [Column(f, required=k is not None, may_be_empty=True) for f, k in needed],
             lambda values: {
-                field: value
-                for field, value in zip(fields, values, strict=True)
-                if value is not None
+                f: v for f, v in zip(fields, values, strict=True) if v is not None
             },
             dialect=Dialect(encoding=config.encoding),
             log=functools.partial(print, file=log),
@@ -88,7 +81,7 @@ def _rows(
     else:
         lines: Iterator[tuple[int, str]] = iter(enumerate(arguments, 1))
         has_json = suffix == ".jsonl" or config.input_format == "json"
-        for number, line in lines if arguments else _lines(config, files):
+        for number, line in lines if arguments else _lines(config):
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)
             elif has_json or not (line or _needed(fields) == 1):
@@ -97,28 +90,15 @@ def _rows(
                 yield number, _split(line, fields, f"{name}:{number}")
 
 
-def _lines(
-    config: PredictSettings, files: contextlib.ExitStack
-) -> Iterator[tuple[int, str]]:
+def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
     path = config.input_file
-    lines = tables.lines(_opened(path, files), path or "the input", config.encoding)
-    while True:
-        with errors.reading(path or "the input"):
-            line = next(lines, None)
-        if line is None:
-            return
-        yield line
-
-
-def _opened(path: str | None, files: contextlib.ExitStack) -> IO[bytes]:
-    if path is None:
-        # Not its text, in which a lone carriage return would end a line.
-        return sys.stdin.buffer
-    try:
-        return files.enter_context(open(path, "rb"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+    with contextlib.ExitStack() as files, errors.reading(path or "the input"):
+        # Not the text of standard input, in which a lone carriage return ends a line.
+        file = sys.stdin.buffer
+        if path is not None:
+            file = files.enter_context(open(path, "rb"))
+        yield from tables.lines(file, path or "the input", config.encoding)
 
 
 def _split(text: str, fields: Fields, place: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.serve import demo_page, predict
-from albert_tf.serve.settings.page import PageSettings
 from albert_tf.tasks import base, registry
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.pipelines import Example, Pipeline
@@ -153,5 +152,5 @@ def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, tiny, data, fine
     with pytest.raises(InputError, match=r"; the task is even$"):
         predict.load(tmp_path / "run", AnswerSettings(threshold=0.5))
     if importlib.util.find_spec("gradio"):
-        page = demo_page.build(predictor, PageSettings(model="run"))
+        page = demo_page.build(predictor)
         assert page.output_components[0].get_block_name() == "json"
