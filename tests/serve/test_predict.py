@@ -14,75 +14,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, InputError, weights
+from albert_tf import InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import predict, runtimes
 from albert_tf.tasks import pretrained
-from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=64,
-    initializer_range=0.3,
-)
 SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
-TASKS = {
-    "classification": {"labels": ["no", "yes", "maybe"], "texts": 1},
-    "multi_label": {"labels": ["a", "b"], "texts": 2},
-    "regression": {"bounds": [-1, 1], "texts": 2},
-    "multiple_choice": {"max_qa_length": 20},
-    "question_answering": {
-        "version": "2.0",
-        "head": "conditional",
-        "start_n_top": 2,
-        "end_n_top": 3,
-        "doc_stride": 16,
-        "max_query_length": 12,
-        "n_best_size": 5,
-        "max_answer_length": 9,
-        "null_score_diff_threshold": 100.0,
-    },
-}
-MODELS = {
-    "classification": lambda: models.AlbertClassifier(CONFIG, 3),
-    "multi_label": lambda: models.AlbertClassifier(CONFIG, 2),
-    "regression": lambda: models.AlbertClassifier(CONFIG, 1),
-    "multiple_choice": lambda: models.AlbertMultipleChoice(CONFIG),
-    "question_answering": lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
-    "pretrained": lambda: models.AlbertPretrainer(CONFIG),
-    "linear": lambda: models.AlbertSpanLabeler(CONFIG),
-}
 
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, tokenizer):
-    """Returns the folder of a run of some kind."""
-    # A seed that is set later would empty the tokenizers that TensorFlow holds.
-    keras.utils.set_random_seed(3)
-    folders = {}
-    for kind, build in MODELS.items():
-        folders[kind] = path = tmp_path_factory.mktemp(kind)
-        if kind in TASKS:
-            task = {"kind": kind, "max_seq_length": 40, **TASKS[kind]}
-            metadata.write_task(path, tokenizer, task)
-        else:
-            (path / "spm.model").write_bytes(tokenizer.model)
-        weights.save(build(), path, "tf1")
-    return folders.__getitem__
+@pytest.fixture
+def folder(run_of):
+    return run_of
 
 
 load = predict.load
@@ -238,8 +184,8 @@ def test_only_targets_are_listed(folder):
     ]
 
 
-def test_each_token_is_masked_in_turn(folder, tokenizer):
-    model = models.AlbertPretrainer(CONFIG)
+def test_each_token_is_masked_in_turn(folder, tokenizer, cases):
+    model = models.AlbertPretrainer(cases.config)
     weights.load(model, folder("pretrained"))
     texts = ["the file is a list", "", "object", "the name of the string " * 4]
     options = {"task": "score", "max_seq_length": 12, "batch_size": 3}
@@ -319,10 +265,8 @@ def test_a_text_without_a_gap_is_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_an_empty_context_has_no_answer(folder, tokenizer, tmp_path, version):
-    task = {**TASKS["question_answering"], "version": version, "head": "linear"}
-    task["null_score_diff_threshold"] = None
-    task = {"kind": "question_answering", "max_seq_length": 40, **task}
+def test_an_empty_context_has_no_answer(folder, tokenizer, tmp_path, version, cases):
+    task = {**cases.by_name["linear"][1], "version": version, "max_seq_length": 40}
     shutil.copytree(folder("linear"), tmp_path / "run")
     metadata.write_task(tmp_path / "run", tokenizer, task)
     answer = load(tmp_path / "run")
@@ -370,9 +314,9 @@ def test_sentence_order_is_a_probability(folder, caplog):
     assert not caplog.text  # the masked LM's head is left out on purpose
 
 
-def test_embeddings_of_any_layer(folder, tokenizer):
+def test_embeddings_of_any_layer(folder, tokenizer, cases):
     path = folder("pretrained")
-    model = models.AlbertEncoder(CONFIG)
+    model = models.AlbertEncoder(cases.config)
     weights.load(model, path, only="encoder")
     ids = [tokenizer.cls_id, *tokenizer.encode(SHORT), tokenizer.sep_id]
     outputs = model({"input_ids": np.array([ids], np.int32)})
@@ -562,40 +506,29 @@ def test_mistakes_are_named(folder, tmp_path, run):
         ("sentence_order", {"top_k": 1}, "--top_k=1: only for classification"),
     ],
 )
-def test_an_option_of_another_task_is_refused(folder, kind, options, message):
-    path, task = folder("pretrained"), kind
-    if kind in TASKS:
-        path, task = folder(kind), None
+def test_an_option_of_another_task_is_refused(folder, kind, options, message, cases):
+    path, task = folder(kind), None if cases.by_name.get(kind, [None] * 2)[1] else kind
     with pytest.raises(InputError) as mistake:
         predict.load(path, predict.AnswerSettings(task=task, **options))
     assert str(mistake.value).startswith(message)
     assert str(mistake.value).endswith(f"; the task is {kind}")
 
 
-# The runtimes' own tests compute every model with both.
-ROWS = {
-    ("litert", "fill_mask"): [{"text": "a [MASK] and [MASK]"}, {"text": "[MASK]"}],
-    ("litert", "question_answering"): [{"question": SHORT, "context": LONG * 9}],
-    ("onnx", "classification"): [{"text": LONG}, {"text": SHORT}],
-    ("onnx", "multiple_choice"): [
-        {"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}
+# Folders for other runtimes answer every kind, see test_sessions.
+@pytest.mark.parametrize(
+    ("runtime", "kind", "rows"),
+    [
+        ("litert", "fill_mask", ["a [MASK] and [MASK]", "[MASK]"]),
+        ("onnx", "classification", [LONG, SHORT]),
+        ("onnx", "embedding", [LONG, SHORT]),
     ],
-    ("onnx", "question_answering"): [{"question": SHORT, "context": LONG * 9}],
-    ("onnx", "sentence_order"): [{"text_a": SHORT, "text_b": LONG}],
-    ("onnx", "score"): [{"text": SHORT}, {"text": "a list"}],
-    ("onnx", "embedding"): [{"text": LONG}, {"text": SHORT}],
-}
-
-
-@pytest.mark.parametrize(("runtime", "kind"), ROWS)
-def test_other_runtimes_give_the_same_answers(folder, kind, runtime, monkeypatch):
+)
+def test_other_runtimes_give_the_same_answers(folder, kind, runtime, rows, monkeypatch):
     if runtime == "onnx":
         pytest.importorskip("onnxruntime")
-    path, task = (folder(kind), None) if kind in TASKS else (folder("pretrained"), kind)
-    rows = ROWS[runtime, kind]
+    path, task = folder(kind), None if kind == "classification" else kind
     expected = answers(path, rows, task=task)
-    options = predict.AnswerSettings(task=task, runtime=runtime)
-    predictor = load(path, options)
+    predictor = load(path, predict.AnswerSettings(task=task, runtime=runtime))
     assert_alike(list(predictor(rows)), expected)
     monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
     assert_alike(list(predictor(rows[-1:])), expected[-1:])
@@ -660,10 +593,10 @@ def test_an_output_is_whole_or_as_before(folder, tmp_path, run):
 
 
 def test_a_run_answers_with_its_best_checkpoint_unless_another_is_named(
-    folder, tmp_path
+    folder, tmp_path, cases
 ):
     run = shutil.copytree(folder("classification"), tmp_path / "run")
-    model = models.AlbertClassifier(CONFIG, 3)
+    model = models.AlbertClassifier(cases.config, 3)
     weights.save(model, run / "model.ckpt-9", "tf1")
 
     def answer(name, **more):
