@@ -12,7 +12,7 @@ In reading order:
     predict      answer raw texts with a fine-tuned or a pretrained model
     convert      convert weights between code bases
     export       export TF-Hub modules
-    score        score predictions of SQuAD, RACE and GLUE
+    score        score predictions of SQuAD
     demo-page    try a model on a local page
     check        verify the files of a folder
 

@@ -32,12 +32,7 @@ def main(
     """Trains, evaluates, predicts and exports."""
     task.check(run)
 
-    from albert_tf.tasks import submission
     from albert_tf.tasks.classification import Classification
     from albert_tf.train import finetune
 
-    if run.needs_model:
-        outcome = finetune.run(Classification, task, run, model, devices)
-        if not outcome.writes:
-            return
-    submission.submit(run)
+    finetune.run(Classification, task, run, model, devices)

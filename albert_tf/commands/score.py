@@ -1,17 +1,13 @@
-r"""Scores a file of predictions of SQuAD, RACE or GLUE.
+r"""Scores a file of predictions of SQuAD, as its official scripts do, in percent.
 
-    albert-tf score runs/squad2/predictions.json --data=dev-v2.0.json
-    albert-tf score runs/race/predictions.jsonl --data=RACE/dev
-    albert-tf score submit_results.tsv --data=glue/MRPC/dev.tsv --task=mrpc
-
-The scores of SQuAD are percent, as its script prints them; others are fractions.
+albert-tf score runs/squad2/predictions.json --data=dev-v2.0.json
 """
 
 import json
 
 from albert_tf import errors
 from albert_tf.data.files import atomic
-from albert_tf.tasks.settings.scoring import ScoreSettings
+from albert_tf.tasks.settings.squad import ScoreSettings
 
 SETTINGS = (ScoreSettings,)
 TAKES_ARGUMENTS = True
@@ -23,9 +19,14 @@ def main(settings: ScoreSettings, paths: list[str]) -> None:
         raise errors.InputError(
             f"{len(paths)} files of predictions; expected one, see --help"
         )
-    from albert_tf.tasks import scoring
+    from albert_tf.tasks import squad
 
-    scores = scoring.score(paths[0], settings)
+    scores = squad.evaluate_files(
+        settings.data,
+        paths[0],
+        null_odds_json=settings.null_odds_file,
+        threshold=settings.threshold,
+    )
     for name, value in scores.items():
         print(f"{name} = {value:.6g}")
     if settings.output_file:

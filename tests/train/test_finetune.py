@@ -63,7 +63,6 @@ CONFIG = AlbertConfig(
 )
 DECLARED = TextTask(
     name="numbers",
-    source="made here",
     files={"train": "train.tsv"},
     text=("text",),
     label="label",
