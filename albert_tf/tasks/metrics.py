@@ -53,6 +53,8 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     """
     from sklearn.metrics import matthews_corrcoef
 
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:  # scikit-learn would warn
+        return 0.0
     return float(matthews_corrcoef(labels, predictions))
 
 
@@ -98,7 +100,7 @@ def label_report(
         labels,
         predictions,
         labels=numbers,
-        target_names=names,
+        target_names=list(names),
         digits=3,
         zero_division=0,
     )

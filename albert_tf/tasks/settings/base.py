@@ -93,7 +93,7 @@ class TaskSettings(flags.Settings):
         try:
             return cls(**values)
         except InputError as error:
-            raise InputError(f"{place}: {error}") from None
+            raise InputError(f"{place}: {str(error).removeprefix('--')}") from None
 
     def completed(self, folder: Self | None, longest: int) -> Self:
         """Fills in what no flag gives: from the model's folder, else by default.
