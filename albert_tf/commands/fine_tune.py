@@ -40,15 +40,9 @@ class FineTuning:
 
         from albert_tf.train import finetune
 
-        if getattr(run, "needs_model", True):
-            family = registry.task(cls.kind)
-            assert family is not None
-            if not finetune.run(family, task, run, model, devices).writes:
-                return
-        if isinstance(run, ClassifierRunSettings):
-            from albert_tf.tasks import submission
-
-            submission.submit(run)
+        family = registry.task(cls.kind)
+        assert family is not None
+        finetune.run(family, task, run, model, devices)
 
 
 class Classify(FineTuning):

@@ -54,7 +54,7 @@ _OWN = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "runtime", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-    *("text_columns", "label_column", "glue_submission", "submission_dirs", "labels"),
+    *("text_columns", "label_column", "labels"),
 }
 # Of a training alone.
 _OF_TRAINING = (

@@ -34,9 +34,6 @@ Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]
 Arrays = Mapping[str, np.ndarray]
 
-# Examples of an evaluation that are shown.
-_SAMPLES = 8
-
 
 @dataclasses.dataclass(frozen=True)
 class Details:
@@ -44,12 +41,9 @@ class Details:
 
     Attributes:
         confusions: the confusion matrix of each split, by its name.
-        samples: some examples with what is right and what was predicted, a dict of
-            texts each.
     """
 
     confusions: Mapping[str, Confusion] = dataclasses.field(default_factory=dict)
-    samples: Sequence[Mapping[str, str]] = ()
 
 
 class Task(abc.ABC):
@@ -190,13 +184,6 @@ class Task(abc.ABC):
         """
         return {}
 
-    def illustrate(self, model: keras.Model) -> None:
-        """Adds to `details` what one more look at the model gives.
-
-        Called after each evaluation, on the first worker alone.
-        """
-        return
-
     def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Writes what goes with a new best checkpoint, which has just been marked.
 
@@ -209,10 +196,6 @@ class Task(abc.ABC):
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Returns why an evaluation shows a failed run; None where it does not."""
         return None
-
-    def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
-        """Returns lines to log about the settings before the start."""
-        return []
 
     @property
     def sequence_length(self) -> int:
@@ -335,8 +318,6 @@ class FineTuningTask(Task):
         self.tokens_per_example = settings.max_seq_length
         self.evaluated: Sequence[Split] = ()
         self.training = self.evaluation = None
-        # Whether the model's own file has no dropout, as those of version 2.
-        self.pretrained_without_dropout = False
 
     @classmethod
     def from_stored(
@@ -468,23 +449,12 @@ class FineTuningTask(Task):
         """
         return None
 
-    def sample(self, split: Split, answers: Any, number: int) -> dict[str, str]:
-        """Returns an example with what is right and what was predicted, to be shown.
-
-        Args:
-            split: see `measure`.
-            answers: see `measure`.
-            number: of the example.
-        """
-        return {}
-
     def score(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Measures every evaluated split; metrics of the later ones have its name."""
         scores: dict[str, float] = {}
         confusions: dict[str, Confusion] = {}
-        samples: list[dict[str, str]] = []
         for number, split in enumerate(self.evaluated):
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
@@ -493,21 +463,14 @@ class FineTuningTask(Task):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.measure(split, answers).items():
                 scores[f"{prefix}{name}"] = value
-            with errors.sparing("confusion matrix or samples of the evaluation"):
+            with errors.sparing("confusion matrix of the evaluation"):
                 if matrix := self.confusion(split, answers):
                     confusions[split.name] = matrix
-                samples = samples or self._samples(split, answers)
-        self.details = Details(confusions, samples)
+        self.details = Details(confusions)
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
-
-    def _samples(self, split: Split, answers: Any) -> list[dict[str, str]]:
-        """Returns some examples, from beginning to end: a file may be sorted."""
-        step = max(1, len(answers) // _SAMPLES)
-        numbers = range(0, min(len(answers), _SAMPLES * step), step)
-        return [row for n in numbers if (row := self.sample(split, answers, n))]
 
     @abc.abstractmethod
     def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
@@ -613,15 +576,21 @@ def write_files(run: FinishedRun, files: Mapping[str, str | bytes]) -> None:
     Raises:
         InputError: one cannot be written.
     """
-    if not run.writes:
-        return
     for name, content in files.items():
-        path = run.folder / name
-        with errors.writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(str(path)) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        run.log(f"Written: {path}")
+        write(run.folder / name, content)
+        run.log(f"Written: {run.folder / name}")
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Writes a file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with errors.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(str(path)) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def example_weights(batch: Batch) -> Any:

@@ -149,10 +149,6 @@ def _prepare(
         opened.tokenizer,
         _pad_multiple(config, strategy),
     )
-    drops = (
-        opened.config.hidden_dropout_prob or opened.config.attention_probs_dropout_prob
-    )
-    task.pretrained_without_dropout = config.start is not None and not drops
     keys = ("kind", *family.head_keys)
     _check_head(config, task.description, keys, family.folder_keys)
     encoded: dict[int, Split] = {}

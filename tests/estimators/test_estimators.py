@@ -498,7 +498,7 @@ def test_pretrained_models_answer(base, tmp_path):
         ),
         (
             lambda base: albert_tf.TextClassifier(base).fit(TEXTS, STARS, epochs="3"),
-            'num_train_epochs="3": expected a number',
+            'num_train_epochs="3": expected float | None',
         ),
         (
             lambda base: albert_tf.TextClassifier(

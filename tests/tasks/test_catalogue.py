@@ -14,7 +14,6 @@ from albert_tf.tasks.text_task import TextTask
 # The documentation's example of a task of one's own.
 BOOLQ = TextTask(
     name="boolq",
-    source="Clark et al. 2019: BoolQ",
     files={"train": "BoolQ/train.jsonl", "dev": "BoolQ/val.jsonl"},
     text=("question", "passage"),
     label="label",

@@ -33,7 +33,7 @@ from albert_tf.data.batches import ByLength
 from albert_tf.errors import UnsavedError
 from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
-from albert_tf.tasks import classification, metrics
+from albert_tf.tasks import classification, custom, metrics
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
@@ -63,7 +63,6 @@ CONFIG = AlbertConfig(
 )
 DECLARED = TextTask(
     name="numbers",
-    source="made here",
     files={"train": "train.tsv"},
     text=("text",),
     label="label",
@@ -78,7 +77,7 @@ class Numbers(classification.Classification):
     """Random ids, whose first one says what the label is."""
 
     def __init__(self, tokenizer, labels=None):
-        fields = classification.fields_of(DECLARED)
+        fields = custom.fields_of(DECLARED)
         settings = ClassificationSettings(max_seq_length=18, **fields)
         super().__init__(settings, CONFIG, tokenizer)
         random = np.random.default_rng(7)

@@ -244,19 +244,6 @@ class QuestionAnswering(base.FineTuningTask):
             self._best = scores.center_threshold(metrics, answers.null_odds)
         return metrics
 
-    def _samples(self, split, answers):
-        decided = answers.decided(self._threshold_for(split.examples, answers))
-        return super()._samples(split, dataclasses.replace(answers, texts=decided))
-
-    def sample(self, split, answers, number):
-        id, predicted = list(answers.texts.items())[number]
-        question = next(q for q in split.examples.questions if q.id == id)
-        return {
-            "question": question.text,
-            "true": question.answers[0].text if question.answers else "",
-            "predicted": predicted,
-        }
-
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._threshold_for(split.examples, answers))
 
