@@ -117,22 +117,20 @@ def run_of(tmp_path_factory, tokenizer):
     """Returns the folder of a case: those without a task share one."""
     # A seed that is set later would empty the tokenizers that TensorFlow holds.
     keras.utils.set_random_seed(3)
-    done = {}
-
-    def make(case):
-        build, task, _ = CASES.get(case, CASES["fill_mask"])
-        key = case if task else "pretrained"
-        if key not in done:
-            path = done[key] = tmp_path_factory.mktemp(key)
-            if task:
-                stored = {"kind": case, "max_seq_length": 40, **task}
-                metadata.write_task(path, tokenizer, stored)
-            else:
-                (path / "spm.model").write_bytes(tokenizer.model)
-            weights.save(build(), path, "tf1")
-        return done[key]
-
-    return make
+    folders = {}
+    for case, (build, task, _) in CASES.items():
+        path = tmp_path_factory.mktemp(case)
+        if task:
+            stored = {"kind": case, "max_seq_length": 40, **task}
+            metadata.write_task(path, tokenizer, stored)
+        elif "pretrained" in folders:
+            continue
+        else:
+            case = "pretrained"
+            (path / "spm.model").write_bytes(tokenizer.model)
+        folders[case] = path
+        weights.save(build(), path, "tf1")
+    return lambda case: folders.get(case, folders["pretrained"])
 
 
 @pytest.fixture(scope="session")
