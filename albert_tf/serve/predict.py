@@ -256,6 +256,7 @@ def _described(
         InputError: they do not say what the model does, or contradict each other.
     """
     stored, is_ours = opened.task, metadata.is_written(opened.task)
+    place = opened.folders[0] / metadata.TASK
     fine_tuned = stored.get("kind")
     kind = options.task or fine_tuned
     if kind is None:
@@ -274,7 +275,7 @@ def _described(
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
         task["labels"] = list(options.labels)
-    elif "labels" not in registry.pipeline(kind).options:
+    elif "labels" not in registry.pipeline(kind, place).options:
         task.pop("labels", None)
     elif not is_ours and "labels" not in task:
         raise InputError(

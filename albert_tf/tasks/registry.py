@@ -63,7 +63,7 @@ def pipeline(kind: str, place: str | Path = "task.json") -> type[Any]:
     Raises:
         InputError: there is no such kind.
     """
-    kinds = {**PRETRAINED, **FINE_TUNED}
+    kinds = {**FINE_TUNED, **PRETRAINED}
     if kind not in kinds:
         raise InputError(
             f"{place}: kind={errors.shown(kind)}: expected one of {', '.join(kinds)}"
