@@ -8,8 +8,9 @@ and prints a user's mistake as one line. Only this module imports absl's flags.
 
 import csv
 import dataclasses
-import difflib
+import inspect
 import io
+import json
 import math
 import os
 import re
@@ -39,9 +40,17 @@ _TYPES = {
     "string": ("TEXT", "a text"),
     "comma separated list of strings": ("TEXT,...", "texts between commas"),
 }
-# By the end of YAML's tag.
-_NODES = {"seq": "list", "map": "mapping"}
 _COLUMNS = 80
+# What --help says of the flags that every command has.
+_COMMON = {
+    "--config=FILE": "Read flags from a JSON file, such as a run's run.json; those of "
+    "the command line count first.",
+    "--flagfile=FILE": "Read flags from a file, one a line.",
+    "--verbosity=INTEGER": "What libraries log: 0 all, TensorFlow's own lines "
+    "included; -1 warnings of others, -2 errors. TF_CPP_MIN_LOG_LEVEL in the "
+    "environment asks for TensorFlow's lines only. (default: -1)",
+    "--help, --helpfull": "Print this; --helpfull: with the flags of absl.",
+}
 _RECIPES = Path(__file__).parent / "recipes"
 
 _S = TypeVar("_S")
@@ -362,72 +371,20 @@ def _flags_of(line: str) -> list[str]:
 
 
 def _read_config(path: str) -> list[str]:
-    """Returns the flags of a YAML or JSON file, a mapping of their names to values."""
-    import yaml  # which most command lines need not wait for
-
-    if not path:
-        raise InputError("--config: expected a file, as in --config=run.yaml")
-    with reading(path), open(path, encoding="utf-8") as file:
-        try:
-            # As written: 007 and 1e-5 mean what they mean on a command line.
-            root = yaml.compose(file, Loader=yaml.SafeLoader)
-        except yaml.YAMLError as error:
-            raise InputError(f"{path}: {' '.join(str(error).split())}") from None
-    if not isinstance(root, yaml.MappingNode):
-        raise InputError(f"{path}: expected names of flags with their values")
-    for key, node in root.value:
-        if key.value == "flags" and isinstance(node, yaml.MappingNode):
-            root = node  # of a run.json, beside versions and fingerprints
-    allowed = {"verbosity"}
-    for item in (item for settings in _defined for item in fields(settings)):
-        allowed |= {item.name, item.metadata.get("alias", item.name)}
-    result: list[str] = []
-    seen: set[str] = set()
-    for key, node in root.value:
-        name = _whole(key.value) if isinstance(key.value, str) else "(no text)"
-        where = f"{path}:{key.start_mark.line + 1}: {name}"
-        if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, 1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            raise InputError(f"{where}: no such flag, see --help{guess}")
-        if name in seen:
-            raise InputError(f"{where}: given twice")
-        seen.add(name)
-        text = _as_text(node, flags.FLAGS[name], where)
-        result += [] if text is None else [f"--{name}={text}"]
-    return result
+    """Returns the flags of a JSON file: names and values, or those of a `run.json`."""
+    with reading(path, "a JSON object of flags"), open(path, encoding="utf-8") as file:
+        content = json.load(file)
+        given = dict(content.get("flags", content)).items()
+    return [f"--{name}={_as_text(v)}" for name, v in given if v is not None]
 
 
-def _whole(text: str) -> str:
-    """Joins surrogate pairs, which JSON may write and YAML reads as two characters."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _as_text(node: Any, flag: flags.Flag, where: str) -> str | None:
-    """Returns a value of a configuration as on the command line; None for null."""
-    kind = node.tag.rpartition(":")[2]
-    if kind == "null":
-        return None
-    several = isinstance(flag.parser, flags.ListParser)
-    expected = _expected(flag)
-    if kind == "seq" and several:
-        if all(isinstance(item.value, str) for item in node.value):
-            line = io.StringIO()
-            items = [_whole(item.value) for item in node.value]
-            csv.writer(line, lineterminator="").writerow(items)
-            return line.getvalue()
-    elif isinstance(node.value, str):
-        text = _whole(node.value)
-        if kind == "bool":
-            text = "true" if text.lower() in ("true", "yes", "on") else "false"
-        try:
-            flag.parser.parse(text)
-            if kind != "bool" or flag.parser.flag_type() == "bool":
-                return text
-        except ValueError:
-            pass
-        raise InputError(f"{where}: {node.value}: expected {expected}")
-    raise InputError(f"{where}: a {_NODES.get(kind, kind)}: expected {expected}")
+def _as_text(value: Any) -> str:
+    """Returns a value of JSON as on the command line."""
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else json.dumps(value)
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(value)
+    return line.getvalue()
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
@@ -444,28 +401,18 @@ def _overrule_flagfiles(arguments: list[str]) -> None:
 def _usage_error(error: Exception) -> str:
     """Returns in one line what absl refuses, the flag and its value, and why."""
     text, cause = " ".join(str(error).split()), error.__context__
-    if isinstance(error, flags.UnrecognizedFlagError):
-        near = difflib.get_close_matches(error.flagname, flags.FLAGS, 1)
-        guess = f"; did you mean --{near[0]}?" if near else ""
-        return f"{error.flagvalue}: no such flag, see --help{guess}"
     if isinstance(cause, OSError):
-        return (
-            f"--flagfile={cause.filename}: {cause.strerror}; expected a file of flags"
-        )
+        return f"--flagfile={cause.filename}: {cause.strerror}"
     if isinstance(error, UnicodeDecodeError):
         return "--flagfile: the file is not UTF-8; expected a flag a line"
     refused = re.match(r"flag (--(\w+)=.*)", text)
-    if not refused:  # a value where none belongs, or none where one does
+    if not refused:  # absl says it all: an unknown name, or no value
         return text
-    expected = _expected(flags.FLAGS[refused[2]])
-    return f"{refused[1].removesuffix(f': {cause}')}: expected {expected}"
-
-
-def _expected(flag: flags.Flag) -> str:
-    """Returns for a message what a flag takes."""
+    flag = flags.FLAGS[refused[2]]
+    expected = _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
     if isinstance(flag.parser, flags.EnumParser):
-        return f"one of {', '.join(flag.parser.enum_values)}"
-    return _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
+        expected = f"one of {', '.join(flag.parser.enum_values)}"
+    return f"{refused[1].removesuffix(f': {cause}')}: expected {expected}"
 
 
 def _help(text: str, full: bool) -> str:
@@ -475,33 +422,17 @@ def _help(text: str, full: bool) -> str:
         text: what the command does.
         full: whether to add the flags of absl.
     """
-    parts = [text.strip()]
-    for settings in _defined:
-        for group, items in _groups(settings):
-            title = (group.__doc__ or "").split("\n")[0].rstrip(".")
-            entries = [_entry(flags.FLAGS[item.name], item) for item in items]
-            if entries:
-                parts.append("\n".join([f"{title}:", *entries]))
-    common = [
-        (
-            "--config=FILE",
-            "Read flags from a YAML or JSON file, names and values; those of the "
-            "command line count first.",
-        ),
-        ("--flagfile=FILE", "Read flags from a file, one a line."),
-        (
-            "--verbosity=INTEGER",
-            "What libraries log: 0 all, TensorFlow's own lines included; -1 warnings "
-            "of others, -2 errors. TF_CPP_MIN_LOG_LEVEL in the environment asks for "
-            "TensorFlow's lines alone. (default: -1)",
-        ),
-        ("--help, --helpfull", "Print this; --helpfull: with the flags of absl."),
-    ]
-    parts.append("\n".join(["All commands:", *(_paragraph(*item) for item in common)]))
+    parts = [inspect.cleandoc(text)]
+    for group, items in (pair for each in _defined for pair in _groups(each)):
+        title = (group.__doc__ or "").split("\n")[0].rstrip(".")
+        parts.append("\n".join([f"{title}:", *map(_entry, items)]))
+    common = [_paragraph(*item) for item in _COMMON.items()]
+    parts.append("\n".join(["All commands:", *common]))
     if full:
         modules = flags.FLAGS.flags_by_module_dict()
         for module in sorted(name for name in modules if name.startswith("absl")):
-            parts.append("\n".join([f"{module}:", *map(_entry, modules[module])]))
+            lines = (f"  --{flag.name}: {flag.help}" for flag in modules[module])
+            parts.append("\n".join([f"{module}:", *lines]))
     return "\n\n".join(parts)
 
 
@@ -510,16 +441,19 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
     The fields are those of `settings`, which may replace a base's help and default.
     """
-    final = {item.name: item for item in fields(settings)}
-    for group in settings.__mro__:
-        if dataclasses.is_dataclass(group):
-            bases = filter(dataclasses.is_dataclass, group.__bases__)
-            above = {item.name for base in bases for item in fields(base)}
-            names = [item.name for item in fields(group)]
-            yield group, [final[name] for name in names if name not in above]
+    left = {item.name: item for item in fields(settings)}
+    groups = [c for c in settings.__mro__ if dataclasses.is_dataclass(c)]
+    for group in groups:
+        above = {
+            i.name for base in group.__mro__[1:] if base in groups for i in fields(base)
+        }
+        own = [left[item.name] for item in fields(group) if item.name not in above]
+        if own:
+            yield group, own
 
 
-def _entry(flag: flags.Flag, item: dataclasses.Field | None = None) -> str:
+def _entry(item: dataclasses.Field) -> str:
+    flag = flags.FLAGS[item.name]
     kind = flag.parser.flag_type()
     value = _TYPES.get(kind, ("", ""))[0]
     if isinstance(flag.parser, flags.EnumParser):
@@ -527,27 +461,19 @@ def _entry(flag: flags.Flag, item: dataclasses.Field | None = None) -> str:
     head = f"--[no]{flag.name}" if kind == "bool" else f"--{flag.name}={value}"
     default = (flag.default_as_str or "").strip("'")
     notes = [f"default: {default}"] if default else []
-    if item is not None and "alias" in item.metadata:
+    if "alias" in item.metadata:
         notes.append(f"also --{item.metadata['alias']}")
-    if item is not None and _is_required(item):
+    if _is_required(item):
         notes = ["required"]
-    text = item.metadata["help"] if item is not None else flag.help
-    return _paragraph(head, text + (f" ({'; '.join(notes)})" if notes else ""))
+    note = f" ({'; '.join(notes)})" if notes else ""
+    return _paragraph(head, item.metadata["help"] + note)
 
 
 def _paragraph(head: str, text: str) -> str:
-    return (
-        textwrap.indent(head, "  ")
-        + "\n"
-        + textwrap.fill(
-            text,
-            _COLUMNS,
-            initial_indent=" " * 6,
-            subsequent_indent=" " * 6,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    lines = textwrap.wrap(
+        text, _COLUMNS - 6, break_long_words=False, break_on_hyphens=False
     )
+    return "\n".join([f"  {head}", *(f"      {line}" for line in lines)])
 
 
 def _is_required(item: dataclasses.Field) -> bool:

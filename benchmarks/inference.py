@@ -19,6 +19,7 @@ that few layers (--num_layers) flatter them. On a machine with other work, compa
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from common import in_turns, medians, parser_of, time_calls, write_config
 
@@ -46,10 +47,10 @@ def prepare(args, folder):
     from albert_tf import AlbertConfig, weights
     from albert_tf.corpus import vocabulary
     from albert_tf.model import models
-    from albert_tf.serve import runtimes
-    from albert_tf.serve.service import Service
+    from albert_tf.serve import runtimes, saved_models
     from albert_tf.tasks import text_graphs
     from albert_tf.text import inputs, tokenization
+    from albert_tf.weights import metadata
 
     values = write_config(folder, args.model)
     if args.num_layers:
@@ -90,7 +91,10 @@ def prepare(args, folder):
     answer = text_graphs.classifier(
         model, tokenizer, labels=LABELS, max_seq_length=longest
     )
-    Service(answer).save(folder / "savedmodel")
+    saved_models.export(answer, folder / "savedmodel")
+    task = {"kind": "classification", "labels": LABELS, "texts": 1}
+    metadata.write_task(folder / "run", tokenizer, {**task, "max_seq_length": longest})
+    weights.save(model, folder / "run", "tf1")
 
 
 def savedmodel(args):
@@ -105,19 +109,13 @@ def savedmodel(args):
 
 def predict(args):
     """Our pipeline in Python, from text; gives probabilities."""
-    import keras
     import numpy as np
 
-    from albert_tf.serve import predict, runtimes
-    from albert_tf.text import tokenization
+    from albert_tf.serve import predict
 
-    model = keras.models.load_model(args.folder / "ours.keras")
-    if args.program == "predict_onnx":
-        model = runtimes.computed_by(model, "onnx", num_threads=args.num_threads)
-    task = {"kind": "classification", "labels": LABELS, "texts": 1}
-    tokenizer = tokenization.SentencePieceTokenizer(args.spm_model_file)
-    options = predict.AnswerSettings(batch_size=args.batch_size)
-    pipeline = predict.of_model(model, tokenizer, task, options)
+    runtime: Any = "onnx" if args.program == "predict_onnx" else "tensorflow"
+    options = predict.AnswerSettings(batch_size=args.batch_size, runtime=runtime)
+    pipeline = predict.load(args.folder / "run", options)
 
     def run(texts, ids):
         found = [row["probabilities"] for row in pipeline({"text": x} for x in texts)]

@@ -204,7 +204,7 @@ def test_help_lists_settings_as_declared_under_their_classes(flag):
 def test_helpfull_adds_the_flags_of_absl():
     result = run_script(SCRIPT, "--helpfull")
     assert result.returncode == 0
-    assert "\nabsl.app:\n  --[no]run_with_pdb\n" in result.stdout
+    assert "\nabsl.app:\n  --run_with_pdb: " in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -214,14 +214,14 @@ def test_helpfull_adds_the_flags_of_absl():
         ("--seed=1.5", "--seed=1.5: expected an integer"),
         ("--rate=a: b", "--rate=a: b: expected a number"),
         ("--wrap=perhaps", "--wrap=perhaps: expected true or false"),
-        ("--sede=3", "--sede=3: no such flag, see --help; did you mean --seed?"),
-        ("--qqqq", "--qqqq: no such flag, see --help"),
+        ("--qq", "Unknown command line flag 'qq'"),
+        ("--wrp", "Unknown command line flag 'wrp'. Did you mean: wrap ?"),
         ("--out", "Missing value for flag --out"),
         ("--nowrap=1", "--nowrap=1 does not take an argument"),
         ("--seed=3", "--out: required, see --help"),
         (
             "--flagfile=no/file",
-            "--flagfile=no/file: No such file or directory; expected a file of flags",
+            "--flagfile=no/file: No such file or directory",
         ),
     ],
 )

@@ -1,10 +1,10 @@
-import dataclasses
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,18 +25,33 @@ def flags_of(path):
     )
 
 
+# The paper's appendix: rate, batch, dropout, dropout of the classifier, steps, warm-up.
+PAPER = """
+    cola 1e-5 16 0 0.1 5336 320
+    sts-b 2e-5 16 0 0.1 3598 214
+    sst-2 1e-5 32 0 0.1 20935 1256
+    mnli 3e-5 128 0 0.1 10000 1000
+    qnli 1e-5 32 0 0.1 33112 1986
+    qqp 5e-5 128 0.1 0.1 14000 1000
+    rte 3e-5 32 0.1 0.1 800 200
+    mrpc 2e-5 32 0 0.1 800 200
+    wnli 2e-5 16 0.1 0.1 2000 250
+"""
+FLAGS = ("learning_rate", "train_batch_size", "albert_dropout_prob")
+FLAGS += ("classifier_dropout_prob", "train_step", "warmup_step")
+
+
 def test_a_recipe_has_the_papers_settings():
-    named = {"hidden_dropout_prob": "albert_dropout_prob"}
-    for name in glue_all.PAPER:
+    assert {line.split()[0] for line in PAPER.split("\n") if line} == {*glue_all.PAPER}
+    for line in PAPER.strip().splitlines():
+        name, *numbers = line.split()
         found = flags_of(RECIPES / f"{name}.flags")
-        recommended = dataclasses.asdict(catalogue.find(name).recommended)
-        assert found["task_name"] == name
+        assert found["task_name"] == name and float(found["max_seq_length"]) == 512
         assert {"do_train", "do_eval", "do_predict"} <= found.keys()
-        for key, value in recommended.items():
-            assert float(found[named.get(key, key)]) == value, (name, key)
+        assert [float(found[flag]) for flag in FLAGS] == list(map(float, numbers))
         text = (RECIPES / f"{name}.flags").read_text()
         assert f"--flagfile=recipes/{name}.flags" in text
-        steps, size = recommended["train_step"], recommended["train_batch_size"]
+        steps, size = int(found["train_step"]), found["train_batch_size"]
         assert f"# Cost: {steps:,} steps of {size} examples" in text
         _, score = glue_all.PAPER[name]
         assert score is None or re.search(rf"\b{score}\b", text)
@@ -88,6 +103,18 @@ def test_the_table_has_the_papers_order(tmp_path):
     assert "61.2+-3.5 (1 failed)" in glue_all._table(tmp_path).splitlines()[2]
 
 
+def test_the_predictions_of_all_tasks_become_one_zip(tmp_path):
+    for task in catalogue.TASKS.values():
+        (tmp_path / task.name).mkdir()
+        for name in ("test_results.tsv", *task.submission.values()):
+            if task.name != "mismnli":
+                (tmp_path / task.name / name).write_text(name)
+    glue_all._pack(tmp_path)
+    with zipfile.ZipFile(tmp_path / "submission.zip") as archive:
+        assert len(archive.namelist()) == 11
+        assert archive.read("CoLA.tsv") == b"CoLA.tsv"
+
+
 _COMMAND = """
 import signal, sys, time
 def save(number, _):
@@ -104,7 +131,7 @@ time.sleep(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_recipe_waits_until_its_command_has_saved(tmp_path, number):
     (tmp_path / "command.py").write_text(_COMMAND)
-    recipe = "from albert_tf.recipes import steps; steps.run(module='command')"
+    recipe = "from albert_tf.recipes import glue_all; glue_all.run(module='command')"
     process = subprocess.Popen(
         [sys.executable, "-c", recipe],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{RECIPES.parents[1]}"},

@@ -136,8 +136,7 @@ REFUSED = {
     (ClassifierRunSettings, tuple(RUN.items())): [
         (
             {"do_train": False, "do_eval": False},
-            "--do_train or --do_eval or --do_predict or --export_dir or "
-            f"--glue_submission {NOTHING}",
+            f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
         ),
         (
             {"threshold_to_export": 0.3},

@@ -12,18 +12,17 @@ In reading order:
     predict      answer raw texts with a fine-tuned or a pretrained model
     convert      convert weights between code bases
     export       export TF-Hub modules
-    score        score predictions of SQuAD, RACE and GLUE
     demo-page    try a model on a local page
-    check        verify the files of a folder
 
-A module describes one command: its docstring is what --help prints, `SETTINGS` are the
-classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
-what is no flag. TensorFlow takes seconds to import, which --help and mistakes in the
-flags need not wait: only the body of a `main` imports what needs it.
+A module, or a class of `fine_tune`, describes one command: its docstring is what --help
+prints, `SETTINGS` are the classes of its flags, and `main` gets one object of each,
+then, with `TAKES_ARGUMENTS`, what is no flag. TensorFlow takes seconds to import, for
+which --help and mistakes in the flags need not wait: only the body of a `main` imports
+what needs it.
 """
 
 import importlib
-import types
+from typing import Any
 
 from albert_tf import flags
 from albert_tf.data import imports, stopping
@@ -41,12 +40,14 @@ SCRIPTS = {
     "convert": "convert_checkpoint.py",
     "export": "export_to_tfhub.py",
 }
-COMMANDS = (*SCRIPTS, "score", "demo-page", "check")
+COMMANDS = (*SCRIPTS, "demo-page")
 _RESUMING = ("pretrain", "corpus", "classify", "tag", "squad", "race")
 
 
-def module(name: str) -> types.ModuleType:
-    """Returns the module of a command."""
+def command(name: str) -> Any:
+    """Returns what describes a command, see above."""
+    if name in ("classify", "tag", "squad", "race"):
+        return importlib.import_module(f"{__name__}.fine_tune").COMMANDS[name]
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
@@ -64,12 +65,12 @@ def run(name: str, argv: list[str] | None = None) -> None:
     resumes = " to resume" if name in _RESUMING else ""
     imports.leave_out()
     with stopping.ending(f"run the same command again{resumes}"):
-        command = module(name)
+        found = command(name)
         flags.run(
-            command.main,
-            command.SETTINGS,
-            takes_arguments=getattr(command, "TAKES_ARGUMENTS", False),
-            text=command.__doc__,
+            found.main,
+            found.SETTINGS,
+            takes_arguments=getattr(found, "TAKES_ARGUMENTS", False),
+            text=found.__doc__,
             names=names,
             argv=argv,
         )

@@ -1,6 +1,5 @@
 """`albert-tf`, also `python -m albert_tf.commands`: picks the command."""
 
-import difflib
 import sys
 
 import albert_tf
@@ -17,12 +16,8 @@ def main() -> None:
     elif name == "--version":
         print(f"albert_tf {albert_tf.__version__}")
     else:
-        near = difflib.get_close_matches(name, commands.COMMANDS, 1)
-        guess = f"; did you mean {near[0]}?" if near else ""
-        sys.stderr.write(
-            f"error: {name or 'no command'}: expected one of "
-            f"{', '.join(commands.COMMANDS)}{guess}\n"
-        )
+        expected = ", ".join(commands.COMMANDS)
+        sys.stderr.write(f"error: {name or 'no command'}: expected one of {expected}\n")
         sys.exit(2)
 
 

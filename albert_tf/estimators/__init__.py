@@ -3,7 +3,7 @@
 In reading order:
 
     rows        tables in any form (DataFrame, dicts, tf.data, arrays) to rows and files
-    notebooks   answers and models as HTML, and fit while it trains
+    notebooks   a table and curves of fit while it trains
     base        from_pretrained, fit, predict, evaluate, save, export
     texts       TextClassifier, TextRegressor
     questions   QuestionAnswerer, MultipleChoice

@@ -54,7 +54,7 @@ _OWN = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "runtime", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-    *("text_columns", "glue_submission", "submission_dirs", "labels"),
+    *("text_columns", "labels"),
 }
 # Of a training alone.
 _OF_TRAINING = (
@@ -151,19 +151,6 @@ class Model(BaseEstimator, abc.ABC):
                     files=_made(ModelFileSettings, given),
                 )
         return self._predictors[key]
-
-    def _answered(
-        self, asked: list[rows.Row], predictor: Predictor
-    ) -> notebooks.Answers:
-        """Returns answers, which a notebook shows as pictures."""
-        return notebooks.Answers(predictor(asked), predictor.task["kind"], asked)
-
-    def _html_repr(self) -> str:
-        """Returns what scikit-learn shows of it in a notebook."""
-        return notebooks.card(type(self).__name__, self._facts())
-
-    def _facts(self) -> dict[str, Any]:
-        return {"model": self.model, **self._settings}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out opened models, for `pickle`.
@@ -363,7 +350,7 @@ class FineTuned(Model):
             outcome = self._run(self._flags(values, splits, Path(folder)), False)
         return dict(outcome.metrics)
 
-    def __call__(self, data: Any, **options: Any) -> notebooks.Answers:
+    def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
 
         Args:
@@ -373,8 +360,7 @@ class FineTuned(Model):
         Raises:
             InputError: the model is not fine-tuned, or see `Predictor`.
         """
-        predictor = self.predictor(**options)
-        return self._answered(self._rows(data), predictor)
+        return list(self.predictor(**options)(self._rows(data)))
 
     def predictor(self, **options: Any) -> Predictor:
         """Returns what answers raw texts, see `AnswerSettings` for the options."""
@@ -398,9 +384,9 @@ class FineTuned(Model):
             raise InputError(
                 f"{folder}: holds a run or other weights; expected another folder"
             )
-        opened, model = ModelFolder(self.folder), self._model
-        metadata.write_task(folder, opened.tokenizer, self.predictor().task)
-        weights.save(model, folder, "tf1")
+        predictor = self.predictor()
+        metadata.write_task(folder, predictor.tokenizer, predictor.task)
+        weights.save(predictor.model, folder, "tf1")
 
     def export(
         self,
@@ -424,7 +410,7 @@ class FineTuned(Model):
         """
         path = Path(path)
         if format == "saved_model":
-            self.predictor().service.save(path)
+            self.predictor().export(path)
             return path
         if format == "keras" and path.suffix != ".keras":
             path = path / "albert_model.keras"
@@ -466,23 +452,10 @@ class FineTuned(Model):
         except InputError:
             return False
 
-    def _facts(self) -> dict[str, Any]:
-        facts = super()._facts()
-        if self.__sklearn_is_fitted__():
-            task = ModelFolder(self.folder).task
-            facts |= {"run": self.folder, "kind": task.get("kind")}
-            facts |= {"labels": task["labels"]} if task.get("labels") else {}
-            facts |= getattr(self, "metrics_", {})
-        return facts
-
     @property
     def _values(self) -> dict[str, Any]:
         """The settings, those of `fit` too."""
         return {**self._settings, **getattr(self, "_fitted", {})}
-
-    @property
-    def _model(self) -> keras.Model:
-        return self.predictor().service.answer.model
 
     def _flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
@@ -533,7 +506,6 @@ class FineTuned(Model):
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
         task, run, model, devices = (_made(group, given) for group in self._groups())
-        task.check(run)
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
             log = notebooks.Progress(Path(run.output_dir))
@@ -541,7 +513,7 @@ class FineTuned(Model):
             with _own_state():
                 outcome = finetune.run(self.family, task, run, model, devices, log)
             if isinstance(log, notebooks.Progress):
-                log.finish()
+                log.show()
             return outcome
         except InputError as mistake:  # of a row, whose file is our own
             file = rf"{re.escape(run.output_dir)}.(train|dev)_rows\{self.suffix}"

@@ -1,6 +1,5 @@
 """What any pretrained model answers, without fine-tuning."""
 
-import contextlib
 import sys
 from typing import Any, ClassVar, Self
 
@@ -9,23 +8,23 @@ from sklearn.base import TransformerMixin
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.estimators import notebooks, rows
+from albert_tf.estimators import rows
 from albert_tf.estimators.base import Model
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings.predict import PredictSettings
-from albert_tf.tasks import pretrained
+from albert_tf.tasks import registry
 from albert_tf.weights.settings import ModelFileSettings
 
 
 class Pretrained(Model):
-    """A model for one of the tasks of `tasks.pretrained`.
+    """A model for one of the kinds of `tasks.pretrained`.
 
     Settings are those of answers (`AnswerSettings`) that the task has, and those of a
     model's files (`ModelFileSettings`).
     """
 
-    family: ClassVar[type[pretrained.Pretrained]]
+    kind: ClassVar[str]
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -35,10 +34,10 @@ class Pretrained(Model):
 
     @classmethod
     def _options(cls) -> tuple[str, ...]:
-        (kind,) = cls.family.kinds
-        return ("max_seq_length", "batch_size", *cls.family.options_of(kind))
+        options = registry.pipeline(cls.kind).options
+        return ("max_seq_length", "batch_size", "runtime", *options)
 
-    def __call__(self, data: Any) -> notebooks.Answers:
+    def __call__(self, data: Any) -> list[dict[str, Any]]:
         """Answers rows as `predict.py` does, a dict for each.
 
         Args:
@@ -52,13 +51,12 @@ class Pretrained(Model):
         fields = predictor.fields
         if rows.is_file(data):
             config = PredictSettings(model=str(self.model), input_file=str(data))
-            with contextlib.ExitStack() as files:
-                lines = text_rows.read(config, (), fields, files, sys.stderr)
-                asked = [text_rows.check(*line, fields) for line in lines]
+            lines = text_rows.read(config, (), fields, sys.stderr)
+            asked = [text_rows.check(*line, fields) for line in lines]
         else:
             data = [data] if isinstance(data, str) else data
             asked = rows.read(data, tuple(fields), "texts")
-        return self._answered(asked, predictor)
+        return list(predictor(asked))
 
     def predictor(self) -> Predictor:
         """Returns what answers raw texts."""
@@ -67,21 +65,17 @@ class Pretrained(Model):
                 f"{type(self).__name__}: no model; expected a folder or a name"
             )
         given = {k: v for k, v in self._settings.items() if k in self._options()}
-        return self._predictor(self.model, {"task": self.family.kinds[0], **given})
+        return self._predictor(self.model, {"task": self.kind, **given})
 
 
 class FillMask(Pretrained):
     """Names the likeliest tokens for each [MASK]; `top_k` of them."""
 
-    family = pretrained.FillMask
+    kind = "fill_mask"
 
     def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
-        """Returns for each text and each [MASK] the tokens with their probabilities.
-
-        A notebook shows the filled texts.
-        """
-        answers = self(texts)
-        return answers.holding(answer["gaps"] for answer in answers)
+        """Returns for each text and each [MASK] the tokens with their probabilities."""
+        return [answer["gaps"] for answer in self(texts)]
 
 
 class Scorer(Pretrained):
@@ -90,7 +84,7 @@ class Scorer(Pretrained):
     The pseudo-log-likelihood (Salazar et al. 2020), in natural logarithms.
     """
 
-    family = pretrained.Score
+    kind = "score"
 
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
         """Returns the score of each text, float [n], or its mean over the tokens."""
@@ -101,7 +95,7 @@ class Scorer(Pretrained):
 class SentenceOrder(Pretrained):
     """Judges whether two texts stand in order."""
 
-    family = pretrained.SentenceOrder
+    kind = "sentence_order"
 
     def predict(self, pairs: Any) -> np.ndarray:
         """Returns the probability that each pair stands in order, float [n]."""
@@ -111,7 +105,7 @@ class SentenceOrder(Pretrained):
 class Embedder(TransformerMixin, Pretrained):
     """Turns texts into vectors; a transformer of scikit-learn's pipelines."""
 
-    family = pretrained.Embedding
+    kind = "embedding"
 
     def fit(self, texts: Any = None, labels: Any = None) -> Self:
         """Returns itself: there is nothing to learn."""

@@ -36,8 +36,6 @@ class QuestionAnswerer(FineTuned):
     def predict(self, questions: Any, **options: Any) -> list[str]:
         """Returns the answer to each question; "" where it has none.
 
-        A notebook shows it marked in its passage.
-
         Args:
             questions: dicts or a table with `question` and `context`, or pairs of them;
                 or the path of a file.
@@ -46,8 +44,7 @@ class QuestionAnswerer(FineTuned):
         Raises:
             InputError: the model is not fine-tuned, or a row is no question.
         """
-        answers = self(questions, **options)
-        return answers.holding(answer["answer"] for answer in answers)
+        return [answer["answer"] for answer in self(questions, **options)]
 
     def _asked(self, examples):
         return [

@@ -127,13 +127,13 @@ def _records(
     one = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
     if any(one):
         return [data]
-    each = [[*values] for values in data.values()]
-    counts = dict(zip(data, map(len, each), strict=True))
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{count:,} of {column}" for column, count in counts.items())
-        raise InputError(f"{name}: {listed}; expected as many of each")
-    table = zip(*each, strict=True)
-    return (dict(zip(data, row, strict=True)) for row in table)
+    import pandas  # which takes a second, and most data is no dict of columns
+
+    try:
+        table = pandas.DataFrame({name: [*each] for name, each in data.items()})
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+    return table.to_dict("records")
 
 
 def _of_dataset(

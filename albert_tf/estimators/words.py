@@ -26,7 +26,7 @@ class TokenClassifier(FineTuned):
     lists = ("tokens", "tags")
 
     def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
-        """Returns the spans of each text, which a notebook shows in colours.
+        """Returns the spans of each text.
 
         Args:
             texts: raw texts, of any length; or the path of a file, whose words are
@@ -40,8 +40,7 @@ class TokenClassifier(FineTuned):
         Raises:
             InputError: the model is not fine-tuned, or a row is no text.
         """
-        answers = self(texts, **options)
-        return answers.holding(answer["spans"] for answer in answers)
+        return [answer["spans"] for answer in self(texts, **options)]
 
     @property
     def _values(self) -> dict[str, Any]:

@@ -9,11 +9,16 @@ goes on where the first one was stopped. Its end is --output_dir/submission.zip 
 benchmark's site.
 """
 
+import contextlib
 import json
+import shlex
+import signal
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
-from albert_tf.recipes import steps
+from albert_tf.tasks.catalogue import TASKS
 
 RECIPES = Path(__file__).resolve().parent
 # The paper's table on GLUE's dev tables: its order, its metrics and the row of xxlarge
@@ -51,7 +56,7 @@ def main() -> None:
     shared = [f for f in flags if not any(_is(f, name) for name in of_training)]
     start = f"--init_checkpoint={folder / 'mnli'}"
     _run(f"--flagfile={RECIPES}/ax.flags", *shared, start, output_dir=folder / "ax")
-    _run(f"--glue_submission={folder / 'submission.zip'}", output_dir=folder)
+    _pack(folder)
     print(_table(folder))
 
 
@@ -60,7 +65,35 @@ def _is(flag: str, name: str) -> bool:
 
 
 def _run(*flags: str, output_dir: Path) -> None:
-    steps.run("classify", *flags, f"--output_dir={output_dir}")
+    run("classify", *flags, f"--output_dir={output_dir}")
+
+
+def run(*arguments: str, module: str = "albert_tf.commands") -> None:
+    """Runs `python -m MODULE ARGUMENTS` to its end; ends with its status unless 0.
+
+    A command that is told to stop saves and says how to go on: SIGTERM is passed on to
+    it, and Ctrl-C, which reaches it by itself, waits for it.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    print(f"=== {shlex.join(['python', *command[1:]])}", file=sys.stderr, flush=True)
+    status = None
+    with subprocess.Popen(command) as child:
+        before = signal.signal(signal.SIGTERM, lambda number, _: child.terminate())
+        while status is None:
+            with contextlib.suppress(KeyboardInterrupt):
+                status = child.wait()
+        signal.signal(signal.SIGTERM, before)
+    if status:
+        sys.exit(status if status > 0 else 128 - status)
+
+
+def _pack(folder: Path) -> None:
+    """Writes the zip that the benchmark's site takes."""
+    names = {name for task in TASKS.values() for name in task.submission.values()}
+    with zipfile.ZipFile(folder / "submission.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(folder.glob("*/*.tsv")):
+            if path.name in names:
+                file.write(path, path.name)
 
 
 def _table(folder: Path) -> str:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data import checksums, quiet
+from albert_tf.data import quiet
 from albert_tf.data.files import write_together
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -16,7 +16,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, sessions
 from albert_tf.serve.runtimes.signatures import signature
 from albert_tf.serve.settings.conversion import ConversionSettings
-from albert_tf.tasks import base
+from albert_tf.tasks import registry
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
@@ -80,9 +80,10 @@ def _check_settings(settings: ConversionSettings) -> None:
 def _model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
     """Creates the model whose weights are read."""
     kind = opened.task.get("kind")
-    if settings.output_format in runtimes.SUFFIXES and kind in base.families():
+    family = registry.task(kind)
+    if settings.output_format in runtimes.SUFFIXES and family is not None:
         # The weights do not say how many spans a head tries.
-        family, task = base.families()[kind], _description(opened)
+        task = _description(opened)
         return family.from_stored(task, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
@@ -92,7 +93,7 @@ def _model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
 
 def _description(opened: ModelFolder) -> dict[str, Any]:
     """Returns the whole `task.json` of a fine-tuned model; empty for any other."""
-    family = base.families().get(opened.task.get("kind") or "")
+    family = registry.task(opened.task.get("kind"))
     if family is None:
         return {}
     if metadata.is_written(opened.task):
@@ -230,7 +231,6 @@ def _export_folder(
         config = model.config.to_json_string().encode()
         (new / metadata.CONFIG).write_bytes(config)
         runtimes.save(model, new / name, format, precision=settings.precision)
-        checksums.write(new)
     return folder / name
 
 
@@ -267,22 +267,11 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
 
 def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
     """Prints the largest difference of the outputs that both have; padding aside."""
-    common = sorted(ours.keys() & theirs.keys())
-    if not common:
-        raise InputError(
-            f"self-check failed: {what} has the outputs {', '.join(sorted(theirs))}; "
-            f"expected one of {', '.join(sorted(ours))}"
-        )
     differences = {}
-    for key in common:
+    for key in sorted(ours.keys() & theirs.keys()):
         a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
         if a.shape[:2] == mask.shape and b.shape == a.shape:
             a, b = a[mask > 0], b[mask > 0]
-        if a.size != b.size:
-            raise InputError(
-                f"self-check failed: {what} has {key} of shape {[*b.shape]}; expected "
-                f"{[*a.shape]}"
-            )
         differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {what}: largest difference {text}")

@@ -6,7 +6,7 @@ It answers through a `Predictor`, as `predict.py` does, one request after anothe
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any
 
 from albert_tf.errors import InputError
@@ -54,7 +54,7 @@ def run(
     predictor = predict.load(
         config.model, options, checkpoint=config.checkpoint, files=config
     )
-    page = build(predictor, config)
+    page = build(predictor)
     print(f"Reading {predictor.source}; Ctrl-C ends the page", file=log, flush=True)
     try:
         page.launch(
@@ -69,12 +69,12 @@ def run(
         ) from error
 
 
-def build(predictor: Predictor, config: PageSettings) -> Any:
+def build(predictor: Predictor) -> Any:
     """Returns the page, a `gradio.Interface`."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     import gradio as gr
 
-    component, render = _RENDERERS.get(predictor.task["kind"], ("JSON", _as_is))
+    component = _COMPONENTS.get(predictor.task["kind"], "JSON")
 
     def answer(*texts: str | None) -> Any:
         row: dict[str, Any] = {}
@@ -85,66 +85,49 @@ def build(predictor: Predictor, config: PageSettings) -> Any:
             (result,) = predictor.answer_placed([("the text", row)])
         except InputError as error:
             raise gr.Error(str(error)) from error
-        return render(row, result)
+        return result if component == "JSON" else _render(row, result)
 
     fields = [_FIELDS[name] for name in predictor.fields]
     needed = [is_list is not None for is_list in predictor.fields.values()]
     return gr.Interface(
         answer,
-        [
-            gr.Textbox(label=label, lines=lines, max_length=config.max_characters)
-            for label, lines, _ in fields
-        ],
+        [gr.Textbox(label=label, lines=lines) for label, lines, _ in fields],
         getattr(gr, component)(label="Answer"),
         examples=[[f[2] if n else "" for f, n in zip(fields, needed, strict=True)]],
         title=predictor.task["kind"].replace("_", " ").capitalize(),
         description=f"`{predictor.source}`",
         flagging_mode="never",
         api_name="answer",
-    ).queue(max_size=config.max_waiting, default_concurrency_limit=1)
+    ).queue(default_concurrency_limit=1)
 
 
-def _as_is(row: Values, answer: Values) -> Values:
-    return answer
+# The Gradio component of each kind of task; JSON for others.
+_COMPONENTS = {
+    **dict.fromkeys(("classification", "multi_label"), "Label"),
+    **dict.fromkeys(("multiple_choice", "sentence_order"), "Label"),
+    **dict.fromkeys(("question_answering", "token_classification"), "HighlightedText"),
+}
 
 
-def _label_probabilities(row: Values, answer: Values) -> Values:
+def _render(row: Values, answer: Values) -> Any:
+    """Returns what the component of an answer is given."""
+    if "spans" in answer:
+        return _highlighted(row["text"], answer["spans"])
+    if "begin" in answer:
+        if not answer["answer"]:
+            return {"text": "no answer in this passage", "entities": []}
+        span = {**answer, "type": f"{answer['probability']:.1%}"}
+        return _highlighted(row["context"], [span])
+    if "in_order" in answer:
+        share = answer["in_order"]
+        return {"in order": share, "in the other order": 1 - share}
+    if "choice" in answer:
+        options = [f"{n}. {option}" for n, option in enumerate(row["options"], 1)]
+        return dict(zip(options, answer["probabilities"], strict=True))
     return answer["probabilities"]
 
 
-def _option_probabilities(row: Values, answer: Values) -> Values:
-    options = [f"{n}. {option}" for n, option in enumerate(row["options"], 1)]
-    return dict(zip(options, answer["probabilities"], strict=True))
-
-
-def _order_probabilities(row: Values, answer: Values) -> Values:
-    share = answer["in_order"]
-    return {"in order": share, "in the other order": 1 - share}
-
-
-def _highlighted_answer(row: Values, answer: Values) -> Values:
-    if not answer["answer"]:
-        return {"text": "no answer in this passage", "entities": []}
-    span = (answer["begin"], answer["end"], f"{answer['probability']:.1%}")
-    return _highlighted(row["context"], [span])
-
-
-def _highlighted_spans(row: Values, answer: Values) -> Values:
-    spans = [(span["begin"], span["end"], span["type"]) for span in answer["spans"]]
-    return _highlighted(row["text"], spans)
-
-
-def _highlighted(text: str, spans: list[tuple[int, int, str]]) -> Values:
-    entities = [{"start": begin, "end": end, "entity": e} for begin, end, e in spans]
+def _highlighted(text: str, spans: list[dict[str, Any]]) -> Values:
+    names = {"start": "begin", "end": "end", "entity": "type"}
+    entities = [{ours: span[name] for ours, name in names.items()} for span in spans]
     return {"text": text, "entities": entities}
-
-
-# The Gradio component of each kind of task and what it is given; JSON for others.
-_RENDERERS: dict[str, tuple[str, Callable[[Values, Values], Values]]] = {
-    "classification": ("Label", _label_probabilities),
-    "multi_label": ("Label", _label_probabilities),
-    "multiple_choice": ("Label", _option_probabilities),
-    "sentence_order": ("Label", _order_probabilities),
-    "question_answering": ("HighlightedText", _highlighted_answer),
-    "token_classification": ("HighlightedText", _highlighted_spans),
-}

@@ -4,8 +4,8 @@
     for row in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
         print(row["label"], row["probability"])
 
-TensorFlow or another runtime computes the model, and `tasks.row_answers` what stands
-around it. Texts of like length share a batch.
+A pipeline, see `tasks.pipelines`, encodes rows and makes the answers; TensorFlow, ONNX
+Runtime or LiteRT runs the model between. Inputs of like length share a batch.
 """
 
 import contextlib
@@ -13,37 +13,32 @@ import functools
 import itertools
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any
+
+import tqdm
 
 from albert_tf import errors
-from albert_tf.data import checksums, quiet
+from albert_tf.data import quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve import sessions
 from albert_tf.serve.settings.predict import PredictSettings
-from albert_tf.tasks import row_answers
-from albert_tf.tasks.row_answers import FINE_TUNED, PRETRAINED, RowAnswer, Run
+from albert_tf.tasks import registry
+from albert_tf.tasks.pipelines import Arrays, Example, Pipeline, Row, Run
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-if TYPE_CHECKING:  # an exported model answers without them
+if TYPE_CHECKING:  # an exported model answers without it
     import keras
 
-    from albert_tf.serve.service import Service
+# Inputs that are sorted by length together, and so held in memory.
+_INPUTS_TO_SORT = 2048
 
-# Rows that are sorted by length together, and so held in memory.
-_ROWS_TO_SORT = 2048
-# Seconds between two lines of progress.
-_BETWEEN_LINES = 10.0
-
-Row = Mapping[str, Any]
 Log = Callable[[str], None]
 
 
@@ -51,41 +46,62 @@ class Predictor:
     """Answers rows of text.
 
     Args:
-        answer: how.
-        run: the model, as a function of arrays.
-        make_service: the same as one graph, for other programs.
-        batch_size: rows that are answered at once.
+        pipeline: how.
+        open_run: opens the model as a function of arrays; it is told whether the job is
+            larger than a batch.
+        batch_size: inputs of the model that are run at once.
+        source: where its weights were read from.
+        task: its `kind`, and what else `task.json` holds of a fine-tuned one.
+        model: in Keras; None for an exported one.
+        export: writes it as a SavedModel that takes raw text; None for a kind that has
+            none.
 
     Attributes:
         fields: the keys that a row must have, in the order of columns, and whether each
             holds a list of texts.
-        source: where its weights were read from, None if they are not of a file.
-        task: its `kind`, and what else `task.json` holds of a fine-tuned one.
+        tokenizer: the vocabulary.
+        source: as given.
+        task: as given.
+        model: as given.
     """
 
     def __init__(
         self,
-        answer: RowAnswer,
-        run: Run,
-        make_service: "Callable[[], Service]",
-        batch_size: int = 32,
+        pipeline: Pipeline,
+        open_run: Callable[[bool], Run],
+        batch_size: int,
+        source: str,
+        task: Mapping[str, Any],
+        model: "keras.Model | None" = None,
+        export: Callable[[str | Path], None] | None = None,
     ):
-        self.source: str | None = None
-        self.task: Mapping[str, Any] = {}
-        self.fields = answer.fields
-        self._answer = answer
-        self._run = run
-        self._make_service = make_service
+        self.fields = pipeline.fields
+        self.tokenizer = pipeline.tokenizer
+        self.source = source
+        self.task = task
+        self.model = model
+        self._pipeline = pipeline
+        self._open_run = open_run
         self._batch_size = batch_size
+        self._export = export
+        self._run: Run | None = None
 
-    @functools.cached_property
-    def service(self) -> "Service":
-        """The same answers as one graph, made when first asked for; `save` exports it.
+    def export(self, folder: str | Path) -> None:
+        """Writes the same answers as a SavedModel that takes raw text.
+
+        Args:
+            folder: is made; an older SavedModel there is replaced.
 
         Raises:
-            InputError: the model is an exported one.
+            InputError: the model is an exported one, the kind of task has no such
+                SavedModel, or the folder cannot be written.
         """
-        return self._make_service()
+        if self._export is None:
+            raise InputError(
+                f"{self.source}: not exported for {self.task['kind']}; expected the "
+                f"weights of a fine-tuned model, or --task=embedding"
+            )
+        self._export(folder)
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows in their order, some thousand of them at a time.
@@ -107,62 +123,48 @@ class Predictor:
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
         """Does the same for rows with their places, which messages name."""
-        rows = iter(rows)
-        while several := list(itertools.islice(rows, _ROWS_TO_SORT)):
-            checked = [self._checked(place, row) for place, row in several]
-            answers = self._answer_all([shortened for _, shortened in checked])
-            for (row, _), answer in zip(checked, answers, strict=True):
-                yield self._answer.complete(row, answer)
+        for examples in _grouped(itertools.starmap(self._encode, rows)):
+            inputs = [each for example in examples for each in example.inputs]
+            outputs = iter(self._forward(inputs))
+            for example in examples:
+                own = list(itertools.islice(outputs, len(example.inputs)))
+                yield self._pipeline.postprocess(example, own)
 
-    def _checked(self, place: str, row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns a row, and what the model can read of it."""
+    def _encode(self, place: str, row: Any) -> Example:
         checked = text_rows.check(place, row, self.fields)
-        if problem := self._answer.problem(checked):
-            raise InputError(f"{place}: {problem}")
-        shortened = self._answer.shorten(checked)
-        text_rows.check_lengths(place, shortened)
-        return checked, shortened
+        try:
+            return self._pipeline.preprocess(checked)
+        except InputError as mistake:
+            raise InputError(f"{place}: {mistake}") from None
 
-    def _answer_all(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        answers: list[dict[str, Any]] = [{} for _ in rows]
-        for numbers in self._batches(rows):
-            batch = self._answer_batch([rows[i] for i in numbers])
-            for i, answer in zip(numbers, batch, strict=True):
-                answers[i] = answer
-        return answers
-
-    def _batches(self, rows: list[dict[str, Any]]) -> Iterator[list[int]]:
-        """Yields the numbers of rows of like length, and as many options."""
-        sizes = self._sizes(rows)
-        batch: list[int] = []
-        for i in sorted(range(len(rows)), key=sizes.__getitem__):
-            full = len(batch) == self._batch_size
-            if batch and (full or sizes[i][0] != sizes[batch[0]][0]):
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
-
-    def _sizes(self, rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
-        """Returns the number of texts of each row, and of all its tokens.
-
-        Of two texts with as many characters, one may have twice as many tokens: by
-        characters, a third of a batch was padding.
-        """
-        texts = [_texts(row) for row in rows]
-        flat = list(itertools.chain.from_iterable(texts))
-        lengths = map(len, self._answer.tokenizer.encode_batch(flat))
-        return [(len(row), sum(itertools.islice(lengths, len(row)))) for row in texts]
-
-    def _answer_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return self._answer.respond(rows, self._run)
+    def _forward(self, inputs: Sequence[Arrays]) -> list[Any]:
+        """Returns what the pipeline takes of the model's outputs for each input."""
+        if self._run is None:
+            self._run = self._open_run(len(inputs) > self._batch_size)
+        outputs: list[Any] = [None] * len(inputs)
+        shapes = [each["input_ids"].shape for each in inputs]
+        order = sorted(range(len(inputs)), key=shapes.__getitem__)
+        for begin in range(0, len(order), self._batch_size):
+            numbers = order[begin : begin + self._batch_size]
+            batch = [inputs[i] for i in numbers]
+            found = self._pipeline.forward(batch, self._run)
+            for i, output in zip(numbers, found, strict=True):
+                outputs[i] = output
+        return outputs
 
 
-def _texts(row: Row) -> list[str]:
-    """Returns the texts of a row, each option's too."""
-    lists = [v if isinstance(v, list) else [v] for v in row.values()]
-    return list(itertools.chain.from_iterable(lists))
+def _grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    """Yields as many examples at a time as are sorted by length together."""
+    group: list[Example] = []
+    count = 0
+    for example in examples:
+        group.append(example)
+        count += max(1, len(example.inputs))
+        if count >= _INPUTS_TO_SORT:
+            yield group
+            group, count = [], 0
+    if group:
+        yield group
 
 
 def run(
@@ -195,11 +197,12 @@ def run(
     )
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
-        rows = text_rows.read(config, arguments, predictor.fields, files, log)
+        rows = text_rows.read(config, arguments, predictor.fields, log)
         write: Callable[[bytes], Any] = _to_standard_output
         if config.output_file:
             write = files.enter_context(atomic(config.output_file)).write
-        for answer in _log_rate(predictor.answer_placed(rows), log):
+        answers = predictor.answer_placed(rows)
+        for answer in tqdm.tqdm(answers, unit="row", file=log, disable=None):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
 
@@ -207,18 +210,6 @@ def _to_standard_output(line: bytes) -> None:
     with errors.writing("standard output"):
         sys.stdout.write(line.decode())
         sys.stdout.flush()
-
-
-def _log_rate(answers: Iterator[Any], log: IO[str]) -> Iterator[Any]:
-    """Yields answers; logs now and then how many there were."""
-    begin = last = time.perf_counter()
-    for number, answer in enumerate(answers, 1):
-        yield answer
-        now = time.perf_counter()
-        if now - last > _BETWEEN_LINES:
-            last = now
-            speed = number / (now - begin)
-            print(f"answered so far: {number:,}, {speed:,.2f} a second", file=log)
 
 
 def load(
@@ -238,9 +229,8 @@ def load(
         options: how to answer.
         checkpoint: which one of a run's folder, see `weights.open_source`.
         files: the configuration and vocabulary; by default those beside the weights.
-        log: logs a line. With it `options.runtime` "auto" is what is fastest, see
-            `runtimes.fastest`: from batch to batch the last digits may differ. Without
-            it TensorFlow computes, and the same rows get the same digits each time.
+        log: logs a line. With it `options.runtime` "auto" may be ONNX Runtime, see
+            `runtimes.choose`. Without it TensorFlow computes.
 
     Raises:
         InputError: something is missing or does not fit.
@@ -249,11 +239,12 @@ def load(
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
     _ = opened.task or exported or opened.source  # refuses a path where nothing is
     task = _described(path, opened, options)
-    if exported is not None:
-        if checkpoint != "best":
-            raise InputError(f"--checkpoint={checkpoint}: {exported} is one model")
-        return _of_export(exported, task, opened, options)
-    return _of_weights(task, opened, options, log)
+    pipeline = _pipeline(task, opened, options)
+    if exported is None:
+        return _load_weights(task, opened, pipeline, options, log)
+    if checkpoint != "best":
+        raise InputError(f"--checkpoint={checkpoint}: {exported} is one model")
+    return _load_exported(exported, task, pipeline, options, log)
 
 
 def _described(
@@ -265,23 +256,26 @@ def _described(
         InputError: they do not say what the model does, or contradict each other.
     """
     stored, is_ours = opened.task, metadata.is_written(opened.task)
+    place = opened.folders[0] / metadata.TASK
     fine_tuned = stored.get("kind")
     kind = options.task or fine_tuned
     if kind is None:
         raise InputError(
             f"{path}: no task.json says what it was fine-tuned for; expected --task, "
-            f"one of {', '.join((*PRETRAINED, *FINE_TUNED))}"
+            f"one of {', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
         )
-    allowed = [*PRETRAINED, *(FINE_TUNED if fine_tuned is None else [fine_tuned])]
+    allowed = [*registry.PRETRAINED]
     if not is_ours and fine_tuned in metadata.HF_PROBLEMS:
-        allowed = [*PRETRAINED, *metadata.HF_PROBLEMS]
+        allowed += metadata.HF_PROBLEMS
+    else:
+        allowed += registry.FINE_TUNED if fine_tuned is None else [fine_tuned]
     if kind not in allowed:
         listed = ", ".join(dict.fromkeys(allowed))
         raise InputError(f"--task={kind}: expected one of {listed}")
-    task = {**(stored if kind in FINE_TUNED else {}), "kind": kind}
+    task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
         task["labels"] = list(options.labels)
-    elif kind not in row_answers.LABELLED:
+    elif "labels" not in registry.pipeline(kind, place).options:
         task.pop("labels", None)
     elif not is_ours and "labels" not in task:
         raise InputError(
@@ -292,152 +286,90 @@ def _described(
     return task
 
 
-def _of_export(
-    file: Path, task: Mapping[str, Any], opened: ModelFolder, options: AnswerSettings
+def _pipeline(
+    task: Mapping[str, Any], opened: ModelFolder, options: AnswerSettings
+) -> Pipeline:
+    """Returns the pipeline of a `task.json`."""
+    place = opened.folders[0] / metadata.TASK
+    pipeline = registry.pipeline(task["kind"], place)
+    options.check_for(
+        task["kind"],
+        pipeline.options,
+        lambda: ((kind, each.options) for kind, each in registry.pipelines()),
+    )
+    settings = pipeline.settings_class and pipeline.settings_class.from_stored(
+        task, place
+    ).completed(None, opened.config.max_position_embeddings)
+    return pipeline(settings, opened.config, opened.tokenizer, options)
+
+
+def _load_exported(
+    file: Path,
+    task: Mapping[str, Any],
+    pipeline: Pipeline,
+    options: AnswerSettings,
+    log: Log | None,
 ) -> Predictor:
     """Opens what `convert` writes, without TensorFlow."""
-    kind, place = task["kind"], opened.folders[0] / metadata.TASK
     runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
     if options.runtime not in ("auto", runtime):
         raise InputError(
             f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
         )
-    checksums.verify(file.parent)
-    if kind in row_answers.OPTIONS:
-        options.check_for(kind, row_answers.OPTIONS)
-    answer = row_answers.of_kind(
-        kind, task, opened.config, opened.tokenizer, options, place
-    )
-    session = sessions.load(file, soon=True)
-    lacks = answer and [n for n in answer.outputs if n not in session.outputs]
-    if answer is None or lacks:
-        raise InputError(
-            f"--task={kind}: {file} gives {', '.join(session.outputs)}; expected the "
-            f"folder that it was converted from"
-        )
 
-    def refuse() -> NoReturn:
-        raise InputError(
-            f"{file}: another runtime computes the model; expected the folder that it "
-            f"was converted from"
-        )
+    def open_run(is_large: bool) -> Run:
+        session = sessions.load(file, packed=is_large or log is None)
+        if not {*pipeline.outputs} <= {*session.outputs}:
+            raise InputError(
+                f"--task={task['kind']}: {file} gives {', '.join(session.outputs)}; "
+                f"expected the folder that it was converted from"
+            )
+        return session
 
-    predictor = Predictor(answer, session, refuse, options.batch_size)
-    predictor.source, predictor.task = str(file), task
-    return predictor
+    return Predictor(pipeline, open_run, options.batch_size, str(file), task)
 
 
-def _of_weights(
-    described: Mapping[str, Any],
+def _load_weights(
+    task: Mapping[str, Any],
     opened: ModelFolder,
+    pipeline: Any,
     options: AnswerSettings,
     log: Log | None,
 ) -> Predictor:
     from albert_tf import weights
+    from albert_tf.serve import runtimes, saved_models
+    from albert_tf.tasks import text_graphs
 
-    kind, place = described["kind"], opened.folders[0] / metadata.TASK
-    family = _family(kind, options, place)
-    source, tokenizer = opened.source, opened.tokenizer
-    task = family.from_stored(described, opened.config, tokenizer, place)
-    answer = row_answers.of_kind(
-        kind, described, opened.config, tokenizer, options, place
-    )
-    model = task.build_model()
-    unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
-    weights.load(model, source, only=task.parts, allow_missing=unread, warn=False)
-    predictor = _predictor(task, model, answer, options, log)
-    predictor.source = source.path
-    predictor.task = {**described, **getattr(task, "description", {})}
-    return predictor
-
-
-def of_model(
-    model: "keras.Model",
-    tokenizer: Tokenizer,
-    task: Mapping[str, Any],
-    options: AnswerSettings = AnswerSettings(),
-) -> Predictor:
-    """Makes a predictor of a model that is there already.
-
-    TensorFlow computes it unless `options` name another runtime, which does not see
-    weights that change later.
-
-    Args:
-        model: of the kind of `task`.
-        tokenizer: its vocabulary.
-        task: the contents of a `task.json`, see `FineTuningTask.description`.
-        options: how to answer.
-
-    Raises:
-        InputError: the options do not fit the model.
-    """
-    family = _family(task["kind"], options, metadata.TASK)
-    answer = row_answers.of_kind(task["kind"], task, model.config, tokenizer, options)
-    stored = family.from_stored(task, model.config, tokenizer)
-    return _predictor(stored, model, answer, options)
-
-
-def _predictor(
-    task: Any,
-    model: "keras.Model",
-    answer: RowAnswer | None,
-    options: AnswerSettings,
-    log: Log | None = None,
-) -> Predictor:
-    from albert_tf.serve import runtimes
-    from albert_tf.serve.service import Service
-
-    if answer is None:
-        graph = task.answer(model, options)
-        if options.runtime not in ("auto", "tensorflow"):
-            # Takes long: the answer above was made for what it refuses.
-            model = runtimes.computed_by(model, options.runtime)
-            graph = task.answer(model, options)
-        return of_service(Service(graph), task.tokenizer, options.batch_size)
-    run: Run
-    if options.runtime == "auto" and log is not None:
-        run = runtimes.fastest(model, answer.outputs, log)
-    elif options.runtime in ("auto", "tensorflow"):
-        run = runtimes.in_tensorflow(model, first_at_once=log is not None)
+    family = registry.task(task["kind"])
+    if family is None:
+        model, parts = pipeline.build_model(), pipeline.parts
     else:
-        run = runtimes.session_of(model, options.runtime, answer.outputs)
+        trained = family(pipeline.settings, opened.config, opened.tokenizer)
+        model, parts = trained.build_model(), ("encoder", "head")
+        task = {**task, **trained.description}
+    unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
+    weights.load(model, opened.source, only=parts, allow_missing=unread, warn=False)
 
-    def make_service() -> "Service":
-        return Service(task.answer(model, options))
+    def export(folder: str | Path) -> None:
+        if family is None:
+            serving_fn = text_graphs.embeddings(
+                model, opened.tokenizer, max_seq_length=pipeline.max_seq_length
+            )
+        else:
+            serving_fn = trained.serving_fn(model, options)
+        saved_models.export(serving_fn, folder)
 
-    return Predictor(answer, run, make_service, options.batch_size)
-
-
-def of_service(
-    service: "Service", tokenizer: Tokenizer, batch_size: int = 32
-) -> Predictor:
-    """Makes a predictor of a graph, for the kinds that it alone answers."""
-    import tensorflow as tf
-
-    graph = service.answer
-
-    def respond(rows: Sequence[Row], run: Run) -> list[dict[str, Any]]:
-        texts = {name: tf.constant([row[name] for row in rows]) for name in graph.specs}
-        outputs = {k: v.numpy() for k, v in service.compiled(**texts).items()}
-        return row_answers.described(graph.describe, outputs, len(rows))
-
-    fields = {name: spec.shape.rank == 2 for name, spec in graph.specs.items()}
-    answer = RowAnswer(fields, tokenizer, respond, shorten=graph.shorten)
-    return Predictor(answer, dict, lambda: service, batch_size)
-
-
-def _family(kind: str, options: AnswerSettings, place: str | Path) -> type[Any]:
-    """Returns the family of a kind, which has the given options.
-
-    Raises:
-        InputError: there is none, or an option of another kind is given.
-    """
-    from albert_tf.tasks import base, pretrained
-
-    every: dict[str, type[Any]] = {**base.families(), **pretrained.FAMILIES}
-    if kind not in every:
-        raise InputError(
-            f"{place}: kind={errors.shown(kind)}: expected one of {', '.join(every)}"
+    def open_run(is_large: bool) -> Run:
+        return runtimes.choose(
+            model, pipeline.outputs, options.runtime, is_large=is_large, log=log
         )
-    options.check_for(kind, {k: of_kind.options_of(k) for k, of_kind in every.items()})
-    return every[kind]
+
+    return Predictor(
+        pipeline,
+        open_run,
+        options.batch_size,
+        opened.source.path,
+        task,
+        model,
+        export if family or task["kind"] == "embedding" else None,
+    )

@@ -14,9 +14,6 @@ from albert_tf.data.tables import Column, Dialect, Table
 from albert_tf.errors import InputError
 from albert_tf.serve.settings.predict import PredictSettings
 
-# Of texts that are read to their end: a passage of a million takes 400 MB.
-_MOST_CHARACTERS = 1_000_000
-
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # The fields of a row, and whether each holds a list of texts; None: a text that may be
@@ -28,7 +25,6 @@ def read(
     config: PredictSettings,
     arguments: Iterable[str],
     fields: Fields,
-    files: contextlib.ExitStack,
     log: IO[str],
 ) -> Iterator[tuple[str, Any]]:
     """Yields rows, unchecked, and their places, which messages name.
@@ -40,14 +36,13 @@ def read(
         config: names the input and its format.
         arguments: lines to read instead; if there are none, `config`'s input.
         fields: of a row.
-        files: closes the input.
         log: where blank lines are counted.
 
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
     """
     name, blank = config.input_file or "the input", 0
-    for number, row in _rows(config, arguments, fields, files, log):
+    for number, row in _rows(config, arguments, fields, log):
         if isinstance(row, json_values.JsonError):
             raise row
         if row is json_values.BLANK:
@@ -62,7 +57,6 @@ def _rows(
     config: PredictSettings,
     arguments: Iterable[str],
     fields: Fields,
-    files: contextlib.ExitStack,
     log: IO[str],
 ) -> Iterator[tuple[Any, Any]]:
     """Yields rows and their numbers, `BLANK` for a blank line."""
@@ -70,16 +64,12 @@ def _rows(
     if config.input_format == "auto":
         ending = suffix(config.input_file or "")
     if ending == ".csv":
+        needed = fields.items()
         table = tables.read(
             name,
-            [
-                Column(field, required=kind is not None, may_be_empty=True)
-                for field, kind in fields.items()
-            ],
+            [Column(f, required=k is not None, may_be_empty=True) for f, k in needed],
             lambda values: {
-                field: value
-                for field, value in zip(fields, values, strict=True)
-                if value is not None
+                f: v for f, v in zip(fields, values, strict=True) if v is not None
             },
             dialect=Dialect(encoding=config.encoding),
             log=functools.partial(print, file=log),
@@ -90,7 +80,7 @@ def _rows(
     else:
         lines: Iterator[tuple[int, str]] = iter(enumerate(arguments, 1))
         has_json = ending == ".jsonl" or config.input_format == "json"
-        for number, line in lines if arguments else _lines(config, files):
+        for number, line in lines if arguments else _lines(config):
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)
             elif has_json or not (line or _needed(fields) == 1):
@@ -99,28 +89,15 @@ def _rows(
                 yield number, _split(line, fields, f"{name}:{number}")
 
 
-def _lines(
-    config: PredictSettings, files: contextlib.ExitStack
-) -> Iterator[tuple[int, str]]:
+def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
     path = config.input_file
-    lines = tables.lines(_opened(path, files), path or "the input", config.encoding)
-    while True:
-        with errors.reading(path or "the input"):
-            line = next(lines, None)
-        if line is None:
-            return
-        yield line
-
-
-def _opened(path: str | None, files: contextlib.ExitStack) -> IO[bytes]:
-    if path is None:
-        # Not its text, in which a lone carriage return would end a line.
-        return sys.stdin.buffer
-    try:
-        return files.enter_context(open(path, "rb"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+    with contextlib.ExitStack() as files, errors.reading(path or "the input"):
+        # Not the text of standard input, in which a lone carriage return ends a line.
+        file = sys.stdin.buffer
+        if path is not None:
+            file = files.enter_context(open(path, "rb"))
+        yield from tables.lines(file, path or "the input", config.encoding)
 
 
 def _split(text: str, fields: Fields, place: str) -> dict[str, Any]:
@@ -181,14 +158,3 @@ def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
         texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
         checked[name] = texts if expects_list else texts[0]
     return checked
-
-
-def check_lengths(place: str, row: Mapping[str, Any]) -> None:
-    """Refuses texts that need too much memory."""
-    for name, value in row.items():
-        longest = max(map(len, value if isinstance(value, list) else [value]))
-        if longest > _MOST_CHARACTERS:
-            raise InputError(
-                f"{place}: {name} has {longest:,} characters; expected at most "
-                f"{_MOST_CHARACTERS:,}"
-            )

@@ -13,8 +13,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.data import checksums, files, stopping
+from albert_tf.data import files, stopping
 from albert_tf.errors import InputError
+from albert_tf.tasks.serving import ServingFunction
+from albert_tf.weights import metadata
 from albert_tf.weights.names import expand
 
 
@@ -37,6 +39,30 @@ def reusable(call: Callable, layers: Sequence[keras.Layer] = ()) -> tf.train.Che
         root.trainable_variables = [v.value for v in every if v.trainable]
         root.regularization_losses = []
     return root
+
+
+def export(serving_fn: ServingFunction, folder: str | Path) -> None:
+    """Writes what answers raw text, with the signature `serving_default`.
+
+    It needs TensorFlow and tensorflow_text, not this package; batches and texts may
+    have any size. Inputs and outputs stand with the functions that make it.
+
+    Args:
+        serving_fn: of a task.
+        folder: is made; an older SavedModel there is replaced.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    root = tf.train.Checkpoint()
+    root.graph = serving_fn.graph
+    save(
+        root,
+        folder,
+        model=serving_fn.model,
+        signatures={"serving_default": serving_fn.compile()},
+        assets={metadata.VOCABULARY: serving_fn.graph.vocabulary},
+    )
 
 
 def save(
@@ -80,7 +106,6 @@ def save(
             path.write_bytes(contents)
             root.assets.append(tf.saved_model.Asset(str(path)))
         tf.saved_model.save(root, str(new), signatures=signatures)
-        checksums.write(new)
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:

@@ -1,25 +1,26 @@
 """What a model is trained to do: its data, its head, its loss and its scores.
 
     base            the contract: what the loop and the driver ask of a task
-    row_answers     how a model answers raw text in Python, whatever runs it
-    answer          how it does in a TensorFlow graph, as SavedModels hold it
+    registry        every kind of task, by name
+    pipelines       how a kind answers raw text in Python, whatever runs the model
+    serving         how it does in a TensorFlow graph, as SavedModels hold it
     pretraining     masked LM and sentence order, from records
     classification  texts to labels or numbers
     text_task       a data set of it: files, columns, labels, metrics
     glue            those of GLUE
     custom          your own table
-    catalogue       finds them by name
+    catalogue       all of them by name
     metrics         accuracy, F1, Matthews's and other correlations
     score_table     scores of each label, and the confusion matrix
     submission      predictions as released, and as GLUE's site takes them
-    scoring         files of predictions against what is right
-    text_graphs     classes and numbers of a text, in a graph
+    text_pipeline   labels and numbers of a text, in Python
+    text_graphs     the same in a graph, and embeddings
     race/           one of several answers is right
     tagging/        a label for each word: named entities, parts of speech
     squad/          answers that are spans of a text
     pretrained      gaps, the order of sentences and embeddings, without fine-tuning
     settings/       the scripts' flags, and what `task.json` stores
 
-A family of tasks is one class, see `base.FineTuningTask`; a data set of texts is one
-`TextTask`.
+A family of tasks is a folder and a line of `registry`; a data set of texts is one
+`TextTask` of `catalogue`.
 """

@@ -4,9 +4,7 @@ import abc
 import collections
 import dataclasses
 import functools
-import importlib
 import itertools
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,14 +13,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import errors, tasks, weights
+from albert_tf import errors, weights
 from albert_tf.data.batches import Source
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import head_labels, row_answers
-from albert_tf.tasks.answer import Answer
+from albert_tf.tasks import head_labels, registry
 from albert_tf.tasks.confusion import Confusion
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text.tokenization import Tokenizer
@@ -36,9 +34,6 @@ Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]
 Arrays = Mapping[str, np.ndarray]
 
-# Examples of an evaluation that are shown.
-_SAMPLES = 8
-
 
 @dataclasses.dataclass(frozen=True)
 class Details:
@@ -46,12 +41,9 @@ class Details:
 
     Attributes:
         confusions: the confusion matrix of each split, by its name.
-        samples: some examples with what is right and what was predicted, a dict of
-            texts each.
     """
 
     confusions: Mapping[str, Confusion] = dataclasses.field(default_factory=dict)
-    samples: Sequence[Mapping[str, str]] = ()
 
 
 class Task(abc.ABC):
@@ -192,13 +184,6 @@ class Task(abc.ABC):
         """
         return {}
 
-    def illustrate(self, model: keras.Model) -> None:
-        """Adds to `details` what one more look at the model gives.
-
-        Called after each evaluation, on the first worker alone.
-        """
-        return
-
     def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Writes what goes with a new best checkpoint, which has just been marked.
 
@@ -211,10 +196,6 @@ class Task(abc.ABC):
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Returns why an evaluation shows a failed run; None where it does not."""
         return None
-
-    def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
-        """Returns lines to log about the settings before the start."""
-        return []
 
     @property
     def sequence_length(self) -> int:
@@ -298,13 +279,11 @@ class FineTuningTask(Task):
     measure     answers and examples to metrics
     write       answers to files, as released
     finish      all three for every split that is to be predicted
-    answer      how a model answers raw text: for `predict`, SavedModels and notebooks
+    serving_fn  how a model answers raw text in a SavedModel, see also `registry`
 
     Attributes:
         kinds: what `task.json` calls the family; some have several.
         settings_class: its flags, and what `task.json` stores.
-        options: see `options_of`; of no account where `row_answers` has the kind.
-        parts: of the model, for answers.
         head_keys: keys of `task.json` that have to be alike for a head to be used.
         folder_keys: keys that have to be alike in the folder of a run beside them.
         kept: keys that go with the best checkpoint: a run that resumes leaves them.
@@ -319,8 +298,6 @@ class FineTuningTask(Task):
 
     kinds: ClassVar[tuple[str, ...]]
     settings_class: ClassVar[type[TaskSettings]]
-    options: ClassVar[tuple[str, ...]] = ("runtime",)
-    parts: ClassVar[tuple[str, ...]] = ("encoder", "head")
     head_keys: ClassVar[tuple[str, ...]] = ()
     folder_keys: ClassVar[tuple[str, ...]] = ()
     runtimes: ClassVar[tuple[str, ...]] = ()
@@ -341,8 +318,6 @@ class FineTuningTask(Task):
         self.tokens_per_example = settings.max_seq_length
         self.evaluated: Sequence[Split] = ()
         self.training = self.evaluation = None
-        # Whether the model's own file has no dropout, as those of version 2.
-        self.pretrained_without_dropout = False
 
     @classmethod
     def from_stored(
@@ -360,11 +335,6 @@ class FineTuningTask(Task):
         stored = cls.settings_class.from_stored(task, place)
         longest = config.max_position_embeddings
         return cls(stored.completed(None, longest), config, tokenizer)
-
-    @classmethod
-    def options_of(cls, kind: str) -> tuple[str, ...]:
-        """Returns the fields of `AnswerSettings` that are not for all kinds."""
-        return row_answers.OPTIONS.get(kind, cls.options)
 
     @property
     def kind(self) -> str:
@@ -479,23 +449,12 @@ class FineTuningTask(Task):
         """
         return None
 
-    def sample(self, split: Split, answers: Any, number: int) -> dict[str, str]:
-        """Returns an example with what is right and what was predicted, to be shown.
-
-        Args:
-            split: see `measure`.
-            answers: see `measure`.
-            number: of the example.
-        """
-        return {}
-
     def score(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Measures every evaluated split; metrics of the later ones have its name."""
         scores: dict[str, float] = {}
         confusions: dict[str, Confusion] = {}
-        samples: list[dict[str, str]] = []
         for number, split in enumerate(self.evaluated):
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
@@ -504,21 +463,14 @@ class FineTuningTask(Task):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.measure(split, answers).items():
                 scores[f"{prefix}{name}"] = value
-            with errors.sparing("confusion matrix or samples of the evaluation"):
+            with errors.sparing("confusion matrix of the evaluation"):
                 if matrix := self.confusion(split, answers):
                     confusions[split.name] = matrix
-                samples = samples or self._samples(split, answers)
-        self.details = Details(confusions, samples)
+        self.details = Details(confusions)
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
-
-    def _samples(self, split: Split, answers: Any) -> list[dict[str, str]]:
-        """Returns some examples, from beginning to end: a file may be sorted."""
-        step = max(1, len(answers) // _SAMPLES)
-        numbers = range(0, min(len(answers), _SAMPLES * step), step)
-        return [row for n in numbers if (row := self.sample(split, answers, n))]
 
     @abc.abstractmethod
     def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
@@ -536,11 +488,13 @@ class FineTuningTask(Task):
                 write_files(run, self.write(split, answers))
 
     @abc.abstractmethod
-    def answer(self, model: keras.Model, options: AnswerSettings) -> Answer:
-        """Returns how a model answers raw text.
+    def serving_fn(
+        self, model: keras.Model, options: AnswerSettings
+    ) -> ServingFunction:
+        """Returns how a model answers raw text in a graph.
 
         Args:
-            model: of `build_model`, or what computes it in another runtime.
+            model: of `build_model`.
             options: how to answer.
 
         Raises:
@@ -594,7 +548,7 @@ class FineTuningTask(Task):
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.kind)
-        if kind in row_answers.FINE_TUNED and kind not in self.kinds:
+        if kind in registry.FINE_TUNED and kind not in self.kinds:
             return [], f"its head is for {kind}, not for {self.kind}"
         labels, (names, are_fixed) = self.settings.labels, self.label_names
         named, given = task.get("labels") or (), self.settings.head_labels or ()
@@ -622,26 +576,21 @@ def write_files(run: FinishedRun, files: Mapping[str, str | bytes]) -> None:
     Raises:
         InputError: one cannot be written.
     """
-    if not run.writes:
-        return
     for name, content in files.items():
-        path = run.folder / name
-        with errors.writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(str(path)) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        run.log(f"Written: {path}")
+        write(run.folder / name, content)
+        run.log(f"Written: {run.folder / name}")
 
 
-@functools.cache
-def families() -> dict[str, type[FineTuningTask]]:
-    """Returns every family by its kinds, by looking through the modules of tasks."""
-    by_kind: dict[str, type[FineTuningTask]] = {}
-    for entry in pkgutil.walk_packages(tasks.__path__, f"{tasks.__name__}."):
-        for item in vars(importlib.import_module(entry.name)).values():
-            if isinstance(item, type) and issubclass(item, FineTuningTask):
-                by_kind |= dict.fromkeys(getattr(item, "kinds", ()), item)
-    return by_kind
+def write(path: Path, content: str | bytes) -> None:
+    """Writes a file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with errors.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(str(path)) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def example_weights(batch: Batch) -> Any:

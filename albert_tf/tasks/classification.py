@@ -1,8 +1,10 @@
 """Texts and pairs of texts to labels or numbers: `run_classifier.py`."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,25 +22,24 @@ from albert_tf.tasks import (
     confusion,
     custom,
     head_labels,
-    score_table,
     submission,
     text_graphs,
 )
-from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.metrics import label_report
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import (
     CUSTOM,
     ClassificationSettings,
     ClassifierRunSettings,
 )
+from albert_tf.tasks.settings.fine_tuning import FLAGS
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
 
 _COLLAPSED = "largest_predicted_share"
-# By what a run does, how the names of the tables begin that it needs.
-_TABLES = {"do_train": "train", "do_eval": "dev", "do_predict": "test"}
 
 
 class Classification(base.FineTuningTask):
@@ -56,7 +57,9 @@ class Classification(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self.text_task = settings.text_task or custom.of_model(settings)
+        self.text_task = custom.of_model(settings)
+        # Targets and decisions of the last evaluation, by split.
+        self._decided: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.key_metric = self.text_task.key_metric
         self.shown = tuple(self.text_task.metrics)
 
@@ -66,31 +69,34 @@ class Classification(base.FineTuningTask):
 
     @property
     def label_names(self):
-        return self.text_task.names, self.text_task.name in catalogue.every()
+        return self.text_task.names, self.text_task.name in catalogue.TASKS
 
     @classmethod
     def read(cls, settings, folder, run, log):
-        task = _task(settings, folder, log)
+        settings, given = _named(settings, folder), settings.labels
+        task = custom.of_model(settings)
+        read = functools.partial(_read, settings, log)
+        tables: dict[str, Split] = {}
+        if task.labels == ():
+            tables["train"] = read(task, "train")
+            labels = custom.find_labels(task, tables["train"].examples, log)
+            task = dataclasses.replace(task, labels=labels)
         _check_threshold(run, task)
         splits: Splits = {
             part: [
-                _read(task, settings, name, log)
+                tables.get(name) or read(task, name)
                 for name in task.files
                 if name.startswith(part)
             ]
-            for flag, part in _TABLES.items()
-            if getattr(run, flag)
+            for part in run.parts
         }
-        for flag, part in _TABLES.items():
-            if part in splits and not splits[part]:
-                raise InputError(
-                    f"--{flag}: task {task.name} has no {part} table; it has "
-                    f"{', '.join(task.files)}"
-                )
-        given = settings.labels
-        return dataclasses.replace(
-            settings, **fields_of(task), head_labels=given
-        ), splits
+        for part in (part for part, tables in splits.items() if not tables):
+            raise InputError(
+                f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
+                f"{', '.join(task.files)}"
+            )
+        fields = custom.fields_of(task)
+        return dataclasses.replace(settings, **fields, head_labels=given), splits
 
     def made_from(self, split: Split) -> dict[str, Any]:
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
@@ -185,27 +191,30 @@ class Classification(base.FineTuningTask):
             return {}
         decided = self.text_task.predict(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
+        self._decided[split.name] = targets, decided
         scores = self.text_task.score(targets, decided)
         return {**scores, _COLLAPSED: _largest_share(decided)}
 
     def confusion(self, split, answers):
         """Returns it where each example has one label."""
-        task = self.text_task
-        is_test = split.name.startswith("test")
-        if is_test or task.labels is None or task.label_separator is not None:
+        if split.name not in self._decided or self.text_task.kind != "classification":
             return None
-        targets = task.targets(split.examples[: len(answers)])
-        decided = task.predict(answers)
-        return confusion.Confusion.of(task.labels, targets, decided)
+        labels = self.text_task.labels or ()
+        return confusion.Confusion.of(labels, *self._decided[split.name])
 
-    def sample(self, split, answers, number):
-        task, example = self.text_task, split.examples[number]
-        return {
-            "text": example.text_a,
-            **({} if example.text_b is None else {"second text": example.text_b}),
-            "true": task.words(task.targets([example]))[0],
-            "predicted": task.words(task.predict(answers[number : number + 1]))[0],
-        }
+    def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Writes the scores of each label, and the confusion matrix."""
+        if self.text_task.labels is None:
+            return
+        tables = (
+            f"{name}\n{label_report(*decided, self.text_task.labels)}"
+            for name, decided in self._decided.items()
+        )
+        base.write(folder / "label_scores.txt", "\n".join(tables))
+        if self.details.confusions:
+            with errors.sparing("confusion matrix"):
+                picture = confusion.draw(self.details.confusions)
+                base.write(folder / "confusion_matrix.png", picture)
 
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that gives every example the same answer."""
@@ -223,27 +232,9 @@ class Classification(base.FineTuningTask):
         )
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
-        """Writes the scores of each label too, and the confusion matrix."""
-        if self.text_task.labels is not None and self.evaluated:
-            tables, confusions = [], {}
-            for split in self.evaluated:
-                source = self.source([split], labelled=False)
-                predictions = run.predict(source, run.settings.eval_batch_size)
-                answers = self.predict(split, predictions)
-                table = score_table.describe(
-                    self.text_task,
-                    self.text_task.targets(split.examples),
-                    self.text_task.predict(answers),
-                )
-                tables.append(f"{split.name}\n{table}")
-                if matrix := self.confusion(split, answers):
-                    confusions[split.name] = matrix
-            run.log("\n".join(tables))
-            base.write_files(run, {"label_scores.txt": "\n".join(tables)})
-            if confusions and run.writes:
-                with errors.sparing("confusion matrix", run.log):
-                    picture = confusion.draw(confusions)
-                    base.write_files(run, {"confusion_matrix.png": picture})
+        """Writes the scores of each label of an evaluation without training, too."""
+        if self._decided and run.writes and not run.settings.do_train:
+            self.best_marked(run.folder, {})
         super().finish(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
@@ -255,12 +246,11 @@ class Classification(base.FineTuningTask):
             name.replace(".tsv", f"{ending}.tsv"): text
             for name, text in released.items()
         }
-        if split.name in task.submission:
-            name, text = submission.glue_file(task, split.name, examples, answers)
-            files[name] = text
+        if name := task.submission.get(split.name):
+            files[name] = submission.glue_file(task, examples, answers)
         return files
 
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         task = self.text_task
         common = {
             "max_seq_length": options.max_seq_length or self.tokens_per_example,
@@ -283,33 +273,21 @@ class Classification(base.FineTuningTask):
         return AnswerSettings(threshold=run.threshold)
 
 
-def fields_of(task: TextTask) -> dict[str, Any]:
-    """Returns what a task decides of the settings."""
-    return {
-        "text_task": task,
-        "task_name": task.name,
-        "kind": task.kind,
-        "labels": task.labels,
-        "label_separator": task.label_separator,
-        "bounds": task.bounds,
-        "texts": len(task.text),
-        "text_columns": tuple(getattr(c, "name", c) for c in task.text),
-        "label_column": task.label,
-    }
+def _named(
+    settings: ClassificationSettings, folder: ClassificationSettings | None
+) -> ClassificationSettings:
+    """Returns the settings of the task that the flags name.
 
-
-def _task(
-    settings: ClassificationSettings,
-    folder: ClassificationSettings | None,
-    log: Callable[[str], None],
-) -> TextTask:
-    """Returns the task that the flags name."""
+    Args:
+        settings: the flags.
+        folder: those of the model's folder.
+    """
     if settings.task_name is None:
         raise InputError(
-            f"--task_name: expected one of {', '.join(catalogue.every())} or {CUSTOM}"
+            f"--task_name: expected one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
-        return custom.declare(settings, folder, log)
+        return custom.with_labels_of_model(settings, folder)
     task = catalogue.find(settings.task_name)
     if settings.data_dir is None:
         raise InputError(
@@ -321,7 +299,7 @@ def _task(
             f"--labels={','.join(head)}: expected the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
-    return task
+    return dataclasses.replace(settings, **custom.fields_of(task))
 
 
 def _check_threshold(run: ClassifierRunSettings, task: TextTask) -> None:
@@ -355,10 +333,10 @@ def _class_weights(
 
 
 def _read(
-    task: TextTask,
     settings: ClassificationSettings,
-    name: str,
     log: Callable[[str], None],
+    task: TextTask,
+    name: str,
 ) -> Split:
     """Reads a table, and logs what was skipped."""
     data_dir = settings.data_dir or ""

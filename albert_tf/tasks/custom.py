@@ -1,163 +1,143 @@
-"""Anybody's own table of text as a task, by flags."""
+"""The text task that settings describe: a declared one, or your own table."""
 
 import dataclasses
-import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from albert_tf.data import tables
-from albert_tf.data.tables import Column
 from albert_tf.errors import InputError
-from albert_tf.tasks import metrics
+from albert_tf.tasks import catalogue, metrics
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
-from albert_tf.tasks.text_task import Score, TextTask, split_labels
+from albert_tf.tasks.text_task import Example, Score, TextTask
 
-_METRICS: dict[str, tuple[str, dict[str, Score]]] = {
-    "classification": (
-        "eval_accuracy",
-        {
-            "eval_accuracy": metrics.accuracy,
-            "macro_f1": metrics.macro_f1,
-            "matthew_corr": metrics.matthews,
-        },
-    ),
-    "multi_label": (
-        "micro_f1",
-        {
-            "micro_f1": metrics.micro_f1,
-            "macro_f1": metrics.macro_f1,
-            "eval_accuracy": metrics.accuracy,
-        },
-    ),
-    "regression": (
-        "pearson",
-        {
-            "pearson": metrics.pearson,
-            "spearman": metrics.spearman,
-            "MSE": metrics.mean_squared_error,
-        },
-    ),
+# The key metric is the first.
+_METRICS: dict[str, dict[str, Score]] = {
+    "classification": {
+        "eval_accuracy": metrics.accuracy,
+        "macro_f1": metrics.macro_f1,
+        "matthew_corr": metrics.matthews,
+    },
+    "multi_label": {
+        "micro_f1": metrics.micro_f1,
+        "macro_f1": metrics.macro_f1,
+        "eval_accuracy": metrics.accuracy,
+    },
+    "regression": {
+        "pearson": metrics.pearson,
+        "spearman": metrics.spearman,
+        "MSE": metrics.mean_squared_error,
+    },
 }
-_DEFAULT_KIND = "classification"
 _NAMED = 20
 # How pandas, NumPy, JSON, Python, R, SQL and Excel write a missing value.
 _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
-def declare(
-    settings: ClassificationSettings,
-    folder: ClassificationSettings | None = None,
-    log: Callable[[str], None] = lambda line: None,
-) -> TextTask:
-    """Returns the task that the flags describe.
+def of_model(settings: ClassificationSettings) -> TextTask:
+    """Returns the task of settings, which may be those of a `task.json`.
 
-    Args:
-        settings: the flags.
-        folder: what the `task.json` of the model stores: it counts where neither labels
-            nor a training table are given.
-        log: gets the labels of the training table, and warnings about them.
-
-    Raises:
-        InputError: no table is named, or the labels are needed and unknown.
+    Its labels are () if the training table is still to decide them.
     """
+    kind, labels = settings.kind or "classification", settings.labels or ()
+    if declared := catalogue.TASKS.get(settings.task_name or ""):
+        is_regression = declared.labels is None
+        return dataclasses.replace(declared, labels=None if is_regression else labels)
     named = {
         "train": settings.train_file,
         "dev": settings.dev_file,
         "test": settings.test_file,
     }
     files = {split: file for split, file in named.items() if file is not None}
-    if not files:
-        raise InputError(
-            "--task_name=custom: expected --train_file, --dev_file or --test_file"
-        )
-    settings = _completed(settings, folder)
-    return _task(
-        settings,
-        _labels(settings, log),
+    separator = settings.label_separator or ","
+    return TextTask(
+        name=settings.task_name or CUSTOM,
         files=files,
         headers=dict.fromkeys(files, settings.columns) if settings.columns else {},
         text=settings.text_columns,
-    )
-
-
-def of_model(stored: ClassificationSettings) -> TextTask:
-    """Returns the task of a model without its data, from its `task.json`."""
-    text = ("text",) if stored.texts == 1 else ("text_a", "text_b")
-    return _task(stored, stored.labels, files={}, text=text)
-
-
-def _task(
-    settings: ClassificationSettings, labels: tuple[str, ...] | None, **others: Any
-) -> TextTask:
-    key_metric, scores = _METRICS[settings.kind or _DEFAULT_KIND]
-    return TextTask(
-        name=settings.task_name or CUSTOM,
-        source="the user's own",
         label=settings.label_column,
-        labels=labels,
-        label_separator=_separator(settings),
+        labels=None if kind == "regression" else labels,
+        label_separator=separator if kind == "multi_label" else None,
         bounds=settings.bounds,
         index=settings.index_column,
-        metrics=scores,
-        key_metric=key_metric,
-        **others,
+        metrics=_METRICS[kind],
+        key_metric=next(iter(_METRICS[kind])),
     )
 
 
-def _completed(
+def with_labels_of_model(
     settings: ClassificationSettings, folder: ClassificationSettings | None
 ) -> ClassificationSettings:
-    """Takes from the model what the flags leave open."""
-    if folder is None or settings.train_file or settings.labels:
-        return settings
-    kind = settings.kind or folder.kind
-    return dataclasses.replace(
-        settings,
-        kind=kind,
-        labels=None if kind == "regression" else folder.labels,
-        label_separator=folder.label_separator or settings.label_separator,
-    )
+    """Takes kind and labels from the model where the flags leave them open.
 
+    Args:
+        settings: the flags.
+        folder: what the `task.json` of the model stores.
 
-def _labels(
-    settings: ClassificationSettings, log: Callable[[str], None]
-) -> tuple[str, ...] | None:
-    if settings.kind == "regression":
-        return None
-    labels = set(settings.labels or ())
-    if not labels:
-        if settings.train_file is None:
-            raise InputError(
-                "--labels: expected where neither --train_file nor a task.json in "
-                "--output_dir names them"
-            )
-        counts = _count_labels(settings.train_file, settings)
-        labels = set(counts)
-        for line in _remarks(settings.train_file, counts):
-            log(line)
-    least = 1 if settings.kind == "multi_label" else 2
-    if len(labels) < least:
-        where = "--labels" if settings.labels else settings.train_file
+    Raises:
+        InputError: no table is named, or the labels are needed and unknown.
+    """
+    if not (settings.train_file or settings.dev_file or settings.test_file):
         raise InputError(
-            f"{where}: {len(labels)} different labels {sorted(labels)}; expected at "
+            "--task_name=custom: expected --train_file, --dev_file or --test_file"
+        )
+    if folder and not settings.train_file and not settings.labels:
+        kind = settings.kind or folder.kind
+        settings = dataclasses.replace(
+            settings,
+            kind=kind,
+            labels=None if kind == "regression" else folder.labels,
+            label_separator=folder.label_separator or settings.label_separator,
+        )
+    if settings.labels:
+        _check_count("--labels", settings.kind, settings.labels)
+    elif settings.kind != "regression" and settings.train_file is None:
+        raise InputError(
+            "--labels: expected where neither --train_file nor a task.json in "
+            "--output_dir names them"
+        )
+    return settings
+
+
+def find_labels(
+    task: TextTask, examples: Iterable[Example], log: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Returns the labels of a training table, sorted; logs how many examples each has.
+
+    Raises:
+        InputError: there are too few.
+    """
+    counts: Counter[str] = Counter()
+    for example in examples:
+        label: Any = example.label
+        counts.update(label if isinstance(label, tuple) else (label,))
+    for line in _remarks(task.files["train"], counts):
+        log(line)
+    _check_count(task.files["train"], task.kind, counts)
+    return tuple(sorted(counts, key=_by_number_then_word))
+
+
+def fields_of(task: TextTask) -> dict[str, Any]:
+    """Returns what a task decides of the settings."""
+    return {
+        "task_name": task.name,
+        "kind": task.kind,
+        "labels": task.labels,
+        "label_separator": task.label_separator,
+        "bounds": task.bounds,
+        "texts": len(task.text),
+        "text_columns": tuple(getattr(c, "name", c) for c in task.text),
+        "label_column": task.label,
+    }
+
+
+def _check_count(place: str, kind: str | None, labels: Collection[str]) -> None:
+    least = 1 if kind == "multi_label" else 2
+    if len(labels) < least:
+        raise InputError(
+            f"{place}: {len(labels)} different labels {sorted(labels)}; expected at "
             f"least {least}"
         )
-    return settings.labels or tuple(sorted(labels, key=_by_number_then_word))
-
-
-def _count_labels(path: str, settings: ClassificationSettings) -> Counter[str]:
-    separator = _separator(settings)
-    table = tables.read(
-        path,
-        [Column(settings.label_column, may_be_empty=separator is not None)],
-        lambda values: split_labels(values[0], separator),
-        header=settings.columns or None,
-        skip_bad_rows=settings.skip_bad_rows,
-        dialect=settings.dialect,
-    )
-    return Counter(itertools.chain.from_iterable(table.rows))
 
 
 def _remarks(path: str, counts: Counter[str]) -> Iterator[str]:
@@ -175,12 +155,6 @@ def _remarks(path: str, counts: Counter[str]) -> Iterator[str]:
             yield f"Warning: {path}: labels {named} differ only in case or spaces"
     for label in sorted(_MISSING & counts.keys()):
         yield f"Warning: {path}: {label!r}, as for a missing value, counts as a label"
-
-
-def _separator(settings: ClassificationSettings) -> str | None:
-    if settings.kind != "multi_label":
-        return None
-    return settings.label_separator or ","
 
 
 def _by_number_then_word(label: str) -> tuple[bool, float, str]:

@@ -6,28 +6,25 @@ of labels. What a formula leaves undefined (0/0) is 0, so that a model that pred
 class for everything gets the worst score and not NaN.
 """
 
-# scikit-learn and scipy are imported where they are used: they take a second.
+# scikit-learn, seqeval and scipy are imported where they are used: they take a second.
 import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-# Columns of `per_label`.
-PRECISION, RECALL, F1, SUPPORT = range(4)
-# The row of `entity_scores` for all types together.
-ALL = "micro avg"
-
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the share of examples that are right; of several labels, all of them."""
-    labels, predictions = _pair(labels, predictions)
-    right = labels == predictions
-    return float(right.reshape(len(right), -1).all(axis=1).mean())
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(labels, predictions))
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the harmonic mean of precision and recall of class 1, of two classes."""
-    return float(per_label(labels, predictions, 2)[1, F1])
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, zero_division=0))
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -37,23 +34,16 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """
     from sklearn.metrics import f1_score
 
-    labels, predictions = _pair(labels, predictions)
-    if labels.ndim > 1:
-        occurs = (labels | predictions).any(axis=0)
-        f1s = per_label(labels, predictions, len(occurs))[occurs, F1]
-        return float(f1s.mean()) if len(f1s) else 0.0
-    return float(f1_score(labels, predictions, average="macro", zero_division=0))
+    if labels.ndim == 1:
+        return float(f1_score(labels, predictions, average="macro", zero_division=0))
+    occurs = np.flatnonzero((labels | predictions).any(axis=0))
+    f1s = [f1(labels[:, k], predictions[:, k]) for k in occurs]
+    return float(np.mean(f1s)) if f1s else 0.0
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the F1 of all labels' decisions together."""
-    from sklearn.metrics import f1_score
-
-    labels, predictions = _pair(labels, predictions)
-    if labels.ndim > 1:  # one long row of decisions
-        labels, predictions = labels.ravel(), predictions.ravel()
-        return float(f1_score(labels, predictions, zero_division=0))
-    return float(f1_score(labels, predictions, average="micro", zero_division=0))
+    """Returns the F1 of all decisions together, each whether a label is given."""
+    return f1(labels.ravel(), predictions.ravel())
 
 
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -63,8 +53,7 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     """
     from sklearn.metrics import matthews_corrcoef
 
-    labels, predictions = _pair(labels, predictions)
-    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:  # scikit-learn would warn
         return 0.0
     return float(matthews_corrcoef(labels, predictions))
 
@@ -73,7 +62,6 @@ def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the linear correlation; 0 where one side is constant."""
     from scipy import stats
 
-    labels, predictions = _pair(labels, predictions)
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
     with warnings.catch_warnings(category=stats.NearConstantInputWarning):
@@ -85,102 +73,68 @@ def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the correlation of ranks, equal numbers sharing the mean of theirs."""
     from scipy import stats
 
-    labels, predictions = _pair(labels, predictions)
     return pearson(stats.rankdata(labels), stats.rankdata(predictions))
 
 
 def mean_squared_error(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the mean of the squared differences."""
-    labels, predictions = _pair(labels, predictions)
-    return float(np.square(labels.astype(np.float64) - predictions).mean())
+    return float(np.square(np.asarray(labels, np.float64) - predictions).mean())
 
 
-def confusion_matrix(
-    labels: np.ndarray, predictions: np.ndarray, label_count: int
-) -> np.ndarray:
-    """Counts examples by class and predicted class.
-
-    Args:
-        labels: int [n], each in [0, K).
-        predictions: int [n], each in [0, K).
-        label_count: K.
-
-    Returns:
-        int64 [K, K]; a row for each class, a column for each predicted one.
-
-    Raises:
-        ValueError: a class number is not in [0, K).
-    """
-    from sklearn import metrics
-
-    labels, predictions = _pair(labels, predictions)
-    for numbers in (labels, predictions):  # scikit-learn would leave them out
-        if numbers.min() < 0 or numbers.max() >= label_count:
-            raise ValueError(f"class numbers: expected 0 to {label_count - 1}")
-    return metrics.confusion_matrix(labels, predictions, labels=range(label_count))
-
-
-def per_label(
-    labels: np.ndarray, predictions: np.ndarray, label_count: int
-) -> np.ndarray:
-    """Scores each label.
+def label_report(
+    labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]
+) -> str:
+    """Returns a table of precision, recall, F1 and the number of examples by label.
 
     Args:
-        labels: int [n], each in [0, K), or int [n, K] of 0 and 1.
-        predictions: the same.
-        label_count: K.
-
-    Returns:
-        float64 [K, 4]: precision, recall, F1, and the number of examples that have the
-        label.
+        labels: int [n] or [n, K].
+        predictions: likewise.
+        names: of K labels.
     """
-    from sklearn.metrics import precision_recall_fscore_support
+    from sklearn.metrics import classification_report
 
-    labels, predictions = _pair(labels, predictions)
-    numbers = list(range(label_count))
-    if labels.ndim > 1 and label_count == 1:
+    numbers = list(range(len(names)))
+    if labels.shape[1:] == (1,):  # scikit-learn takes one column for two classes
         labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
-    scores = precision_recall_fscore_support(
-        labels, predictions, labels=numbers, zero_division=0
+    return classification_report(
+        labels,
+        predictions,
+        labels=numbers,
+        target_names=list(names),
+        digits=3,
+        zero_division=0,
     )
-    return np.stack(scores, axis=1)
 
 
 def entity_scores(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
-) -> dict[str, tuple[float, ...]]:
-    """Scores named entities: one is right if its type and all its words are.
+) -> tuple[float, float, float]:
+    """Returns precision, recall and F1 of named entities of all types together.
 
-    As in conlleval and seqeval, an I-TYPE that follows no word of its type begins an
-    entity.
+    An entity is right if its type and all its words are. As in conlleval and seqeval,
+    an I-TYPE that follows no word of its type begins an entity.
 
     Args:
         labels: O, B-TYPE or I-TYPE of each word, of each sentence.
         predictions: as many.
-
-    Returns:
-        What `per_label` returns, of each type that occurs, sorted, and of all entities
-        together (`ALL`).
     """
-    from seqeval.metrics import classification_report
-    from seqeval.metrics.sequence_labeling import get_entities
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
     sides = [[list(sentence) for sentence in side] for side in (labels, predictions)]
-    names = {entity[0] for side in sides for entity in get_entities(side)}
-    report: dict[str, dict[str, float]] = {}
-    if names:  # seqeval fails without an entity
-        report = classification_report(*sides, output_dict=True, zero_division=0)
-    none = dict.fromkeys(("precision", "recall", "f1-score", "support"), 0.0)
-    rows = {name: report[name] for name in sorted(names)}
-    rows[ALL] = report.get("micro avg", none)
-    return {name: tuple(map(float, row.values())) for name, row in rows.items()}
+    precision, recall, f1, _ = precision_recall_fscore_support(
+        *sides, average="micro", zero_division=0
+    )
+    return float(precision), float(recall), float(f1)
 
 
-def _pair(labels, predictions) -> tuple[np.ndarray, np.ndarray]:
-    labels, predictions = np.asarray(labels), np.asarray(predictions)
-    if labels.shape != predictions.shape or not labels.size:
-        raise ValueError(
-            f"labels {labels.shape} and predictions {predictions.shape}; "
-            f"expected two equal shapes with at least one example"
-        )
-    return labels, predictions
+def entity_report(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
+) -> str:
+    """Returns a table of the scores of each type of entity; see `entity_scores`."""
+    from seqeval.metrics import classification_report
+
+    sides = [[list(sentence) for sentence in side] for side in (labels, predictions)]
+    try:
+        return classification_report(*sides, digits=3, zero_division=0)
+    except ValueError:  # seqeval fails without an entity
+        return "no entity\n"

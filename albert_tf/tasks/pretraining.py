@@ -1,7 +1,6 @@
 """Pretraining: masked LM and sentence order, or next sentence (paper 3.1)."""
 
 import dataclasses
-import functools
 import itertools
 import math
 import os
@@ -33,13 +32,8 @@ _PADDED = {
     "input_mask": ("input_ids", "segment_ids", "token_boundary"),
     "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
 }
-# Paper 3.2, with LAMB: other batches take the rate times the root of their ratio.
-_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
-_FAR_FROM_PAPER = 10
 # What is predicted, and as what.
 _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-# Records, and tokens of each, that an evaluation shows.
-_SAMPLES, _SAMPLE_TOKENS = 3, 64
 
 
 class Pretraining(base.Task):
@@ -201,75 +195,14 @@ class Pretraining(base.Task):
             pairs["sentence_order_accuracy"] = (ops.sum(right * rows), ops.sum(rows))
         return pairs
 
-    def illustrate(self, model: keras.Model) -> None:
-        """Fills the gaps in the beginnings of some records, which are always the same.
-
-        Without the vocabulary there is nothing to read.
-        """
-        if self.evaluation is None or (tokenizer := self._tokenizer) is None:
-            return
-        batch = self._samples
-        logits = self.outputs(model, batch, training=False)["mlm_logits"]
-        # A model may have more ids than its vocabulary.
-        best = ops.argmax(logits[..., : tokenizer.vocab_size], axis=-1)
-        arrays = {**batch, "predicted": best}
-        rows = {name: ops.convert_to_numpy(value) for name, value in arrays.items()}
-        samples = [
-            _sample({name: value[i] for name, value in rows.items()}, tokenizer)
-            for i in range(len(rows["input_ids"]))
-        ]
-        self.details = base.Details(samples=samples)
-
-    @functools.cached_property
-    def _tokenizer(self) -> tokenization.Tokenizer | None:
-        return self._data.tokenizer()
-
-    @functools.cached_property
-    def _samples(self) -> base.Batch:
-        assert self.evaluation is not None
-        count = min(_SAMPLES, len(self.evaluation))
-        share = batches.Share(count)
-        [batch] = self.evaluation.evaluation(share, max_batches=1)
-        return batch
-
     def reported_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Adds the perplexity."""
         return {**means, "perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
-
-    def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
-        """Compares the learning rate with the paper's."""
-        usual = _PAPER_RATE * math.sqrt(train_batch_size / _PAPER_BATCH)
-        ratio = learning_rate / usual
-        if 1 / _FAR_FROM_PAPER <= ratio <= _FAR_FROM_PAPER:
-            return []
-        return [
-            f"--learning_rate={learning_rate:g} is {ratio:.2g} times {usual:.2g}, "
-            f"which the paper's rate (0.00176 at 4,096 examples, Lamb) comes to at "
-            f"{train_batch_size} by the square root of the batch; models smaller than "
-            f"base take more"
-        ]
 
     @property
     def chance_losses(self) -> dict[str, float]:
         """Guessing evenly among V tokens: ln V."""
         return {"masked_lm_loss": math.log(self.config.vocab_size)}
-
-
-def _sample(
-    row: Mapping[str, np.ndarray], tokenizer: tokenization.Tokenizer
-) -> dict[str, str]:
-    """Returns the beginning of a record, and what its gaps hold and should hold."""
-    end = min(row["input_mask"].sum(), _SAMPLE_TOKENS)
-    is_shown = (row["masked_lm_weights"] > 0) & (row["masked_lm_positions"] < end)
-    gaps = np.sort(row["masked_lm_positions"][is_shown])
-    parts = np.split(row["input_ids"][:end], gaps)
-    texts = [tokenizer.decode(part[n > 0 :]) for n, part in enumerate(parts)]
-    tokens = {"true": row["masked_lm_ids"], "predicted": row["predicted"]}
-    listed = {
-        name: " ".join(map(tokenizer.id_to_piece, ids[is_shown].tolist()))
-        for name, ids in tokens.items()
-    }
-    return {"text": " [MASK] ".join(texts), **listed}
 
 
 class _Records:

@@ -1,19 +1,21 @@
-"""Classes and numbers of a text, or of a pair of texts, in a graph."""
+"""Labels, numbers and embeddings of texts, or of pairs of texts, in a graph."""
 
+import math
 from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
-from keras import ops
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.tasks import row_answers
-from albert_tf.tasks.answer import (
-    Answer,
+from albert_tf.tasks.serving import (
+    ServingFunction,
     TextInputs,
     check_kind,
     text_specs,
 )
+from albert_tf.tasks.text_pipeline import check_threshold
+from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
 
 
@@ -26,7 +28,7 @@ def classifier(
     pairs: bool = False,
     multi_label: bool = False,
     threshold: float | None = None,
-) -> Answer:
+) -> ServingFunction:
     """Returns what classifies texts.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Outputs: `probabilities`,
@@ -53,14 +55,19 @@ def classifier(
 
     def respond(**texts):
         logits = model(inputs(*texts.values()))["logits"]
-        outputs = row_answers.labelled(ops, logits, multi_label, threshold)
-        every = tf.broadcast_to(names, tf.shape(outputs["probabilities"]))
-        if not multi_label:
-            outputs["label"] = tf.gather(names, outputs.pop("choice"))
-        return {**outputs, "labels": every}
+        probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
+        every = tf.broadcast_to(names, tf.shape(probabilities))
+        outputs = {"probabilities": probabilities, "labels": every}
+        if multi_label:
+            least = THRESHOLD if threshold is None else threshold
+            return {**outputs, "chosen": tf.cast(probabilities >= least, tf.int32)}
+        choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        if threshold is not None:
+            choice = tf.cast(probabilities[:, 1] >= threshold, tf.int32)
+        own = tf.gather(probabilities, choice, batch_dims=1)
+        return {**outputs, "label": tf.gather(names, choice), "probability": own}
 
-    describe = row_answers.describe_labels(labels)
-    return Answer(model, inputs, respond, text_specs(pairs), describe)
+    return ServingFunction(model, inputs, respond, text_specs(pairs))
 
 
 def regressor(
@@ -70,7 +77,7 @@ def regressor(
     max_seq_length: int,
     pairs: bool = False,
     bounds: tuple[float, float] | None = None,
-) -> Answer:
+) -> ServingFunction:
     """Returns what gives texts a number.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Output: `value`, float32 [B].
@@ -92,10 +99,46 @@ def regressor(
 
     def respond(**texts):
         logits = model(inputs(*texts.values()))["logits"]
-        return {"value": row_answers.bounded(ops, logits, bounds)}
+        lowest, highest = bounds or (-math.inf, math.inf)
+        return {"value": tf.clip_by_value(logits[:, 0], lowest, highest)}
 
-    describe = row_answers.describe_value
-    return Answer(model, inputs, respond, text_specs(pairs), describe)
+    return ServingFunction(model, inputs, respond, text_specs(pairs))
+
+
+def embeddings(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+) -> ServingFunction:
+    """Returns what embeds texts, by every layer.
+
+    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean` and `first`,
+    float32 [B, L, H], of the outputs of each layer the mean over the tokens of the
+    text, [CLS] and [SEP] included, and the one of [CLS]: `mean[:, -1]` is of the last.
+
+    Args:
+        model: an `AlbertEncoder`, or a model with one, whose head is left out.
+        tokenizer: the vocabulary.
+        max_seq_length: most tokens of an input.
+
+    Raises:
+        InputError: the length or the vocabulary do not fit.
+    """
+    encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
+    graph = TextInputs(encoder, tokenizer, max_seq_length)
+
+    def respond(text):
+        tokens = graph(text)
+        outputs = encoder(tokens)
+        layers = tf.stack(outputs["encoder_outputs"], axis=1)  # [B, L, T, H]
+        layers = tf.cast(layers, tf.float32)
+        weight = tf.cast(tokens["input_mask"], tf.float32)[:, None, :, None]
+        mean = tf.reduce_sum(layers * weight, 2) / tf.reduce_sum(weight, 2)
+        pooled = tf.cast(outputs["pooled_output"], tf.float32)
+        return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
+
+    return ServingFunction(encoder, graph, respond, text_specs(pairs=False))
 
 
 def _check_labels(model, labels, multi_label: bool, threshold: float | None) -> None:
@@ -105,4 +148,4 @@ def _check_labels(model, labels, multi_label: bool, threshold: float | None) -> 
             f"{len(labels)} labels ({', '.join(labels)}); expected "
             f"{model.head.num_labels}, one for each output of the model"
         )
-    row_answers.check_threshold(labels, multi_label, threshold)
+    check_threshold(labels, multi_label, threshold)

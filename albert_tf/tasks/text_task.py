@@ -1,17 +1,12 @@
 """A task on texts or pairs of texts: where its data is and what it asks.
 
-A data set is one frozen `TextTask` in a module of this folder, which `catalogue.find`
-finds by its name:
+A data set is one frozen `TextTask` in `catalogue.TASKS`:
 
     BOOLQ = TextTask(
         name="boolq",
-        source="Clark et al. 2019",
         files={"train": "BoolQ/train.jsonl", "dev": "BoolQ/val.jsonl"},
         text=("question", "passage"),
-        label="label",
         labels=("false", "true"),
-        metrics={"eval_accuracy": metrics.accuracy},
-        key_metric="eval_accuracy",
     )
 """
 
@@ -28,13 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.data import tables
-from albert_tf.data.tables import (
-    Column,
-    RowError,
-    Table,
-    Value,
-)
+from albert_tf.data.tables import Column, RowError, Table, Value
 from albert_tf.errors import InputError
+from albert_tf.tasks import metrics
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None
@@ -60,42 +51,19 @@ class Example(NamedTuple):
     label: Label
 
 
-@dataclasses.dataclass(frozen=True)
-class Recommended:
-    """Settings to fine-tune with, named as the flags of `run_classifier.py`.
-
-    Attributes:
-        learning_rate: at the end of the warm-up.
-        train_batch_size: examples of a step.
-        hidden_dropout_prob: dropout of the encoder.
-        classifier_dropout_prob: dropout of the classifier's input.
-        train_step: number of steps.
-        warmup_step: steps of the warm-up.
-        max_seq_length: most tokens of an input.
-    """
-
-    learning_rate: float
-    train_batch_size: int
-    hidden_dropout_prob: float
-    classifier_dropout_prob: float
-    train_step: int
-    warmup_step: int
-    max_seq_length: int = 512
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTask:
     """A data set of texts or pairs of texts with labels or numbers.
 
     Attributes:
         name: what `--task_name` calls it.
-        source: who made the data.
         files: for each split its table, below the root of the benchmark. A split is
             "train", or its name begins with "dev" or "test"; test tables have no
             labels.
         text: the column of the text, or those of both.
         label: the column of the label.
-        labels: all labels, in the order of the model's outputs; None for regression.
+        labels: all labels, in the order of the model's outputs; None for regression,
+            () if the training table decides.
         metrics: the scores to report, by name.
         key_metric: the one whose highest value marks the best checkpoint.
         label_separator: what stands between the labels of an example that may have any
@@ -104,38 +72,26 @@ class TextTask:
         index: the column that numbers the rows, where there is one.
         headers: for each split whose table has no header, the names of its columns.
         submission: for splits that the benchmark's site scores, the file it takes.
-        recommended: settings to fine-tune with.
         names: what others call the labels, in their order.
         aliases: other names.
-
-    Raises:
-        InputError: a split of another name.
     """
 
     name: str
-    source: str
     files: Mapping[str, str]
     text: tuple[str | Column, ...]
-    label: str
+    label: str = "label"
     labels: tuple[str, ...] | None
-    metrics: Mapping[str, Score]
-    key_metric: str
+    metrics: Mapping[str, Score] = dataclasses.field(
+        default_factory=lambda: {"eval_accuracy": metrics.accuracy}
+    )
+    key_metric: str = "eval_accuracy"
     label_separator: str | None = None
     bounds: tuple[float, float] | None = None
     index: str | None = "index"
     headers: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    recommended: Recommended | None = None
     names: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        for split in self.files:
-            if split != "train" and not split.startswith(("dev", "test")):
-                raise InputError(
-                    f"task {self.name}: files has {split!r}; expected 'train', or a "
-                    f"name that begins with dev or test"
-                )
 
     @property
     def kind(self) -> str:
@@ -224,14 +180,8 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns what the model should answer, in the form of `predict`.
-
-        Raises:
-            ValueError: an example has no label.
-        """
+        """Returns what the model should answer, in the form of `predict`."""
         given: list[Any] = [example.label for example in examples]
-        if None in given:
-            raise ValueError(f"task {self.name}: an example without label")
         if self.labels is None:
             return np.array(given, np.float32)
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -289,7 +239,7 @@ class TextTask:
             return self._number(_text(value))
         words = split_labels(value, self.label_separator)
         for word in words:
-            if word not in self.labels:
+            if self.labels and word not in self.labels:
                 raise RowError(f"label {word!r}; expected {_listed(self.labels)}")
         return words[0] if self.label_separator is None else words
 

@@ -4,5 +4,6 @@
   stand in the text, where words begin.
 - `hf_files`: vocabularies and cleaning in the files of transformers.
 - `inputs`: texts and pairs of texts to `[CLS] a [SEP] b [SEP]`, cut and padded.
-- `in_graph`: both of them as TensorFlow operations, for what is exported.
+- `words`: words of raw text, for labels of words.
+- `in_graph`: all of them as TensorFlow operations, for what is exported.
 """

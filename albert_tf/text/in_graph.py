@@ -21,6 +21,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from albert_tf.text import tokenization
+from albert_tf.text import words as words_of_text
 from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
 # Every other code point is private or unassigned; cleaning leaves those as they are.
@@ -823,21 +824,10 @@ def pad(
     return {"input_ids": padded, "input_mask": mask, "segment_ids": mask - first}
 
 
-# `split_words` on classes of characters, each of which is one ASCII character.
-_WORD = "[as](?:[as.']*[as])?"
-_POSSESSIVE = "p+"
-_CLASSED_WORD = f"{_WORD}|{_POSSESSIVE}|[.']|i"
-
-
 def split_words(
     texts: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts raw texts into words, much as those of CoNLL-2003 are.
-
-    What stands between white space is a word, but for the punctuation at its ends, of
-    which each mark is a word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is
-    each ideograph, and "'s" at the end: "Anna's" is "Anna" and "'s". Punctuation is
-    what it is to WordPiece: all symbols of ASCII, too.
+    """Cuts raw texts into words, see `words`.
 
     Args:
         texts: string [B], UTF-8.
@@ -850,11 +840,11 @@ def split_words(
     classes = codes.with_values(_word_classes()(codes.values))
     classed = tf.strings.regex_replace(
         tf.strings.unicode_encode(classes, "UTF-8"),
-        "([as])'s([.']*)( |i|$)",
-        r"\1pp\2\3",
+        words_of_text.POSSESSIVE,
+        words_of_text.MARKED_POSSESSIVE,
     )
     _, begins, ends = tf_text.regex_split_with_offsets(
-        classed, f"{_CLASSED_WORD}| +", _CLASSED_WORD
+        classed, f"{words_of_text.WORD}| +", words_of_text.WORD
     )
     begins, ends = tf.cast(begins, tf.int32), tf.cast(ends, tf.int32)
     first = tf.cast(tf.gather(codes.row_starts(), begins.value_rowids()), tf.int32)
@@ -866,17 +856,4 @@ def split_words(
 
 @functools.cache
 def _word_classes() -> _Ranges:
-    return _Ranges(_word_class)
-
-
-def _word_class(character: str) -> int:
-    """Returns the code of " ", "i" (ideograph), "'", "." (punctuation), "s" or "a"."""
-    if character.isspace():
-        return ord(" ")
-    if character in tokenization.APOSTROPHES:
-        return ord("'")
-    if tokenization.IDEOGRAPHS_ALONE.function(character) == f" {character} ":
-        return ord("i")
-    if tokenization.PUNCTUATION_ALONE.function(character) != character:
-        return ord(".")
-    return ord("s") if character in "sS" else ord("a")
+    return _Ranges(lambda character: ord(words_of_text.character_class(character)))

@@ -81,6 +81,20 @@ def encode(
         InputError: `max_seq_length` leaves no room for text, or the vocabulary lacks
             [CLS] or [SEP].
     """
+    pairs = _pieces(tokenizer, texts, second_texts, max_seq_length, num_threads)
+    return join(tokenizer, pairs, max_seq_length)
+
+
+def join(
+    tokenizer: Tokenizer,
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    max_seq_length: int,
+) -> Inputs:
+    """Does the same for texts that are ids already; without a second one, it is empty.
+
+    Raises:
+        InputError: see `encode`.
+    """
     if max_seq_length <= _SPECIAL:
         raise InputError(
             f"--max_seq_length={max_seq_length}: expected at least {_SPECIAL + 1}, for "
@@ -89,7 +103,7 @@ def encode(
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     ids, lengths, firsts = array.array("i"), array.array("q"), array.array("i")
     truncated = lost = 0
-    for a, b in _pieces(tokenizer, texts, second_texts, max_seq_length, num_threads):
+    for a, b in pairs:
         room = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
         kept_a, kept_b = kept_lengths(len(a), len(b), room)
         excess = len(a) + len(b) - kept_a - kept_b

@@ -24,7 +24,6 @@ from albert_tf.data import cache, checksums
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, saved_models
-from albert_tf.serve.service import Service
 from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
@@ -150,10 +149,6 @@ def _prepare(
         opened.tokenizer,
         _pad_multiple(config, strategy),
     )
-    drops = (
-        opened.config.hidden_dropout_prob or opened.config.attention_probs_dropout_prob
-    )
-    task.pretrained_without_dropout = config.start is not None and not drops
     keys = ("kind", *family.head_keys)
     _check_head(config, task.description, keys, family.folder_keys)
     encoded: dict[int, Split] = {}
@@ -243,8 +238,7 @@ def _export(
 ) -> None:
     """Writes a SavedModel that takes raw text, and models of other runtimes."""
     folder = Path(config.export_dir or "")
-    answer = task.answer(model, task.export_options(config))
-    Service(answer).save(folder)
+    saved_models.export(task.serving_fn(model, task.export_options(config)), folder)
     log_line(f"Written: {folder}, a SavedModel that takes raw text")
     for runtime in task.runtimes:
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"

@@ -326,10 +326,6 @@ class _Loop:
             if self._is_chief:
                 self._task.best_marked(self._reporter.folder, metrics)
         best = max(best, metrics[key])
-        # On a TPU each operation would go there and back alone.
-        if self._is_chief and not self._on_tpu:
-            with self._reporter.sparing("samples of the evaluation"):
-                self._task.illustrate(self._trainer.model)
         self._reporter.evaluated(self._step, metrics, better, best)
         return metrics
 

@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,8 +21,6 @@ from albert_tf.train import curves, memory, run_file, trackers
 
 # Steps after the warm-up until a flat loss is warned of.
 _PATIENCE = 100
-# Characters of a text in TensorBoard.
-_LONGEST_CELL = 400
 _RESULTS = "eval_results.txt"
 _SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 
@@ -118,8 +116,6 @@ class Reporter:
                 f"--num_train_steps={config.num_train_steps}: the learning rate never "
                 f"gets to {config.learning_rate:g}"
             )
-        for hint in self._task.hints(config.learning_rate, config.train_batch_size):
-            self.log(f"Hint: {hint}")
 
     def _begin(self, step: int) -> None:
         """Notes a start after some steps; gives trackers and TensorBoard the settings.
@@ -347,8 +343,6 @@ class Reporter:
                 tf.summary.scalar(name, value)
             if picture is not None:
                 tf.summary.image("confusion_matrix", picture[None])
-            if details and details.samples:
-                tf.summary.text("samples", _as_markdown(details.samples))
             writer.flush()
 
     @contextlib.contextmanager
@@ -399,19 +393,6 @@ def _plain(value: Any) -> bool | int | float | str:
     if isinstance(value, bool | int | float):
         return value
     return "" if value is None else str(value)
-
-
-def _as_markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    """Returns a table of the beginnings of texts; TensorBoard escapes what is HTML."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = ([row.get(name, "") for name in names] for row in rows)
-    lines = [names, ["---"] * len(names), *cells]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    text = " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
 
 
 def _peak_memory() -> float:

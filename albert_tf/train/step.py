@@ -16,7 +16,7 @@ from albert_tf.data import batches
 from albert_tf.data.stopping import Watch
 from albert_tf.errors import InputError
 from albert_tf.model import layers
-from albert_tf.serve import runtimes
+from albert_tf.serve import runtimes, sessions
 from albert_tf.train.checkpoints import steps_made
 from albert_tf.train.devices import is_multi_worker
 
@@ -63,7 +63,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         watch: Watch | None = None,
     ):
         self.task = task
-        self.model = self._predictor = model
+        self.model = model
+        self._session: sessions.Session | None = None
         self.optimizer = optimizer
         self.examples_seen = examples_seen
         self._config = config
@@ -165,13 +166,12 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return {**metrics, **scores}
 
     def predict_in(self, runtime: str) -> None:
-        """Lets another runtime compute predictions from here on, see `computed_by`.
+        """Lets another runtime compute predictions from here on, on one device.
 
         Args:
             runtime: "onnx" or "litert". It takes the weights as they are now.
         """
-        self._predictor = runtimes.computed_by(self.model, runtime)
-        self._graphs.pop("predict", None)
+        self._session = runtimes.session_of(self.model, runtime)
         self._log(f"Predictions in {runtime}, on the CPU in float32")
 
     def predict(
@@ -191,7 +191,9 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         """
         dataset = self._evaluation(source, batch_size)
         logged = self._logged(dataset, "predicted", batch_size, len(source))
-        step = self._graph("predict", self._predict_step, dataset)
+        step = self._predict_in_session
+        if self._session is None:
+            step = self._graph("predict", self._predict_step, dataset)
         with self._blaming(source):
             yield from batches.in_order(_with_rows(step(batch)) for batch in logged)
 
@@ -445,7 +447,11 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return self._added_up(sums), self._kept(outputs, batch)
 
     def _replica_predict_step(self, batch):
-        return self._kept(self._predictor(batch, training=False), batch)
+        return self._kept(self.model(batch, training=False), batch)
+
+    def _predict_in_session(self, batch):
+        assert self._session is not None
+        return self._kept(self._session(batch), batch)
 
     def _kept(self, outputs, batch):
         kept = self.task.predictions(outputs, batch)
@@ -559,7 +565,7 @@ def _fused(function: Callable) -> Callable:
 
 def _with_rows(kept: Mapping[str, tf.Tensor]):
     """Returns the numbers of examples, and what was kept of them, as arrays."""
-    values = {name: value.numpy() for name, value in kept.items()}
+    values = {name: np.asarray(value) for name, value in kept.items()}
     return values.pop(_ROW), values
 
 

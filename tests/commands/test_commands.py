@@ -1,6 +1,5 @@
 """`albert-tf`: its help, its version, and a command as its script."""
 
-import pkgutil
 import re
 import subprocess
 import sys
@@ -39,8 +38,8 @@ def test_help_fits_a_screen_and_names_every_command(call):
     assert max(map(len, lines)) <= 80
     listed = re.findall(r"^    ([\w-]+)  +\w", text, re.MULTILINE)
     assert listed == list(commands.COMMANDS)
-    modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
-    assert {n.replace("-", "_") for n in listed} == modules - {"__main__"}
+    for name in listed:
+        assert commands.command(name).__doc__
 
 
 def test_every_script_of_the_checkout_is_a_command():
@@ -54,19 +53,11 @@ def test_the_version_is_that_of_the_package(call):
     assert call("--version") == (0, f"albert_tf {albert_tf.__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "beginning", "end"),
-    [
-        (["clasify"], "error: clasify: expected one of", "; did you mean classify?\n"),
-        (["--task_name=x"], "error: --task_name=x: expected one of pretrain, ", "\n"),
-        ([], "error: no command: expected one of pretrain, corpus, ", "\n"),
-    ],
-)
-def test_an_unknown_command_is_one_line(call, arguments, beginning, end):
-    code, text, errors = call(*arguments)
-    assert (code, text, errors.count("\n")) == (2, "", 1)
-    assert errors.startswith(beginning)
-    assert errors.endswith(end)
+@pytest.mark.parametrize("arguments", [["clasify"], ["--task_name=x"], []])
+def test_an_unknown_command_is_one_line(call, arguments):
+    name = arguments[0] if arguments else "no command"
+    expected = ", ".join(commands.COMMANDS)
+    assert call(*arguments) == (2, "", f"error: {name}: expected one of {expected}\n")
 
 
 def run(*words):
@@ -99,5 +90,5 @@ def test_a_command_gets_its_flags_and_arguments():
 def test_a_process_may_run_one_command_after_another(call):
     assert call("race") == (2, "", "error: --output_dir: required, see --help\n")
     code, _, errors = call("export", "--high_only")
-    assert (code, errors) == (2, "error: --high_only: no such flag, see --help\n")
+    assert (code, errors) == (2, "error: Unknown command line flag 'high_only'\n")
     assert call("race", "--num_runs=x")[0] == 2

@@ -19,6 +19,7 @@ from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.weights import released
+from albert_tf.weights.folder import ModelFolder
 
 GOOD, BAD = ["file", "list"], ["object", "name"]
 TEXTS = [f"the {word} {n}" for n in range(6) for word in (*GOOD, *BAD)]
@@ -78,8 +79,6 @@ def test_it_learns_and_answers_with_the_labels_it_was_given(model):
     assert model.predict("the file").tolist() == [5]
     assert model.predict([{"review": "the name"}]).tolist() == [1]
     assert model(["the name"])[0]["label"] == "1"
-    for shown in ("eval_accuracy", "1, 5", "classification", str(model.folder_)):
-        assert shown in model._repr_html_()
 
 
 def test_an_evaluation_gives_the_metrics_of_the_run(model, snapshot):
@@ -194,9 +193,9 @@ def test_other_formats_hold_the_same_weights(model, tmp_path, format, snapshot):
         copy = keras.models.load_model(path)
     else:
         assert json.loads((path / "config.json").read_text())["id2label"]["1"] == "5"
-        copy = albert_tf.AlbertClassifier(model._model.config, 2)
+        copy = albert_tf.AlbertClassifier(ModelFolder(path).config, 2)
         weights.load(copy, path)
-    for ours, theirs in zip(model._model.weights, copy.weights, strict=True):
+    for ours, theirs in zip(model.predictor().model.weights, copy.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
@@ -418,9 +417,8 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
         assert (tmp_path / "served/saved_model.pb").is_file()
     exported = loaded.export(tmp_path / "onnx", "onnx")
     assert (exported / "albert.onnx").is_file()
-    if kind is not albert_tf.TokenClassifier:  # which TensorFlow alone answers
-        theirs = predict.load(exported)(loaded._rows(asked))
-        assert [each.keys() for each in theirs] == [each.keys() for each in answers]
+    theirs = predict.load(exported)(loaded._rows(asked))
+    assert [each.keys() for each in theirs] == [each.keys() for each in answers]
 
 
 def test_questions_choices_and_words(base, eagerly):
@@ -440,7 +438,6 @@ def test_questions_choices_and_words(base, eagerly):
     assert "best_f1" in answerer.metrics_ or "f1" in answerer.metrics_
     answers = answerer.predict([("what", context)])
     assert answers[0] in context
-    assert "<p>what</p>" in answers._repr_html_()
     choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "d"}
     chooser = albert_tf.MultipleChoice(base, max_seq_length=17, max_qa_length=7)
     three = {**choice, "options": ["c", "d", "e"], "answer": 2}
@@ -448,7 +445,6 @@ def test_questions_choices_and_words(base, eagerly):
     tags = {"tokens": ["the", "file"], "tags": ["O", "B-X"]}
     tagger = albert_tf.TokenClassifier(base, max_seq_length=7).fit([tags] * 4, **short)
     spans = tagger.predict(["the file"])
-    assert spans._repr_html_().startswith("<p")
     for span in spans[0]:
         assert span["text"] == "the file"[span["begin"] : span["end"]]
 
@@ -464,7 +460,6 @@ def test_pretrained_models_answer(base, tmp_path):
     assert [len(tokens) for tokens in gaps[0]] == [2]
     two = albert_tf.FillMask(base, targets=["file", "list"]).predict("the [MASK] is")
     assert {each["piece"] for each in two[0][0]} == {"▁file", "▁list"}
-    assert "the <mark" in gaps._repr_html_()
     order = albert_tf.SentenceOrder(base).predict([("a file", "a list")] * 3)
     assert order.shape == (3,)
     assert ((order > 0) & (order < 1)).all()
@@ -511,7 +506,7 @@ def test_pretrained_models_answer(base, tmp_path):
         ),
         (
             lambda base: albert_tf.TextClassifier(base).fit(TEXTS, STARS, epochs="3"),
-            'num_train_epochs="3": expected a number',
+            'num_train_epochs="3": expected float | None',
         ),
         (
             lambda base: albert_tf.TextClassifier(

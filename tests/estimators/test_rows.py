@@ -86,7 +86,10 @@ def test_other_columns_are_read_where_the_first_row_has_these():
         ([], "train: no row; expected one or more"),
         (7, "train: 7; expected a table: a DataFrame, a list of rows, or a tf.data"),
         ([{"text": "a"}], "train, row 1: no column 'label'; its columns are text"),
-        ({"text": ["a"], "label": [1, 2]}, "train: 1 of text, 2 of label; expected as"),
+        (
+            {"text": ["a"], "label": [1, 2]},
+            "train: All arrays must be of the same length",
+        ),
         ([("a", 1), ("b",)], r'train, row 2: \["b"\]; expected 2 values \(text, label'),
     ],
 )

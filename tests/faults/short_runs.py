@@ -116,12 +116,6 @@ def commands_of(folder: Path) -> dict[str, list[str]]:
             f"--input_file={DATA}/text.txt",
             f"--output_file={folder}/answers.jsonl",
         ],
-        "score": [
-            "score",
-            f"{Path(__file__).parent}/predictions.json",
-            f"--data={FIXTURES}/squad_own.json",
-            f"--output_file={folder}/scores.json",
-        ],
         "convert to hf": [*convert, f"--output={folder}", "--output_format=hf"],
         "convert to tf1": [*convert, f"--output={folder}", "--output_format=tf1"],
         "convert to keras": [

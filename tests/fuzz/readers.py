@@ -23,7 +23,7 @@ from albert_tf.data import records, tables
 from albert_tf.data.tables import Column
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import base, glue, squad
+from albert_tf.tasks import glue, registry, squad
 from albert_tf.tasks.race import reading as race
 from albert_tf.tasks.squad import locating
 from albert_tf.tasks.squad import reading as squad_reading
@@ -63,7 +63,7 @@ def _config():
 def read_task(folder):
     task = metadata.read_task(folder)
     kind = task.get("kind")
-    families = base.families()
+    families = {kind: registry.task(kind) for kind in registry.FINE_TUNED}
     if kind in families:
         path = folder / "task.json"
         made = families[kind].from_stored(task, _config(), _tokenizer(), path)
@@ -256,7 +256,7 @@ def _parsed(command, arguments, folder):
     absl_flags.FLAGS, flags._defined = absl_flags.FlagValues(), []
     absl_flags.FLAGS["verbosity"] = old_flags["verbosity"]
     try:
-        for settings in commands.module(command).SETTINGS:
+        for settings in commands.command(command).SETTINGS:
             flags.define(settings)
         with contextlib.chdir(folder):
             rest = flags._parse([command, *arguments], "", {})
@@ -322,7 +322,7 @@ def read_folder(folder):
     opened = ModelFolder(folder)
     task, tokenizer = opened.task, opened.tokenizer
     tokenizer.encode(_TEXT)
-    families = base.families()
+    families = {kind: registry.task(kind) for kind in registry.FINE_TUNED}
     if task.get("kind") in families:
         families[task["kind"]].from_stored(task, opened.config, tokenizer)
 

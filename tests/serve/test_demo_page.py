@@ -44,7 +44,7 @@ class Stub:
 
 def build(stub):
     pytest.importorskip("gradio", reason="needs Gradio: make test-page installs it")
-    return demo_page.build(stub, PageSettings(model="runs/mine"))
+    return demo_page.build(stub)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_prevents_the_page_is_named(is_installed, monkeypatch):
     stub = Stub("regression", {"text": False}, {})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: is_installed or None)
     monkeypatch.setattr(demo_page.predict, "load", lambda *a, **k: stub)
-    monkeypatch.setattr(demo_page, "build", lambda *a: Page())
+    monkeypatch.setattr(demo_page, "build", lambda predictor: Page())
     message = r"^--host=127.0.0.1 --port=7: no empty port: 7$"
     if not is_installed:
         message = r"pip install 'albert_tf\[page\]'$"

@@ -11,7 +11,7 @@ from albert_tf import AlbertConfig, InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import convert, predict
 from albert_tf.serve.settings.conversion import ConversionSettings
-from albert_tf.tasks import row_answers
+from albert_tf.tasks import registry
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -181,7 +181,7 @@ def released(tmp_path, tokenizer):
 def test_a_released_checkpoint_answers_with_its_task(released, task):
     name, row, key = RELEASED[task]
     path = released(name)
-    labels = ("x", "y") if task in row_answers.LABELLED else None
+    labels = ("x", "y") if "labels" in registry.pipeline(task).options else None
     options = predict.AnswerSettings(task=task, labels=labels)
     (answer,) = predict.load(path, options)([row])
     assert key in answer

@@ -12,85 +12,23 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from albert_tf import AlbertConfig, InputError, weights
+from albert_tf import InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import predict, runtimes
-from albert_tf.serve.service import Service
-from albert_tf.tasks import row_answers
-from albert_tf.text import tokenization
+from albert_tf.tasks import pretrained
 from albert_tf.weights import metadata
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=64,
-    initializer_range=0.3,
-)
 SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
-TASKS = {
-    "classification": {"labels": ["no", "yes", "maybe"], "texts": 1},
-    "multi_label": {"labels": ["a", "b"], "texts": 2},
-    "regression": {"bounds": [-1, 1], "texts": 2},
-    "multiple_choice": {"max_qa_length": 20},
-    "question_answering": {
-        "version": "2.0",
-        "head": "conditional",
-        "start_n_top": 2,
-        "end_n_top": 3,
-        "doc_stride": 16,
-        "max_query_length": 12,
-        "n_best_size": 5,
-        "max_answer_length": 9,
-        "null_score_diff_threshold": 100.0,
-    },
-}
-MODELS = {
-    "classification": lambda: models.AlbertClassifier(CONFIG, 3),
-    "multi_label": lambda: models.AlbertClassifier(CONFIG, 2),
-    "regression": lambda: models.AlbertClassifier(CONFIG, 1),
-    "multiple_choice": lambda: models.AlbertMultipleChoice(CONFIG),
-    "question_answering": lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
-    "pretrained": lambda: models.AlbertPretrainer(CONFIG),
-    "linear": lambda: models.AlbertSpanLabeler(CONFIG),
-}
 
 
-pytestmark = pytest.mark.usefixtures("at_once")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture
-def at_once(eagerly, monkeypatch):
-    """Answers without a graph, which takes seconds to build."""
-    monkeypatch.setattr(
-        Service, "compiled", property(lambda service: service.answer.respond)
-    )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, tokenizer):
-    """Returns the folder of a run of some kind."""
-    # A seed that is set later would empty the tokenizers that TensorFlow holds.
-    keras.utils.set_random_seed(3)
-    folders = {}
-    for kind, build in MODELS.items():
-        folders[kind] = path = tmp_path_factory.mktemp(kind)
-        if kind in TASKS:
-            task = {"kind": kind, "max_seq_length": 40, **TASKS[kind]}
-            metadata.write_task(path, tokenizer, task)
-        else:
-            (path / "spm.model").write_bytes(tokenizer.model)
-        weights.save(build(), path, "tf1")
-    return folders.__getitem__
+def folder(run_of):
+    return run_of
 
 
 load = predict.load
@@ -107,10 +45,10 @@ def answers(path, rows, **options):
     return list(opened(path, **options)(rows))
 
 
-def test_answers_come_in_the_order_of_rows(folder, monkeypatch):
+def test_answers_come_in_the_order_of_rows(folder):
     rows = [{"text": text} for text in (LONG, SHORT, LONG[:40], "", "a list", LONG)]
     apart = [answers(folder("classification"), [row])[0] for row in rows]
-    monkeypatch.undo()  # in its graph
+    tf.config.run_functions_eagerly(False)  # in its graph
     together = list(load(folder("classification"), TWO_AT_ONCE)(rows))
     for one, other in zip(together, apart, strict=True):
         assert one["label"] == other["label"]
@@ -123,22 +61,45 @@ def test_answers_come_in_the_order_of_rows(folder, monkeypatch):
     assert found["probability"] == max(found["probabilities"].values())
 
 
-def test_rows_of_like_length_share_a_batch(folder, monkeypatch, tokenizer):
-    predictor = load(folder("classification"), TWO_AT_ONCE)
+@pytest.fixture
+def batches(monkeypatch):
+    """Lists the batches that a model runs, as tokens of each input."""
+    choose, lengths = runtimes.choose, []
+
+    def noting(*given, **more):
+        run = choose(*given, **more)
+        return lambda batch: (
+            lengths.append(batch["input_mask"].sum(-1).tolist()) or run(batch)
+        )
+
+    monkeypatch.setattr(runtimes, "choose", noting)
+    return lengths
+
+
+def test_inputs_of_like_length_share_a_batch(folder, batches, tokenizer):
     # As many characters, and many more pieces; and the other way round.
-    rows = [{"text": text} for text in ("zqxjzqxjzq", "the a list", "zqxj" * 3, "list")]
-    pieces = [len(tokenizer.encode(row["text"])) for row in rows]
-    assert sorted(range(4), key=pieces.__getitem__) == [3, 1, 0, 2]
-    batches, answer = [], predictor._answer_batch
-    monkeypatch.setattr(
-        predictor, "_answer_batch", lambda rows: batches.append(rows) or answer(rows)
-    )
-    assert len(list(predictor(rows))) == 4
-    assert batches == [[rows[3], rows[1]], [rows[0], rows[2]]]
+    texts = ["zqxjzqxjzq", "the a list", "zqxj" * 3, "list"]
+    tokens = [2 + len(tokenizer.encode(text)) for text in texts]
+    assert sorted(range(4), key=tokens.__getitem__) == [3, 1, 0, 2]
+    predictor = load(folder("classification"), TWO_AT_ONCE)
+    assert len(list(predictor(texts))) == 4
+    assert batches == [[tokens[3], tokens[1]], [tokens[0], tokens[2]]]
+    [short, long] = predictor([texts[3], texts[2]])
+    assert batches[2:] == [[tokens[3], tokens[2]]]
+    assert short != long
+
+
+def test_windows_of_several_questions_share_a_batch(folder, batches):
+    rows = [{"question": SHORT, "context": LONG * n} for n in (1, 5)]
+    found = list(load(folder("question_answering"))(rows))
+    assert len(batches) == 1 and len(batches[0]) > 5
+    assert batches[0] == sorted(batches[0])
+    for row, answer in zip(rows, found, strict=True):
+        assert_alike([answer], answers(folder("question_answering"), [row]))
 
 
 def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
-    monkeypatch.setattr(predict, "_ROWS_TO_SORT", 4)
+    monkeypatch.setattr(predict, "_INPUTS_TO_SORT", 4)
     taken = []
 
     def rows():
@@ -217,14 +178,34 @@ def test_only_targets_are_listed(folder):
             wanted = [each for each in all_of_gap if each["piece"][1:] in some]
             assert gap == [each for each in wanted if each["piece"][0] == "▁"]
             assert len(gap) == 3
-    options = {"task": "fill_mask", "targets": some, "top_k": 2}
-    graph = opened(folder("pretrained"), **options).service
-    outputs = graph.compiled(text=rows)
-    for number, row in enumerate(answers(folder("pretrained"), rows, **options)):
-        for gap, pieces in zip(row["gaps"], outputs["pieces"][number], strict=False):
-            assert [each["piece"] for each in gap] == [
-                piece.decode() for piece in pieces.numpy()
-            ]
+    two = answers(folder("pretrained"), rows, task="fill_mask", targets=some, top_k=2)
+    assert [[gap[:2] for gap in row["gaps"]] for row in found] == [
+        row["gaps"] for row in two
+    ]
+
+
+def test_each_token_is_masked_in_turn(folder, tokenizer, cases):
+    model = models.AlbertPretrainer(cases.config)
+    weights.load(model, folder("pretrained"))
+    texts = ["the file is a list", "", "object", "the name of the string " * 4]
+    options = {"task": "score", "max_seq_length": 12, "batch_size": 3}
+    for text, found in zip(
+        texts, answers(folder("pretrained"), texts, **options), strict=True
+    ):
+        whole = tokenizer.encode(text)
+        ids = [tokenizer.cls_id, *whole[:10], tokenizer.sep_id]
+        logs = []
+        for place, id in enumerate(ids[1:-1], 1):
+            masked = [*ids[:place], tokenizer.mask_id, *ids[place + 1 :]]
+            tokens = {"input_ids": [masked], "masked_lm_positions": [[place]]}
+            tokens = {name: np.array(value, "int32") for name, value in tokens.items()}
+            chances = keras.ops.log_softmax(model(tokens)["mlm_logits"][0, 0])
+            logs.append(float(chances[id]))
+        assert found["score"] == pytest.approx(sum(logs), abs=1e-4)
+        assert found["per_token"] == pytest.approx(sum(logs) / max(1, len(logs)), 1e-5)
+        assert found["tokens"] == len(logs)
+        assert found.get("beyond_length", 0) == max(0, len(whole) - 10)
+    assert found["beyond_length"] > 0
 
 
 def test_gaps_are_filled(folder):
@@ -251,7 +232,7 @@ def test_a_piece_stands_where_its_word_does(text, pieces, expected):
     marks = int("▁" in str(pieces))
     words = types.SimpleNamespace(piece_to_id=lambda piece: marks, unk_id=0)
     gaps = [[{"piece": piece}] if piece else [] for piece in pieces]
-    assert row_answers.filled(text, gaps, words) == expected
+    assert pretrained.filled(text, gaps, words) == expected
 
 
 def test_a_gap_beyond_the_length_is_marked(folder):
@@ -284,13 +265,11 @@ def test_a_text_without_a_gap_is_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_an_empty_context_has_no_answer(folder, tokenizer, version):
-    task = {**TASKS["question_answering"], "version": version, "head": "linear"}
-    task["null_score_diff_threshold"] = None
-    task = {"kind": "question_answering", "max_seq_length": 40, **task}
-    model = models.AlbertSpanLabeler(CONFIG)
-    weights.load(model, folder("linear"))
-    answer = predict.of_model(model, tokenizer, task)
+def test_an_empty_context_has_no_answer(folder, tokenizer, tmp_path, version, cases):
+    task = {**cases.by_name["linear"][1], "version": version, "max_seq_length": 40}
+    shutil.copytree(folder("linear"), tmp_path / "run")
+    metadata.write_task(tmp_path / "run", tokenizer, task)
+    answer = load(tmp_path / "run")
     rows = [{"question": "Which value?", "context": text} for text in ("", " ", LONG)]
     empty, blank, full = answer(rows)
     empty.pop("null_odds", None)
@@ -320,21 +299,10 @@ def test_what_is_no_row_is_refused(folder, row, given):
     )
 
 
-def test_a_very_long_text_is_cut_before_it_is_tokenized(folder, monkeypatch):
-    def run_on(text, **options):
-        predictor = opened(folder("pretrained"), **options)
-        sizes, batch = [], predictor._answer_batch
-        monkeypatch.setattr(
-            predictor,
-            "_answer_batch",
-            lambda rows: sizes.append(max(map(len, rows[0].values()))) or batch(rows),
-        )
-        return next(predictor([text])), sizes
-
+def test_of_a_very_long_text_the_beginning_is_read(folder):
     long = f"the [MASK] {LONG * 5000} [MASK] and [MASK]"
-    found, [size] = run_on(long, task="fill_mask")
-    expected, _ = run_on(f"the [MASK] {LONG * 9}", task="fill_mask")
-    assert size < 5000 < len(long)
+    rows = [long, f"the [MASK] {LONG * 9}"]
+    found, expected = answers(folder("pretrained"), rows, task="fill_mask")
     assert found.pop("filled").endswith(f"{LONG * 5000} [MASK] and [MASK]")
     assert found == {"gaps": [*expected["gaps"], [], []], "beyond_length": 2}
 
@@ -346,9 +314,9 @@ def test_sentence_order_is_a_probability(folder, caplog):
     assert not caplog.text  # the masked LM's head is left out on purpose
 
 
-def test_embeddings_of_any_layer(folder, tokenizer):
+def test_embeddings_of_any_layer(folder, tokenizer, cases):
     path = folder("pretrained")
-    model = models.AlbertEncoder(CONFIG)
+    model = models.AlbertEncoder(cases.config)
     weights.load(model, path, only="encoder")
     ids = [tokenizer.cls_id, *tokenizer.encode(SHORT), tokenizer.sep_id]
     outputs = model({"input_ids": np.array([ids], np.int32)})
@@ -488,15 +456,6 @@ def test_bad_rows_are_named(folder, tmp_path, name, text, message, run):
     assert message in str(mistake.value)
 
 
-def test_texts_that_are_read_to_their_end_have_a_most_length(folder):
-    rows = [{"article": "A", "question": "B", "options": ["a", "b" * 1_000_001]}]
-    with pytest.raises(InputError) as mistake:
-        answers(folder("multiple_choice"), rows)
-    assert str(mistake.value) == (
-        "row 1: options has 1,000,001 characters; expected at most 1,000,000"
-    )
-
-
 def test_a_model_that_is_not_there_is_named_before_vocabularies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("one.model", "two.model"):
@@ -526,7 +485,7 @@ def test_mistakes_are_named(folder, tmp_path, run):
         answers(folder("pretrained"), [], task="embedding", layer=3)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
         run(tmp_path, ["x"], input_file="y")
-    with pytest.raises(InputError, match=r"absent.tsv: No such file or directory$"):
+    with pytest.raises(InputError, match=r"absent.tsv: No such file or directory; "):
         run(folder("regression"), input_file=str(tmp_path / "absent.tsv"))
 
 
@@ -545,87 +504,59 @@ def test_mistakes_are_named(folder, tmp_path, run):
         ("embedding", {"threshold": 0.5}, "--threshold=0.5: only for classification"),
         ("fill_mask", {"pooling": "first"}, "--pooling=first: only for embedding"),
         ("sentence_order", {"top_k": 1}, "--top_k=1: only for classification"),
-        ("embedding", {"runtime": "onnx"}, "--runtime=onnx: only for classification"),
     ],
 )
-def test_an_option_of_another_task_is_refused(folder, kind, options, message):
-    path, task = folder("pretrained"), kind
-    if kind in TASKS:
-        path, task = folder(kind), None
+def test_an_option_of_another_task_is_refused(folder, kind, options, message, cases):
+    path, task = folder(kind), None if cases.by_name.get(kind, [None] * 2)[1] else kind
     with pytest.raises(InputError) as mistake:
         predict.load(path, predict.AnswerSettings(task=task, **options))
     assert str(mistake.value).startswith(message)
     assert str(mistake.value).endswith(f"; the task is {kind}")
 
 
-# The runtimes' own tests compute every model with both.
-ROWS = {
-    ("litert", "fill_mask"): [{"text": "a [MASK] and [MASK]"}, {"text": "[MASK]"}],
-    ("litert", "question_answering"): [{"question": SHORT, "context": LONG * 9}],
-    ("onnx", "classification"): [{"text": LONG}, {"text": SHORT}],
-    ("onnx", "multiple_choice"): [
-        {"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}
+# Folders for other runtimes answer every kind, see test_sessions.
+@pytest.mark.parametrize(
+    ("runtime", "kind", "rows"),
+    [
+        ("litert", "fill_mask", ["a [MASK] and [MASK]", "[MASK]"]),
+        ("onnx", "classification", [LONG, SHORT]),
+        ("onnx", "embedding", [LONG, SHORT]),
     ],
-    ("onnx", "question_answering"): [{"question": SHORT, "context": LONG * 9}],
-    ("onnx", "sentence_order"): [{"text_a": SHORT, "text_b": LONG}],
-}
-
-
-@pytest.mark.parametrize(("runtime", "kind"), ROWS)
-def test_other_runtimes_give_the_same_answers(folder, kind, runtime, monkeypatch):
+)
+def test_other_runtimes_give_the_same_answers(folder, kind, runtime, rows, monkeypatch):
     if runtime == "onnx":
         pytest.importorskip("onnxruntime")
-    path, task = (folder(kind), None) if kind in TASKS else (folder("pretrained"), kind)
-    rows = ROWS[runtime, kind]
+    path, task = folder(kind), None if kind == "classification" else kind
     expected = answers(path, rows, task=task)
-    monkeypatch.undo()  # in its graph
-    options = predict.AnswerSettings(task=task, runtime=runtime)
-    predictor = load(path, options)
-    monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
+    predictor = load(path, predict.AnswerSettings(task=task, runtime=runtime))
     assert_alike(list(predictor(rows)), expected)
+    monkeypatch.delattr(models.AlbertEncoder, "_transform")  # TensorFlow's layers
     assert_alike(list(predictor(rows[-1:])), expected[-1:])
 
 
-@pytest.mark.parametrize("kind", ["classification", "question_answering"])
-def test_by_default_more_than_a_batch_is_computed_by_the_fastest(
-    folder, kind, monkeypatch
+def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
+    folder, monkeypatch
 ):
     pytest.importorskip("onnxruntime")
-    rows = [{"text": f"{SHORT} {n}"} for n in range(5)]
-    if kind == "question_answering":
-        rows = [{"question": each["text"], "context": LONG} for each in rows]
-    log = []
+    rows, log = [{"text": f"{SHORT} {n}"} for n in range(5)], []
 
-    def answered(runtime, count):
+    def answered(runtime, count, log=log.append):
         options = predict.AnswerSettings(batch_size=2, runtime=runtime)
-        return list(load(folder(kind), options, log=log.append)(rows[:count]))
+        return list(load(folder("classification"), options, log=log)(rows[:count]))
 
     expected = answered("tensorflow", 5)
     assert_alike(answered("auto", 5), expected)
-    line = "Computed by ONNX Runtime from here on; --runtime names another"
-    assert log == [line]
-    monkeypatch.setattr(runtimes, "session_of", lambda *_: pytest.fail("converted"))
+    assert log == ["Computed by ONNX Runtime; --runtime names another"]
+
+    def fail(*given):
+        raise InputError("no onnx")
+
+    monkeypatch.setattr(runtimes, "session_of", fail)
     assert_alike(answered("auto", 2), expected[:2])
-    assert log == [line]
-
-
-def test_where_the_fastest_is_not_installed_tensorflow_computes(folder, monkeypatch):
-    def absent(name):
-        raise InputError(f"no {name}")
-
-    log = []
-    monkeypatch.setattr(runtimes, "module_of", absent)
-    options = predict.AnswerSettings(batch_size=1)
-    predictor = load(folder("classification"), options, log=log.append)
-    assert len(list(predictor([SHORT, LONG, SHORT]))) == 3
-    assert log == ["Computed by TensorFlow, not by ONNX Runtime: no onnx"]
-
-
-def test_from_python_the_same_rows_get_the_same_digits(folder, monkeypatch):
-    monkeypatch.setattr(runtimes, "fastest", lambda *_: pytest.fail("changes"))
-    rows = [f"{SHORT} {n}" for n in range(5)]
-    predictor = load(folder("classification"), predict.AnswerSettings(batch_size=2))
-    assert list(predictor(rows)) == list(predictor(rows))
+    assert_alike(answered("auto", 5, log=None), expected)
+    assert len(log) == 1
+    assert_alike(answered("auto", 5), expected)
+    assert log[1] == "Computed by TensorFlow, not by ONNX Runtime: no onnx"
 
 
 def test_what_does_not_fit_is_refused_before_the_model_is_converted(
@@ -662,10 +593,10 @@ def test_an_output_is_whole_or_as_before(folder, tmp_path, run):
 
 
 def test_a_run_answers_with_its_best_checkpoint_unless_another_is_named(
-    folder, tmp_path
+    folder, tmp_path, cases
 ):
     run = shutil.copytree(folder("classification"), tmp_path / "run")
-    model = models.AlbertClassifier(CONFIG, 3)
+    model = models.AlbertClassifier(cases.config, 3)
     weights.save(model, run / "model.ckpt-9", "tf1")
 
     def answer(name, **more):

@@ -1,6 +1,5 @@
 """What `predict.py` reads rows from."""
 
-import contextlib
 import gzip
 import io
 
@@ -28,8 +27,7 @@ LINES = [
 def read(path, fields=PAIR, **settings):
     config = PredictSettings(model="-", input_file=str(path), **settings)
     log = io.StringIO()
-    with contextlib.ExitStack() as files:
-        found = list(rows.read(config, (), fields, files, log))
+    found = list(rows.read(config, (), fields, log))
     return [place for place, _ in found], [row for _, row in found], log.getvalue()
 
 

@@ -218,10 +218,14 @@ def test_shorter_weights_make_a_smaller_file_and_a_small_difference(
     weights = 4 * model.count_params() * share
     # Biases and norms of an int8 file stay in float32.
     assert 0.99 * weights < path.stat().st_size < weights + 3 * LAYER[format] + 30_000
-    found = runtimes.compare(model, runtimes.load(path), [batch(model, 4, 9)])
-    difference = found["sequence_output"]
-    assert least < difference.largest < most
-    assert difference.mean < difference.largest / 3
+    inputs = batch(model, 4, 9)
+    ours, theirs = (
+        keras.ops.convert_to_numpy(run(inputs)["sequence_output"])
+        for run in (model, runtimes.load(path))
+    )
+    difference = np.abs(ours - theirs)[inputs["input_mask"] > 0]
+    assert least < difference.max() < most
+    assert difference.mean() < difference.max() / 3
 
 
 @NEEDS_ONNX
@@ -244,31 +248,14 @@ def test_int8_stores_the_matrices_of_a_shared_block_once(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_outputs_and_sizes_can_be_chosen(format, tiny, written, tmp_path):
+def test_outputs_can_be_chosen(format, tiny, written):
     model = random_weights(models.AlbertPretrainer(tiny(num_hidden_layers=2)))
-    sizes = {"batch": 2, "tokens": 7}
-    run = written(model, format, outputs=("sop_logits", "pooled_output"), sizes=sizes)
+    run = written(model, format, outputs=("sop_logits", "pooled_output"))
     names = {"sop_logits", "pooled_output"}
     assert_equal(model, run, names, sizes=[(2, 7)])
     inputs = batch(model, 2, 7)
     del inputs["masked_lm_positions"]  # nothing asks for it
     assert run(inputs).keys() == names
-
-
-@NEEDS_ONNX
-def test_sizes_stand_in_the_file(tiny, tmp_path):
-    import onnx
-
-    model = models.AlbertMultipleChoice(tiny())
-    sizes = {"choices": 4, "tokens": 7}
-    runtimes.save(model, tmp_path / "a.onnx", "onnx", sizes=sizes)
-    graph = onnx.load(tmp_path / "a.onnx").graph
-    onnx.checker.check_model(str(tmp_path / "a.onnx"), full_check=True)
-    shapes = [
-        [size.dim_param or size.dim_value for size in tensor.type.tensor_type.shape.dim]
-        for tensor in (*graph.input, *graph.output)
-    ]
-    assert shapes == [["batch", 4, 7]] * 3 + [["batch", 4]]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -279,51 +266,21 @@ def test_more_tokens_than_positions_are_an_error_and_no_answer(format, tiny, wri
         run(batch(model, 2, 18))
 
 
-def test_differences_are_counted_without_padding():
-    mask = np.array([[1, 1, 0], [1, 0, 0]])
-    ours = {
-        "logits": np.array([[1.0, 2.0], [4.0, 3.0]]),
-        "states": np.zeros((2, 3, 2)),
-    }
-    theirs = {
-        "logits": np.array([[1.5, 2.0], [2.0, 3.0]]),
-        "states": np.where(mask[..., None] > 0, [0.0, 3.0], 100.0),
-    }
-    found = runtimes.compare(
-        lambda _: ours, lambda _: theirs, [{"input_mask": mask}] * 2
-    )
-    assert found["logits"] == runtimes.Difference(2.0, 2.5 / 4, 0.5)
-    assert found["states"] == runtimes.Difference(3.0, 1.5, 0.0)
-
-
 @pytest.mark.parametrize(
     ("path", "format", "options", "message"),
     [
-        ("a.pb", "tf", {}, "format='tf': expected one of litert, onnx"),
         (
             "a.onnx",
             "litert",
             {},
-            "a.onnx: a file of format 'litert' has to end in .tflite",
-        ),
-        (
-            "a.onnx",
-            "onnx",
-            {"precision": "int4"},
-            "precision='int4': expected one of float32, float16, int8",
+            "a.onnx, format='litert': expected a file of .tflite (litert), .onnx "
+            "(onnx)",
         ),
         (
             "a.onnx",
             "onnx",
             {"outputs": ("sop",)},
             "outputs='sop': AlbertClassifier has logits, pooled_output",
-        ),
-        (
-            "a.onnx",
-            "onnx",
-            {"sizes": {"rows": 3}},
-            "sizes={'rows': 3}: expected a number of at least 1 for one of batch, "
-            "choices, tokens, positions",
         ),
     ],
 )
@@ -406,9 +363,10 @@ def test_an_input_that_is_missing_is_named(tiny, tmp_path):
     )
 
 
-def test_batches_of_all_sizes_share_a_graph_but_for_the_first(tiny, monkeypatch):
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_batches_of_all_sizes_share_a_graph(tiny, monkeypatch, eagerly):
     model = models.AlbertClassifier(tiny(), 3)
-    run, traced = runtimes.in_tensorflow(model, first_at_once=True), []
+    run, traced = runtimes.in_tensorflow(model, eagerly=eagerly), []
     call = models.AlbertClassifier.call
 
     def counted(self, inputs, training=False):
@@ -422,4 +380,4 @@ def test_batches_of_all_sizes_share_a_graph_but_for_the_first(tiny, monkeypatch)
         found = run(batch)["logits"]
         expected = keras.ops.convert_to_numpy(call(model, batch)["logits"])
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert traced == [True, False]
+    assert traced == ([True] * 4 if eagerly else [False])

@@ -12,8 +12,8 @@ import tensorflow as tf
 from albert_tf import weights
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serve.service import Service
-from albert_tf.tasks import answer, pretrained, text_graphs
+from albert_tf.serve import saved_models
+from albert_tf.tasks import serving, text_graphs
 from albert_tf.tasks.race import features as race
 from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.race.reading import Question, present
@@ -38,14 +38,6 @@ LENGTH = 23
 TEXTS = ["The river rose.", "A cat sat in 1,995, ﬁne", "", "nobody " * 30, "Σας ÉTÉ"]
 SECOND = ["", "the end " * 20, "why?", "a " * 30, "\u200b각"]
 FIXED = {"labels": ("yes", "no", "maybe")}
-MASKED = [
-    "the [MASK] of the [MASK].",
-    "[MASK]",
-    "nothing",
-    "",
-    "is [MASK][MASK] ([MASK]) x " + "many words " * 20 + "[MASK]",
-    "a [MASK] (b",
-]
 ARTICLES = ["The river rose. " * 20, "", "A cat sat.", "It rose.", "a", "b", "c"]
 # More blanks in tests/tasks/test_race_reading.py.
 ASKED = [
@@ -111,7 +103,6 @@ def built():
         "labels": made(models.AlbertClassifier, 3),
         "two": made(models.AlbertClassifier, 2),
         "value": made(models.AlbertClassifier, 1),
-        "pretrained": made(models.AlbertPretrainer),
         "choice": made(models.AlbertMultipleChoice),
         "spans": made(models.AlbertSpanLabeler),
         "beams": made(models.AlbertConditionalSpanLabeler, 4, 6),
@@ -164,13 +155,7 @@ def every(built, tokenizer, asked, null_thresholds):
             *(text_graphs.regressor, "value", plain),
             lengths | {"bounds": (-0.4, 0.5)},
         ),
-        "order": (pretrained.sentence_order, "pretrained", pairs, lengths),
-        "score": (pretrained.score, "pretrained", plain, lengths),
-        "embeddings": (pretrained.embeddings, "value", plain, lengths),
-        "masks": (
-            *(pretrained.fill_mask, "pretrained", {"text": MASKED}),
-            lengths | {"top_k": 4},
-        ),
+        "embeddings": (text_graphs.embeddings, "value", plain, lengths),
         "choice": (
             *(multiple_choice, "choice"),
             {"article": ARTICLES, "question": ASKED, "options": OPTIONS},
@@ -193,7 +178,7 @@ def every(built, tokenizer, asked, null_thresholds):
 
 
 # The others are of the same functions, or the contract's test exports them.
-SAVED = ("many", "order", "score", "embeddings", "masks", "choice", "beams")
+SAVED = ("many", "embeddings", "choice", "beams")
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +188,7 @@ def served(every, tmp_path_factory, without_package):
     jobs, results = {}, {}
     for name, (kind, given) in every.items():
         if name in SAVED:
-            Service(kind).save(root / name)
+            saved_models.export(kind, root / name)
             jobs[name] = (str(root / name), given)
             continue
         for prefix, rows in ((name, slice(None)), (f"{name}/one", slice(1, 2))):
@@ -286,22 +271,6 @@ def test_numbers_within_bounds(served, built, tokenizer):
     assert close(outputs_of(served, "value")["value"], np.clip(logits, -0.4, 0.5), 1e-5)
 
 
-def test_sentence_order(served, built, tokenizer):
-    _, outputs = run(built["pretrained"], tokenizer, TEXTS, SECOND)
-    expected = keras.ops.softmax(outputs["sop_logits"])[:, 0]
-    assert close(outputs_of(served, "order")["in_order"], expected)
-
-
-def test_scores_of_texts(served, every):
-    """What they are is in tests/tasks/test_score.py; here, that they are saved."""
-    answer, given = every["score"]
-    expected = answer.respond(**{key: tf.constant(v) for key, v in given.items()})
-    found = outputs_of(served, "score")
-    assert min(found["score"]) < -20 < max(found["score"])
-    for name in ("score", "per_token", "tokens", "beyond_length"):
-        assert close(found[name], expected[name], 1e-4)
-
-
 def test_embeddings_of_every_layer(served, built, tokenizer):
     batch, outputs = run(built["value"].encoder, tokenizer, TEXTS)
     found = outputs_of(served, "embeddings")
@@ -314,32 +283,6 @@ def test_embeddings_of_every_layer(served, built, tokenizer):
         assert close(found["mean"][:, i], mean, 1e-5)
         assert close(found["first"][:, i], rows[:, 0], 1e-5)
     assert found["mean"].shape == (len(TEXTS), 2, 12)
-
-
-def test_gaps(served, built, tokenizer):
-    found = outputs_of(served, "masks")
-    chances, pieces = found["probabilities"], found["pieces"]
-    assert chances.shape == (len(MASKED), 3, 4)
-    for row, text in enumerate(MASKED):
-        ids = inputs.encode_masked(tokenizer, text)[: LENGTH - 2]
-        ids = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]], "int32")
-        places = np.flatnonzero(ids[0] == tokenizer.mask_id)
-        assert len(places) == (2, 1, 0, 0, 3, 1)[row]
-        outputs = built["pretrained"]({"input_ids": ids})["mlm_logits"]
-        every = keras.ops.convert_to_numpy(keras.ops.softmax(outputs))[0]
-        for gap in range(3):
-            if gap >= len(places):
-                assert not chances[row, gap].any()
-                assert set(pieces[row, gap]) == {""}
-                continue
-            best = np.argsort(-every[places[gap]], kind="stable")[:4]
-            assert close(chances[row, gap], every[places[gap]][best])
-            named = [
-                tokenizer.id_to_piece(int(i)) if i < tokenizer.vocab_size else ""
-                for i in best
-            ]
-            assert pieces[row, gap].tolist() == named
-    assert found["beyond_length"].tolist() == [0, 0, 0, 0, 1, 0]
 
 
 def test_choices(served, built, tokenizer):
@@ -404,7 +347,7 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
 @pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
 def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     # Parts are put together.
-    assert len(windows(tokenizer, *asked)) > answer._WINDOWS_AT_ONCE
+    assert len(windows(tokenizer, *asked)) > serving._WINDOWS_AT_ONCE
     model = built["spans" if kind == "linear" else kind]
     expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
     best = [answers.n_best(c) if c.spans else [] for c in expected]
@@ -449,8 +392,6 @@ def test_one_text_is_answered_as_in_a_batch(served):
         name, _, output = key.partition("/one/")
         if output:
             many = served[0][f"{name}/{output}"][1:2]
-            if name == "masks" and many.ndim == 3:
-                many = many[:, : one.shape[1]]
             if one.dtype.kind == "f":
                 assert np.abs(one - many).max(initial=0) < 1e-5, key
             else:
@@ -459,8 +400,7 @@ def test_one_text_is_answered_as_in_a_batch(served):
 
 def test_served_models_load_as_weights_again(served, built):
     folder = served[1]
-    kinds = {"many": "labels", "choice": "choice"}
-    kinds |= {"masks": "pretrained", "beams": "beams"}
+    kinds = {"many": "labels", "choice": "choice", "beams": "beams"}
     for name, kind in kinds.items():
         source = weights.open_source(folder / name)
         assert source.config() == CONFIG
@@ -477,7 +417,7 @@ def test_served_models_load_as_weights_again(served, built):
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("masks", tf.constant(MASKED)),
+        ("embeddings", tf.constant(TEXTS)),
         ("many", {"text_a": tf.constant(TEXTS), "text_b": tf.constant(SECOND)}),
     ],
 )

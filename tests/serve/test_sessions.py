@@ -9,78 +9,10 @@ import sys
 import keras
 import pytest
 
-from albert_tf import AlbertConfig, InputError, weights
-from albert_tf.model import models
+from albert_tf import InputError
 from albert_tf.serve import convert, predict, sessions
-from albert_tf.tasks import base, pretrained, row_answers
-from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=64,
-    initializer_range=0.3,
-)
-SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
-SPANS = {
-    "doc_stride": 16,
-    "max_query_length": 12,
-    "n_best_size": 5,
-    "max_answer_length": 9,
-    "start_n_top": 2,
-    "end_n_top": 3,
-    "null_score_diff_threshold": None,
-}
-# Of a text that repeats itself, spans are as good as each other.
-STORY = "".join(f"line {n} of file {n * n} is at {n + 5}. " for n in range(20))
-QUESTION = {"question": SHORT, "context": STORY}
-CASES = {
-    "classification": (
-        lambda: models.AlbertClassifier(CONFIG, 3),
-        {"labels": ["no", "yes", "maybe"], "texts": 1},
-        [{"text": LONG}, {"text": SHORT}, {"text": ""}],
-    ),
-    "multi_label": (
-        lambda: models.AlbertClassifier(CONFIG, 2),
-        {"labels": ["a", "b"], "texts": 2},
-        [{"text_a": LONG, "text_b": SHORT}],
-    ),
-    "regression": (
-        lambda: models.AlbertClassifier(CONFIG, 1),
-        {"bounds": [-1, 1], "texts": 2},
-        [{"text_a": LONG, "text_b": SHORT}],
-    ),
-    "multiple_choice": (
-        lambda: models.AlbertMultipleChoice(CONFIG),
-        {"max_qa_length": 20},
-        [{"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}],
-    ),
-    "question_answering": (
-        lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
-        {**SPANS, "version": "2.0", "head": "conditional"},
-        [QUESTION, {"question": LONG, "context": ""}],
-    ),
-    "linear": (
-        lambda: models.AlbertSpanLabeler(CONFIG),
-        {**SPANS, "kind": "question_answering", "version": "1.1", "head": "linear"},
-        [QUESTION],
-    ),
-    "fill_mask": (
-        lambda: models.AlbertPretrainer(CONFIG),
-        None,
-        [{"text": "a [MASK] and [MASK]"}, {"text": LONG * 9 + "[MASK]"}],
-    ),
-    "sentence_order": (
-        lambda: models.AlbertPretrainer(CONFIG),
-        None,
-        [{"text_a": SHORT, "text_b": LONG}],
-    ),
-}
 ANSWER = """
 import json, sys
 from albert_tf import predict
@@ -92,45 +24,13 @@ print(json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})]
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, data):
-    """Returns the folder of a run, and what was converted from it."""
-    pytest.importorskip("onnxruntime")
-    keras.utils.set_random_seed(3)
-    tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
-    done = {}
-
-    def make(case, format):
-        build, task, _ = CASES[case]
-        # Those without a task are answered by the same model.
-        key = case if task else "pretrained"
-        if key not in done:
-            path = done[key] = tmp_path_factory.mktemp(key)
-            if task:
-                stored = {"kind": case, "max_seq_length": 40, **task}
-                metadata.write_task(path, tokenizer, stored)
-            else:
-                (path / "spm.model").write_bytes(tokenizer.model)
-            weights.save(build(), path, "tf1")
-        if (key, format) not in done:
-            written = done[key, format] = tmp_path_factory.mktemp("written") / "x.y"
-            convert.convert(
-                convert.ConversionSettings(
-                    input=str(done[key]), output=str(written), output_format=format
-                )
-            )
-        return done[key], done[key, format]
-
-    return make
-
-
-def test_they_answer_without_tensorflow_and_alike(folder):
-    asked = [(case, "onnx") for case in CASES]
+def test_they_answer_without_tensorflow_and_alike(converted, cases):
+    asked = [(case, "onnx") for case in cases.by_name]
     asked += [("classification", "litert"), ("fill_mask", "litert")]
     given, expected = [], []
     for case, format in asked:
-        _, task, rows = CASES[case]
-        run, written = folder(case, format)
+        _, task, rows = cases.by_name[case]
+        run, written = converted(case, format)
         name = None if task else case
         given.append((str(written), name, rows))
         options = predict.AnswerSettings(task=name)
@@ -154,70 +54,41 @@ def test_they_answer_without_tensorflow_and_alike(folder):
     assert not heavy & set(modules)
 
 
-@pytest.mark.parametrize("change", [None, "another model", "no model", "removed"])
-def test_the_first_batch_comes_soon_and_others_faster(
-    change, folder, tmp_path, monkeypatch
-):
-    path = tmp_path / "albert.onnx"
-    shutil.copy(folder("classification", "onnx")[1] / path.name, path)
-    real, opened, ran = sessions._onnx_session, [], []
-
-    class Recording:
-        def __init__(self, *given):
-            self._session, self.packed = real(*given), given[-1]
-            self.get_inputs = self._session.get_inputs
-            self.get_outputs = self._session.get_outputs
-
-        def run(self, *given):
-            ran.append(self.packed)
-            return self._session.run(*given)
-
-    def open_session(path, num_threads, packed):
-        opened.append((num_threads, packed))
-        return Recording(path, num_threads, packed)
-
-    monkeypatch.setattr(sessions, "_onnx_session", open_session)
-    batch = {key: [[1, 1, 1]] for key in ("input_ids", "input_mask", "segment_ids")}
-    session = sessions.load(path, 1, soon=True)
-    [first] = session(batch)["logits"]
-    assert opened == [(1, False)]
-    if change:
-        path.unlink()
-    if change == "another model":
-        shutil.copy(folder("multi_label", "onnx")[1] / path.name, path)
-    if change == "no model":
-        path.write_text("another file")
-    for _ in range(2):
-        [other] = session(batch)["logits"]
-        assert other == pytest.approx(first, abs=2e-5)
-    assert opened == [(1, False), (1, True)]
-    assert ran == [False] + 2 * [change is None]
-    sessions.load(folder("classification", "onnx")[1] / path.name)
-    assert opened[2:] == [(None, True)]
+def test_weights_are_packed_for_more_than_a_batch(converted, monkeypatch):
+    real, packed = sessions.load, []
+    monkeypatch.setattr(
+        sessions, "load", lambda path, **more: packed.append(more) or real(path, **more)
+    )
+    rows = [{"text": text} for text in ("a", "a list", "a file")]
+    _, written = converted("classification", "onnx")
+    for batch_size, log in ((2, print), (3, print), (3, None)):
+        options = predict.AnswerSettings(batch_size=batch_size)
+        assert len(list(predict.load(written, options, log=log)(rows))) == 3
+    assert packed == [{"packed": True}, {"packed": False}, {"packed": True}]
 
 
-def test_the_folder_holds_what_an_answer_needs(folder):
-    run, written = folder("classification", "onnx")
+def test_the_folder_holds_what_an_answer_needs(converted):
+    run, written = converted("classification", "onnx")
     assert sorted(path.name for path in written.iterdir()) == [
         "albert.onnx",
         "albert_config.json",
-        "checksums.json",
         "spm_small.model",
         "task.json",
     ]
     assert metadata.read_task(written) == metadata.read_task(run)
-    _, written = folder("fill_mask", "onnx")
+    _, written = converted("fill_mask", "onnx")
     assert "vocabulary.json" in {path.name for path in written.iterdir()}
 
 
 def refused(path, **options):
     with pytest.raises(InputError) as mistake:
-        predict.load(path, predict.AnswerSettings(**options))
+        predictor = predict.load(path, predict.AnswerSettings(**options))
+        next(predictor([dict.fromkeys(predictor.fields, "[MASK]")]))
     return str(mistake.value)
 
 
-def test_what_it_cannot_answer_is_refused(folder, tmp_path):
-    run, written = folder("classification", "onnx")
+def test_what_it_cannot_answer_is_refused(converted, tmp_path):
+    run, written = converted("classification", "onnx")
     file = written / "albert.onnx"
     source = "the folder that it was converted from"
     for task in ("sentence_order", "fill_mask", "embedding"):
@@ -234,8 +105,8 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
         f"{file}: a model that takes ids; expected the folder that "
         f"convert_checkpoint.py writes where --output names one"
     )
-    with pytest.raises(InputError, match=f"another runtime computes.*{source}"):
-        predict.load(written).service.save(tmp_path / "served")
+    with pytest.raises(InputError, match="not exported for classification; expected"):
+        predict.load(written).export(tmp_path / "served")
     with pytest.raises(InputError, match=r"albert.onnx: exists; expected another fold"):
         convert.convert(
             convert.ConversionSettings(
@@ -244,34 +115,26 @@ def test_what_it_cannot_answer_is_refused(folder, tmp_path):
         )
 
 
-def test_kinds_have_the_names_of_their_families():
-    assert tuple(pretrained.FAMILIES) == row_answers.PRETRAINED
-    assert row_answers.OPTIONS.keys() <= {*base.families(), *pretrained.FAMILIES}
-
-
-def test_damage_is_named(folder, tmp_path):
-    _, written = folder("classification", "onnx")
+def test_damage_is_named(converted, tmp_path):
+    _, written = converted("classification", "onnx")
     copy = shutil.copytree(written, tmp_path / "copy")
     file, task = copy / "albert.onnx", copy / "task.json"
     contents = file.read_bytes()
-    file.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
-    assert refused(copy).startswith(f"{file}: differs from its SHA-256 in checksums.js")
-    (copy / "checksums.json").unlink()
     file.write_bytes(contents[: len(contents) // 2])
     assert refused(copy) == f"{file}: no ONNX model"
     file.write_bytes(contents)
     task.write_text(task.read_text().replace('"maybe"', '"maybe", "never"'))
     with pytest.raises(InputError) as mistake:
-        list(predict.load(copy)([SHORT]))
+        list(predict.load(copy)(["a file"]))
     assert str(mistake.value) == (
-        f"{task}: 4 labels; expected 3, one for each output of the model"
+        "4 labels (no, yes, maybe, never); expected 3, one for each output of the model"
     )
 
 
-def test_the_command_names_the_file(folder):
-    _, written = folder("classification", "onnx")
+def test_the_command_names_the_file(converted):
+    _, written = converted("classification", "onnx")
     log = io.StringIO()
     config = predict.PredictSettings(model=str(written))
-    predict.run(config, predict.AnswerSettings(), [SHORT], log)
+    predict.run(config, predict.AnswerSettings(), ["a file"], log)
     assert log.getvalue() == f"Reading {written}/albert.onnx\n"
     assert sessions.find(written) == written / "albert.onnx"

@@ -1,4 +1,4 @@
-"""What an answer refuses."""
+"""What serving functions and pipelines refuse."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import pretrained, text_graphs
 from albert_tf.tasks.race.graph import multiple_choice
+from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.squad import features
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text.tokenization import SentencePieceTokenizer
@@ -24,7 +25,6 @@ MODELS = {
     "labels": lambda config: models.AlbertClassifier(config, 3),
     "two": lambda config: models.AlbertClassifier(config, 2),
     "value": lambda config: models.AlbertClassifier(config, 1),
-    "pretrained": models.AlbertPretrainer,
     "choice": models.AlbertMultipleChoice,
     "spans": models.AlbertSpanLabeler,
 }
@@ -79,12 +79,6 @@ REFUSED = [
         "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
     ),
     (
-        pretrained.fill_mask,
-        "pretrained",
-        {"max_seq_length": 9, "targets": ["file", "filex"]},
-        "target 'filex': expected one token of the vocabulary, not ['▁file', 'x']",
-    ),
-    (
         multiple_choice,
         "choice",
         {"max_seq_length": 9, "max_qa_length": 7},
@@ -120,7 +114,10 @@ def test_what_does_not_fit(function, kind, options, message, tokenizer):
     assert str(refused.value) == message
 
 
-def test_a_model_without_sentence_head_is_refused(tokenizer):
-    model = models.AlbertPretrainer(CONFIG, sentence_head=False)
-    with pytest.raises(InputError, match="a model without a sentence head"):
-        pretrained.sentence_order(model, tokenizer, max_seq_length=9)
+def test_targets_are_tokens(tokenizer):
+    options = AnswerSettings(targets=("file", "filex"))
+    with pytest.raises(InputError) as refused:
+        pretrained.FillMask(None, CONFIG, tokenizer, options)
+    assert str(refused.value) == (
+        "target 'filex': expected one token of the vocabulary, not ['▁file', 'x']"
+    )

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, InputError
-from albert_tf.tasks import classification, glue, metrics
+from albert_tf.tasks import classification, custom, glue, metrics
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
@@ -33,7 +33,6 @@ WORDS = ["file", "list", "string", "object"]
 def declare(**changes):
     fields = {
         "name": "words",
-        "source": "made here",
         "files": {"train": "train.tsv", "dev": "dev.tsv"},
         "text": ("text",),
         "label": "label",
@@ -99,7 +98,7 @@ def run(task, folder, **settings):
 
 
 def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24, **more):
-    fields = classification.fields_of(declared) | more
+    fields = custom.fields_of(declared) | more
     settings = ClassificationSettings(max_seq_length=max_seq_length, **fields)
     return classification.Classification(settings, config, tokenizer)
 

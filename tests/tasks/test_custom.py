@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.custom import declare
+from albert_tf.tasks import custom
 from albert_tf.tasks.settings.classification import ClassificationSettings
 
 
@@ -16,6 +16,18 @@ def write(tmp_path):
         return str(tmp_path / name)
 
     return to_file
+
+
+def declare(settings, folder=None, log=lambda line: None):
+    """Finds the labels as a run does."""
+    settings = custom.with_labels_of_model(settings, folder)
+    task = custom.of_model(settings)
+    if task.labels == ():
+        skips, dialect = settings.skip_bad_rows, settings.dialect
+        table = task.read("train", skip_bad_rows=skips, dialect=dialect, log=log)
+        labels = custom.find_labels(task, table.rows, log)
+        task = dataclasses.replace(task, labels=labels)
+    return task
 
 
 def refused(message):

@@ -162,35 +162,6 @@ def test_scores_have_the_released_names():
     assert glue.MRPC.metrics["f1"] is metrics.f1
 
 
-# The paper's appendix: rate, batch, dropout, dropout of the classifier, steps, warm-up.
-PAPER = """
-    cola 1e-5 16 0 0.1 5336 320
-    sts-b 2e-5 16 0 0.1 3598 214
-    sst-2 1e-5 32 0 0.1 20935 1256
-    mnli 3e-5 128 0 0.1 10000 1000
-    qnli 1e-5 32 0 0.1 33112 1986
-    qqp 5e-5 128 0.1 0.1 14000 1000
-    rte 3e-5 32 0.1 0.1 800 200
-    mrpc 2e-5 32 0 0.1 800 200
-    wnli 2e-5 16 0.1 0.1 2000 250
-"""
-
-
-@pytest.mark.parametrize("line", PAPER.strip().splitlines())
-def test_the_recommended_settings_are_those_of_the_paper(line):
-    name, *numbers = line.split()
-    found = catalogue.find(name).recommended
-    assert [
-        found.learning_rate,
-        found.train_batch_size,
-        found.hidden_dropout_prob,
-        found.classifier_dropout_prob,
-        found.train_step,
-        found.warmup_step,
-    ] == [float(number) for number in numbers]
-    assert found.max_seq_length == 512
-
-
 @pytest.mark.parametrize(
     ("task", "row", "problem"),
     [
@@ -247,7 +218,6 @@ def test_tables_are_found_below_the_root_and_in_the_tasks_own_folder(data):
 def odd(file):
     return TextTask(
         name="odd",
-        source="",
         files={"dev": file},
         text=("text",),
         label="label",

@@ -457,40 +457,6 @@ def describe_with_vocabulary(path, data, **changes):
     return vocabulary
 
 
-@pytest.mark.parametrize("surplus", [0, 9])
-def test_some_records_are_shown_with_their_gaps(surplus, files, data, tmp_path):
-    vocabulary = describe_with_vocabulary(files["input_file"][0], data, size=1500)
-    values = json.loads((data / "model_small.config.json").read_text())
-    size = vocabulary.vocab_size + surplus
-    large = tmp_path / "large.json"
-    large.write_text(json.dumps({**values, "vocab_size": size}))
-    held_out = {
-        "albert_config_file": str(large),
-        "eval_input_file": files["input_file"],
-    }
-    task = Pretraining(PretrainingSettings(**{**files, **held_out}), True)
-    model = task.build_model()
-    # The likeliest of all is the last id, which stands for no token where there is
-    # surplus, and of those that do the last but one.
-    bias = np.arange(size) * 50.0
-    bias[vocabulary.vocab_size - 1] = 0
-    model.masked_lm.output_bias.assign(bias)
-    task.illustrate(model)
-    likeliest = vocabulary.id_to_piece(vocabulary.vocab_size - 2)
-    assert len(task.details.samples) == 3
-    for sample in task.details.samples:
-        count = sample["text"].count("[MASK]")
-        assert len(sample["true"].split(" ")) == count > 0
-        assert sample["predicted"] == " ".join([likeliest] * count)
-
-
-def test_records_without_a_vocabulary_are_not_shown(files):
-    both = {"eval_input_file": files["input_file"]}
-    task = Pretraining(PretrainingSettings(**{**files, **both}), True)
-    task.illustrate(task.build_model())
-    assert not task.details.samples
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     [path] = files["input_file"]

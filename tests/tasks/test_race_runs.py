@@ -129,33 +129,6 @@ def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path)
     assert f"test: eval_accuracy {right:.4f}\n" in log
 
 
-def test_version_2_with_the_settings_of_version_1_is_a_warning(run, own, tmp_path):
-    file = own("train", 4, answer=1)
-    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (tmp_path / "v2.json").write_text(json.dumps({**SIZES, **rates}))
-    run("first", train_file=file, do_eval=False, **TRAIN)
-
-    def warned(rate, config):
-        log = run(
-            f"{config}-{rate}",
-            train_file=file,
-            do_eval=False,
-            learning_rate=rate,
-            init_checkpoint=str(tmp_path / "first"),
-            model={
-                "albert_config_file": str(tmp_path / config),
-                "albert_dropout_prob": 0.1,
-            },
-            new=False,
-            **TRAIN,
-        )
-        return "Hint: the model's file has no dropout" in log
-
-    assert warned(2e-5, "v2.json")
-    assert not warned(1e-5, "v2.json")
-    assert not warned(2e-5, "config.json")
-
-
 @pytest.mark.parametrize(
     "flags, message",
     [

@@ -180,17 +180,6 @@ def test_an_accuracy_that_guessing_gives_is_named(make, split):
     assert made.chance_losses == {"loss": pytest.approx(1.0986, abs=1e-4)}
 
 
-def test_settings_with_which_version_2_diverges_are_named(make):
-    risky = make()
-    risky.pretrained_without_dropout = True
-    assert risky.hints(2e-5, 32) == [
-        "the model's file has no dropout, as those of version 2, which diverge on RACE "
-        "with the settings of version 1: for these --learning_rate=1e-5 and no "
-        "--albert_dropout_prob (recipes/race_v2.flags), not 2e-05"
-    ]
-    assert risky.hints(1e-5, 32) == make().hints(2e-5, 32) == []
-
-
 def test_memory_is_for_the_choices_that_are_encoded_at_once(make):
     def tokens(choices_at_once):
         made = make(choices=5, choices_at_once=choices_at_once)

@@ -10,9 +10,12 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.serve import predict
-from albert_tf.serve.service import Service
+from albert_tf.serve import runtimes, saved_models
+from albert_tf.serve.predict import Predictor
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import graph
+from albert_tf.tasks.tagging.pipeline import TokenClassificationPipeline
 from albert_tf.text import tokenization
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -95,6 +98,39 @@ class Known(models.AlbertTokenClassifier):
         return {"logits": logits * (1.0 + tf.cast(ids % 2, tf.float32))[..., None]}
 
 
+def both(model, tokenizer, labels, length):
+    """Returns what answers texts in Python, and whose graph answers alike."""
+    settings = TaggingSettings(labels=labels, max_seq_length=length)
+    pipeline = TokenClassificationPipeline(
+        settings, model.config, tokenizer, AnswerSettings()
+    )
+    run = runtimes.in_tensorflow(model, eagerly=True)
+    predictor = Predictor(pipeline, lambda is_large: run, 3, "", {})
+    serving_fn = graph.tag_texts(model, tokenizer, labels=labels, max_seq_length=length)
+
+    def answer(texts):
+        answers = list(predictor(texts))
+        outputs = serving_fn.respond(text=tf.constant(texts))
+        check_alike(answers, {k: v.numpy() for k, v in outputs.items()})
+        return answers
+
+    return answer, serving_fn
+
+
+def check_alike(answers, outputs):
+    names = ("types", "texts", "begins", "ends", "probabilities")
+    columns = [np.asarray(outputs[name]) for name in names]
+    for answer, *row in zip(answers, *columns, strict=True):
+        served = [r for r in zip(*row, strict=True) if int(r[2]) >= 0]
+        for span, (kind, text, begin, end, probability) in itertools.zip_longest(
+            answer["spans"], served
+        ):
+            plain = [t.decode() if isinstance(t, bytes) else t for t in (kind, text)]
+            assert [span["type"], span["text"]] == plain
+            assert (span["begin"], span["end"]) == (int(begin), int(end))
+            assert span["probability"] == pytest.approx(float(probability), abs=1e-6)
+
+
 @pytest.fixture
 def answering(tiny, tokenizer):
     """Makes what answers with known labels of words: {word: label}."""
@@ -107,8 +143,7 @@ def answering(tiny, tokenizer):
             tokenizer.encode(word)[0]: labels.index(label)
             for word, label in known.items()
         }
-        answer = graph.tag_texts(model, tokenizer, labels=labels, max_seq_length=length)
-        return predict.of_service(Service(answer), tokenizer)
+        return both(model, tokenizer, labels, length)[0]
 
     return make
 
@@ -148,7 +183,7 @@ def test_the_probability_of_a_span_is_the_mean_of_its_words(answering, tokenizer
 
 def test_labels_that_are_no_entities_are_those_of_each_word(answering):
     answer = answering(("NN", "DT"), {"the": "DT"})
-    assert found(next(answer(["the list. list"]))) == [
+    assert found(answer(["the list. list"])[0]) == [
         ("DT", "the", 0, 3),
         ("NN", "list", 4, 8),
         ("NN", ".", 8, 9),
@@ -159,7 +194,7 @@ def test_labels_that_are_no_entities_are_those_of_each_word(answering):
 def test_texts_of_many_windows_are_read_to_their_end(answering):
     answer = answering(LABELS, {"the": "B-PER", "list": "I-PER"}, length=7)
     text = "a the list of\x07 a " * 100
-    spans = found(next(answer([text])))
+    spans = found(answer([text])[0])
     places = [2 + 17 * i for i in range(100)]
     assert spans == [("PER", "the list", begin, begin + 8) for begin in places]
 
@@ -172,12 +207,11 @@ def test_a_saved_model_answers_as_predict_does(
     model = models.AlbertTokenClassifier(config, len(LABELS))
     kernel = model.head.output_dense.kernel
     kernel.assign(keras.random.normal(kernel.shape, seed=3))
-    answer = graph.tag_texts(model, tokenizer, labels=LABELS, max_seq_length=11)
-    service = Service(answer)
+    answer, serving_fn = both(model, tokenizer, LABELS, 11)
     texts = ["Größe of the «list», 中文 files' end. " * 5, "", "😀 a"]
-    expected = list(predict.of_service(service, tokenizer)(texts))
+    expected = answer(texts)
     assert sum(len(row["spans"]) for row in expected) > 3
-    service.save(tmp_path / "saved")
+    saved_models.export(serving_fn, tmp_path / "saved")
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     code = """
 import json, tensorflow as tf, tensorflow_text
@@ -192,18 +226,7 @@ print(json.dumps({k: v.numpy().astype(str).tolist() if v.dtype != tf.string
         without_package(code, tmp_path / "saved", tmp_path / "texts.json")
     )
     assert sorted(saved) == ["begins", "ends", "probabilities", "texts", "types"]
-    for row, spans in enumerate(expected):
-        columns = [
-            saved[f"{name}s" if name != "probability" else "probabilities"][row]
-            for name in ("type", "text", "begin", "end", "probability")
-        ]
-        rows = [r for r in zip(*columns, strict=True) if int(r[2]) >= 0]
-        for span, (kind, text, begin, end, probability) in itertools.zip_longest(
-            spans["spans"], rows
-        ):
-            assert (span["type"], span["text"]) == (kind, text)
-            assert (span["begin"], span["end"]) == (int(begin), int(end))
-            assert span["probability"] == pytest.approx(float(probability), abs=1e-6)
+    check_alike(expected, saved)
 
 
 def test_labels_have_to_fit_the_model(tiny, tokenizer):

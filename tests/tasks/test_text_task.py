@@ -9,7 +9,6 @@ from albert_tf.tasks.text_task import Example, TextTask
 
 TOPICS = TextTask(
     name="topics",
-    source="",
     files={"dev": "dev.jsonl", "test": "test.tsv"},
     text=("text",),
     label="topics",
@@ -52,22 +51,10 @@ def test_a_column_without_a_name_is_no_index(tmp_path):
     assert [x.guid for x in task.read("test", tmp_path).rows] == ["0", "1"]
 
 
-@pytest.mark.parametrize("split", ["train_more", "validation"])
-def test_a_split_that_nothing_would_use_is_refused(split):
-    with pytest.raises(InputError) as caught:
-        dataclasses.replace(TOPICS, files={"train": "a.tsv", split: "b.tsv"})
-    assert str(caught.value) == (
-        f"task topics: files has {split!r}; expected 'train', or a name that begins "
-        "with dev or test"
-    )
-
-
 def test_targets_are_class_numbers_or_numbers():
     assert glue.MNLI.targets(labelled("neutral", "contradiction")).tolist() == [2, 0]
     found = glue.STSB.targets(labelled(1.5, 5.0))
     assert (found.dtype, found.tolist()) == (np.float32, [1.5, 5.0])
-    with pytest.raises(ValueError, match="task mnli: an example without label"):
-        glue.MNLI.targets(labelled("neutral", None))
 
 
 def test_outputs_are_counted():

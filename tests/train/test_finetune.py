@@ -33,7 +33,7 @@ from albert_tf.data.batches import ByLength
 from albert_tf.errors import UnsavedError
 from albert_tf.model import optimizers
 from albert_tf.serve import runtimes
-from albert_tf.tasks import classification, metrics
+from albert_tf.tasks import classification, custom, metrics
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
@@ -63,7 +63,6 @@ CONFIG = AlbertConfig(
 )
 DECLARED = TextTask(
     name="numbers",
-    source="made here",
     files={"train": "train.tsv"},
     text=("text",),
     label="label",
@@ -78,7 +77,7 @@ class Numbers(classification.Classification):
     """Random ids, whose first one says what the label is."""
 
     def __init__(self, tokenizer, labels=None):
-        fields = classification.fields_of(DECLARED)
+        fields = custom.fields_of(DECLARED)
         settings = ClassificationSettings(max_seq_length=18, **fields)
         super().__init__(settings, CONFIG, tokenizer)
         random = np.random.default_rng(7)
@@ -193,11 +192,11 @@ def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch)
     outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
     first = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
 
-    def computed_by(model, runtime):
+    def session_of(model, runtime):
         assert runtime == "onnx"
-        return lambda batch, training: {"logits": 0 * model(batch)["logits"]}
+        return lambda batch: {"logits": 0 * model(batch)["logits"]}
 
-    monkeypatch.setattr(runtimes, "computed_by", computed_by)
+    monkeypatch.setattr(runtimes, "session_of", session_of)
     outcome.trainer.predict_in("onnx")
     found = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
     assert np.ptp(first) > 0.01

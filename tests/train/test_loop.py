@@ -705,7 +705,6 @@ class Recorder:
             evaluation=types.SimpleNamespace(fingerprint=None),
             key_metric="accuracy",
             best_marked=lambda folder, metrics: None,
-            illustrate=lambda model: None,
         )
         self._accuracies = iter(accuracies)
         self._overflows = list(overflows)

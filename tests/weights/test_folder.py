@@ -329,7 +329,7 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
         ("multiple_choice", [], "expected the key 'max_qa_length', for multiple_ch"),
         ("question_answering", [], "expected the key 'version', for question_answ"),
         ("regression", ["vocabulary"], "expected the key 'vocabulary'"),
-        ("x", [], 'kind="x": expected one of classification, multi_label, regression'),
+        ("x", [], 'kind="x": expected one of classification, multi_label'),
     ],
 )
 def test_what_is_missing_is_named_before_the_model_is_built(

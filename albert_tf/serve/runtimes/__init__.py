@@ -7,9 +7,8 @@ litert      to LiteRT
 onnx_graph  to ONNX: the graph written by hand, the shared block as a function
 """
 
-import dataclasses
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,12 @@ from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
 
 __all__ = [
     "SUFFIXES",
-    "Computed",
-    "Difference",
-    "compare",
-    "computed_by",
-    "fastest",
+    "choose",
     "in_tensorflow",
     "load",
     "save",
     "session_of",
 ]
-
-PRECISIONS = ("float32", "float16", "int8")
 
 # Neither format holds more in one file.
 MOST_BYTES = 2**31 - 2**20
@@ -49,7 +42,6 @@ def save(
     *,
     precision: str = "float32",
     outputs: Sequence[str] = (),
-    sizes: Mapping[str, int] | None = None,
 ) -> Path:
     """Writes a model for another runtime; all of it or nothing.
 
@@ -69,29 +61,20 @@ def save(
             table twice, rounded for the lookup and for the output.
         outputs: names of the outputs; without it those of the head, or
             `sequence_output` and `pooled_output` of an encoder.
-        sizes: numbers for some of "batch", "choices", "tokens" and "positions" (for
-            accelerators that need them); what is not named stays free.
 
     Returns:
         the path.
 
     Raises:
-        InputError: an unknown format, precision, output or size, a file name that does
-            not end as it has to, a model that is not one of ours or is too large for
-            the format, no package `onnx`, or a path that cannot be written.
+        InputError: a file name that does not end as the format's do, an unknown output,
+            a model that is not one of ours or is too large for the format, no package
+            `onnx`, or a path that cannot be written.
     """
     path = Path(path)
-    if format not in SUFFIXES:
-        raise InputError(f"format={format!r}: expected one of {', '.join(SUFFIXES)}")
-    if path.suffix != SUFFIXES[format]:
-        raise InputError(
-            f"{path}: a file of format {format!r} has to end in {SUFFIXES[format]}"
-        )
-    if precision not in PRECISIONS:
-        raise InputError(
-            f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}"
-        )
-    spec = signature(model, outputs, sizes)
+    if path.suffix != SUFFIXES.get(format):
+        ends = ", ".join(f"{end} ({name})" for name, end in SUFFIXES.items())
+        raise InputError(f"{path}, format={format!r}: expected a file of {ends}")
+    spec = signature(model, outputs)
     size = model.count_params() * np.dtype(precision).itemsize
     if size > MOST_BYTES:
         raise InputError(
@@ -101,162 +84,93 @@ def save(
     return path
 
 
-def session_of(
-    model: keras.Model,
-    format: str,
-    outputs: Sequence[str] = (),
-    num_threads: int | None = None,
-) -> Session:
+def session_of(model: keras.Model, format: str, outputs: Sequence[str] = ()) -> Session:
     """Returns what another runtime computes of a model, with the weights of now.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         format: "litert" or "onnx".
         outputs: see `save`.
-        num_threads: see `load`.
 
     Raises:
         InputError: see `save` and `load`.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"model{SUFFIXES.get(format, '')}")
-        return load(save(model, path, format, outputs=outputs), num_threads)
+        return load(save(model, path, format, outputs=outputs))
 
 
-def in_tensorflow(model: keras.Model, first_at_once: bool = False) -> Runner:
+def in_tensorflow(
+    model: keras.Model, outputs: Sequence[str] = (), *, eagerly: bool = False
+) -> Runner:
     """Returns a function that runs a model in TensorFlow on arrays by name.
-
-    All batches share one graph, whatever their sizes.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
-        first_at_once: run the first batch without the graph, which takes seconds to
-            make: a single text need not wait for it. The last digits of this batch may
-            be others than the graph's.
+        outputs: see `save`; also "encoder_outputs", [B, L, T, H].
+        eagerly: run without a graph, which takes seconds to make. All batches share
+            one, whatever their sizes.
     """
     import tensorflow as tf
 
+    names = outputs or [*signature(model).outputs]
+
     def compute(batch: Mapping[str, Any]) -> dict[str, Any]:
         outputs = model(batch)
+        layers = outputs.get("encoder_outputs", ())
+        if "encoder_outputs" in names:
+            return {"encoder_outputs": tf.stack(layers, axis=1)}
         return {name: outputs[name] for name in names}
 
-    names = signature(model).outputs
-    waiting: list[Callable] = [compute] if first_at_once else []
     graphs: list[Callable] = []
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if not graphs:
+        if not (graphs or eagerly):
             sizes = {name: [None] * x.ndim for name, x in batch.items()}
             specs = {n: tf.TensorSpec(size, tf.int32) for n, size in sizes.items()}
             graph = tf.function(compute, input_signature=[specs], autograph=False)
             graphs.append(graph)
-        call = waiting.pop() if waiting else graphs[0]
+        call = compute if eagerly else graphs[0]
         outputs = call({name: tf.constant(x) for name, x in batch.items()})
         return {name: value.numpy() for name, value in outputs.items()}
 
     return run
 
 
-def fastest(
+def choose(
     model: keras.Model,
-    outputs: Sequence[str] = (),
-    log: Callable[[str], None] = lambda line: None,
+    outputs: Sequence[str],
+    runtime: str,
+    *,
+    is_large: bool,
+    log: Callable[[str], None] | None = None,
 ) -> Runner:
-    """Returns what runs a model fastest here, whose weights stay as they are.
-
-    The first batch is TensorFlow's, without a graph. Before the second, a file for ONNX
-    Runtime is made in less time than a graph for TensorFlow, and is run as fast or
-    faster on a CPU; with a GPU, without the packages, or of a model too large for a
-    file the graph is made. A line says which.
+    """Returns what runs a model.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`.
-        log: logs a line.
-    """
-    runners: list[Runner] = []
-
-    def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if not runners:
-            runners.append(in_tensorflow(model, first_at_once=True))
-        elif len(runners) == 1:
-            runners.append(_after_the_first(model, outputs, log) or runners[0])
-        return runners[-1](batch)
-
-    return run
-
-
-def _after_the_first(model, outputs, log) -> Runner | None:
-    """Returns what `fastest` runs from the second batch on; None: TensorFlow."""
-    import tensorflow as tf
-
-    if tf.config.list_logical_devices("GPU"):
-        log("Computed by TensorFlow, on a GPU")
-        return None
-    try:
-        session = session_of(model, "onnx", outputs)
-    except InputError as reason:
-        log(f"Computed by TensorFlow, not by ONNX Runtime: {reason}")
-        return None
-    log("Computed by ONNX Runtime from here on; --runtime names another")
-    return session
-
-
-class Computed:
-    """Marks the models of `computed_by`."""
-
-
-def computed_by(
-    model: keras.Model,
-    format: str,
-    outputs: Sequence[str] = (),
-    num_threads: int | None = None,
-) -> keras.Model:
-    """Returns a copy of a model that another runtime computes, to call in TensorFlow.
-
-    It runs on the CPU in float32, with the weights that the model has now.
-
-    Args:
-        model: one of the models of `albert_tf.model.models`.
-        format: "litert" or "onnx".
-        outputs: see `save`. The copy gives these alone.
-        num_threads: see `load`.
-
-    Raises:
-        InputError: see `save` and `load`.
+        runtime: "tensorflow", "onnx" or "litert"; "auto" with a `log`: ONNX Runtime
+            where it is installed, no GPU is there, and the job is large; else
+            TensorFlow.
+        is_large: whether the job is more than a batch, so that a graph is worth its
+            time.
+        log: logs a line that says which.
     """
     import tensorflow as tf
 
-    spec = signature(model, outputs)
-    run = session_of(model, format, outputs, num_threads)
-    specs = {
-        name: tf.TensorSpec(
-            [size if isinstance(size, int) else None for size in shape],
-            tf.int32 if name.endswith("_index") else tf.float32,
-        )
-        for name, shape in spec.outputs.items()
-    }
-
-    def compute(*values):
-        outputs = run(dict(zip(spec.inputs, values, strict=True)))
-        return [outputs[name] for name in specs]
-
-    kind: Any = type(model)
-
-    class Copy(Computed, kind):
-        def call(self, inputs, training=False):
-            values = [inputs[name] for name in spec.inputs]
-            dtypes = [each.dtype for each in specs.values()]
-            # Eagerly, a single output comes bare.
-            flat = tf.nest.flatten(tf.numpy_function(compute, values, dtypes))
-            return {
-                name: tf.ensure_shape(value, each.shape)
-                for (name, each), value in zip(specs.items(), flat, strict=True)
-            }
-
-    copy = Copy.from_config(model.get_config())
-    copy.set_weights(model.get_weights())
-    return copy
+    if runtime in ("onnx", "litert"):
+        return session_of(model, runtime, outputs)
+    has_gpu = tf.config.list_logical_devices("GPU")
+    if runtime == "auto" and is_large and log is not None and not has_gpu:
+        try:
+            session = session_of(model, "onnx", outputs)
+        except InputError as reason:
+            log(f"Computed by TensorFlow, not by ONNX Runtime: {reason}")
+        else:
+            log("Computed by ONNX Runtime; --runtime names another")
+            return session
+    return in_tensorflow(model, outputs, eagerly=log is not None and not is_large)
 
 
 def module_of(format: str) -> Any:
@@ -282,54 +196,3 @@ def _write(path: Path, contents: bytes) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     with atomic(str(path)) as file:
         file.write(contents)
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """How two programs differ in one output, padding aside.
-
-    Attributes:
-        largest: the largest absolute difference.
-        mean: the mean absolute difference.
-        agreement: share of the examples (of tokens, where there is a row for each) in
-            which the largest number along the last axis is at the same place.
-    """
-
-    largest: float
-    mean: float
-    agreement: float
-
-
-def compare(
-    ours: Runner | keras.Model,
-    theirs: Runner,
-    batches: Iterable[Mapping[str, np.ndarray]],
-) -> dict[str, Difference]:
-    """Runs two programs on the same batches, as to see what rounding costs.
-
-    Args:
-        ours: a model, or what `load` returned.
-        theirs: what `load` returned; its outputs are compared.
-        batches: inputs of both, int arrays by name.
-
-    Returns:
-        the differences by name of the output.
-    """
-    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for batch in batches:
-        expected, given = ours(batch), theirs(batch)
-        real = np.asarray(batch["input_mask"]) > 0
-        for name, b in given.items():
-            a = keras.ops.convert_to_numpy(expected[name])
-            if a.shape[: real.ndim] == real.shape:
-                a, b = a[real], b[real]
-            pairs.setdefault(name, []).append((a, b))
-    return {name: _difference(both) for name, both in pairs.items()}
-
-
-def _difference(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Difference:
-    gaps = np.concatenate([np.abs(a - b).ravel() for a, b in pairs])
-    same = [np.ravel(a.argmax(-1) == b.argmax(-1)) for a, b in pairs]
-    return Difference(
-        float(gaps.max()), float(gaps.mean()), float(np.concatenate(same).mean())
-    )

@@ -9,8 +9,6 @@ import keras
 from albert_tf.errors import InputError
 from albert_tf.model import models
 
-# Names of the sizes that stay free: B, C, T and P of `albert_tf.model.layers`.
-FREE = ("batch", "choices", "tokens", "positions")
 _Shape: TypeAlias = tuple[str | int, ...]
 _ROWS: _Shape = ("batch", "tokens")
 
@@ -28,17 +26,12 @@ class Signature:
     outputs: Mapping[str, _Shape]
 
 
-def signature(
-    model: keras.Model,
-    outputs: Sequence[str] = (),
-    sizes: Mapping[str, int] | None = None,
-) -> Signature:
+def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
     """Returns the signature of one of `albert_tf.model.models`.
 
     Args:
         model: an encoder, or an encoder with a head.
         outputs: names of the outputs; none for the head's, or for both of an encoder.
-        sizes: numbers for some of `FREE`.
 
     Raises:
         InputError: not one of these models, or a name that there is not.
@@ -57,22 +50,10 @@ def signature(
             raise InputError(
                 f"outputs={name!r}: {type(model).__name__} has {', '.join(available)}"
             )
-    for name, size in (sizes or {}).items():
-        if name not in FREE or size < 1:
-            raise InputError(
-                f"sizes={{{name!r}: {size!r}}}: expected a number of at least 1 for "
-                f"one of {', '.join(FREE)}"
-            )
-    fixed = dict(sizes or {})
-    inputs = _inputs(model, chosen)
     return Signature(
-        inputs={name: _fix(shape, fixed) for name, shape in inputs.items()},
-        outputs={name: _fix(available[name], fixed) for name in chosen},
+        inputs=_inputs(model, chosen),
+        outputs={name: available[name] for name in chosen},
     )
-
-
-def _fix(shape: _Shape, fixed: Mapping[str, int]) -> _Shape:
-    return tuple(fixed.get(str(size), size) for size in shape)
 
 
 def _inputs(model, outputs) -> dict[str, _Shape]:

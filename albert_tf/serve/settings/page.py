@@ -22,11 +22,3 @@ class PageSettings(ServedModelSettings):
         at_most=65535,
     )
     open_browser: bool = flags.field("Open the page in the browser.", True)
-    max_characters: int = flags.field(
-        "Most characters of a text; a longer one is refused.", 10_000, at_least=1
-    )
-    max_waiting: int = flags.field(
-        "Requests that may wait while one is answered; further ones are refused.",
-        16,
-        at_least=1,
-    )

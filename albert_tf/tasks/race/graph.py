@@ -3,9 +3,8 @@
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.answer import TEXTS, Answer, TextInputs, check_kind
 from albert_tf.tasks.race.features import Lengths
-from albert_tf.tasks.race.rows import describe
+from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs, check_kind
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
@@ -20,7 +19,7 @@ def multiple_choice(
     *,
     max_seq_length: int,
     max_qa_length: int = 128,
-) -> Answer:
+) -> ServingFunction:
     """Returns what chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
@@ -67,13 +66,7 @@ def multiple_choice(
 
     options = tf.TensorSpec([None, None], tf.string)
     texts = {"article": TEXTS, "question": TEXTS, "options": options}
-    return Answer(
-        model,
-        inputs,
-        respond,
-        texts,
-        describe,
-    )
+    return ServingFunction(model, inputs, respond, texts)
 
 
 def _rows(

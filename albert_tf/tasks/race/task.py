@@ -17,24 +17,17 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertMultipleChoice
 from albert_tf.tasks import base
-from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.race import features, graph, reading
 from albert_tf.tasks.race.features import Features, Lengths
 from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS
 from albert_tf.tasks.settings.race import RaceSettings
 
-# Version 2, which has seen no dropout, diverges from this learning rate on.
-_RISKY_RATE = 2e-5
 # An accuracy within so many standard deviations of guessing may be guessing.
 _DEVIATIONS = 2.0
-# By what a run does: the split of RACE, and the flag of a file instead of it.
-_SPLITS = {
-    "do_train": ("train", "train_file"),
-    "do_eval": ("dev", "eval_file"),
-    "do_predict": ("test", "predict_file"),
-}
 
 
 class MultipleChoice(base.FineTuningTask):
@@ -57,9 +50,7 @@ class MultipleChoice(base.FineTuningTask):
     @classmethod
     def read(cls, settings, folder, run, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, flag))]
-            for flag, (part, _) in _SPLITS.items()
-            if getattr(run, flag)
+            part: [Split(part, _read(settings, part))] for part in run.parts
         }
         choices = (folder.choices if folder else None) or 0
         read = (question for [split] in splits.values() for question in split.examples)
@@ -167,15 +158,6 @@ class MultipleChoice(base.FineTuningTask):
             return {}
         return accuracies(answers[known], list(itertools.compress(questions, known)))
 
-    def sample(self, split, answers, number):
-        question, choice = split.examples[number], int(answers[number].argmax())
-        right = question.answer
-        return {
-            "question": question.text,
-            "true": "" if right is None else question.options[right],
-            "predicted": question.options[choice],
-        }
-
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names an accuracy that guessing might have."""
         if not self.evaluated or self.key_metric not in metrics:
@@ -195,16 +177,6 @@ class MultipleChoice(base.FineTuningTask):
             f"longer --warmup_step may help"
         )
 
-    def hints(self, learning_rate: float, train_batch_size: int) -> list[str]:
-        """Warns of settings with which models of version 2 diverge."""
-        if not self.pretrained_without_dropout or learning_rate < _RISKY_RATE:
-            return []
-        return [
-            f"the model's file has no dropout, as those of version 2, which diverge on "
-            f"RACE with the settings of version 1: for these --learning_rate=1e-5 and "
-            f"no --albert_dropout_prob (recipes/race_v2.flags), not {learning_rate:g}"
-        ]
-
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns a line for each question, and the scores where answers are known."""
         scores: dict[str, float] = {"questions": len(split.examples)}
@@ -221,7 +193,7 @@ class MultipleChoice(base.FineTuningTask):
             ),
         }
 
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         return graph.multiple_choice(
             model,
             self.tokenizer,
@@ -248,18 +220,19 @@ def accuracies(
     return scores
 
 
-def _read(settings: RaceSettings, flag: str) -> list[Question]:
-    split, file = _SPLITS[flag]
+def _read(settings: RaceSettings, part: str) -> list[Question]:
+    file = FILES[part]
     if path := getattr(settings, file):
         return reading.read_file(path, settings.encoding)
     if settings.data_dir is None:
+        flag = FLAGS[part]
         raise InputError(
             f"--{flag}: expected --data_dir or --{file} with it, or --no{flag}"
         )
     levels: tuple[str, ...] = LEVELS
     if settings.high_only or settings.middle_only:
         levels = ("high",) if settings.high_only else ("middle",)
-    return reading.read_split(settings.data_dir, split, levels, settings.encoding)
+    return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 
 def _answers(split: Split) -> np.ndarray:

@@ -1,16 +1,14 @@
 """The settings of an answer to raw text."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
 
-# All other options are for some kinds of task alone.
-_FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size")
-# Values of the others that every kind takes.
-_EVERYWHERE = {"runtime": ("auto", "tensorflow")}
+# All other options are for some kinds of task only.
+_FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size", "runtime")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,10 +39,9 @@ class AnswerSettings(flags.Settings):
     )
     batch_size: int = flags.field("Texts that are answered at once.", 32, at_least=1)
     runtime: Literal["auto", "tensorflow", "onnx", "litert"] = flags.field(
-        "What computes the model: TensorFlow; ONNX Runtime or LiteRT, on the CPU and "
-        "in float32, not for score and embedding. By default what is fastest: ONNX "
-        "Runtime where it is installed, no GPU is there, and the texts are more than "
-        "one batch; else TensorFlow.",
+        "What computes the model: TensorFlow, or ONNX Runtime or LiteRT on the CPU and "
+        "in float32. By default predict.py takes ONNX Runtime if it is installed, "
+        "there is no GPU, and the texts are more than one batch; else TensorFlow.",
         "auto",
     )
     top_k: int | None = flags.field(
@@ -80,21 +77,26 @@ class AnswerSettings(flags.Settings):
                 f"pooler's output is of the last layer"
             )
 
-    def check_for(self, kind: str, options: Mapping[str, Sequence[str]]) -> None:
+    def check_for(
+        self,
+        kind: str,
+        own: Sequence[str],
+        options: Callable[[], Iterable[tuple[str, Sequence[str]]]],
+    ) -> None:
         """Refuses an option that a kind of task does not have.
 
         Args:
             kind: of the task.
-            options: names of the options that each kind has, by kind.
+            own: names of the options that it has.
+            options: returns those of every kind, for the message.
 
         Raises:
             InputError: an option of another kind is given.
         """
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
-            given = value is not None and value not in _EVERYWHERE.get(name, ())
-            if given and name not in (*_FOR_EVERY_KIND, *options[kind]):
-                kinds = ", ".join(k for k, names in options.items() if name in names)
+            if value is not None and name not in (*_FOR_EVERY_KIND, *own):
+                kinds = ", ".join(k for k, names in options() if name in names)
                 raise InputError(
                     f"--{name}={value}: only for {kinds}; the task is {kind}"
                 )

@@ -1,6 +1,7 @@
 """What the settings of all families of tasks share: what `task.json` stores of them."""
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -83,14 +84,16 @@ class TaskSettings(flags.Settings):
                     )
                 continue
             value = task[key]
-            least = item.metadata.get("at_least")
-            if not fits(value, hints[item.name], least):
+            if not fits(value, hints[item.name]):
                 raise InputError(
                     f"{place}: {key}={errors.shown(value)}: expected "
-                    f"{expected(hints[item.name], least)}"
+                    f"{expected(hints[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
-        return cls(**values)
+        try:
+            return cls(**values)
+        except InputError as error:
+            raise InputError(f"{place}: {str(error).removeprefix('--')}") from None
 
     def completed(self, folder: Self | None, longest: int) -> Self:
         """Fills in what no flag gives: from the model's folder, else by default.
@@ -131,47 +134,22 @@ def _key(item: dataclasses.Field) -> str:
     return item.metadata.get("key", item.name)
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """Returns the types of a union, NoneType last; or the one type."""
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return typing.get_args(hint)
-    return (hint,)
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON is of a type."""
+    kind, items = typing.get_origin(hint), typing.get_args(hint)
+    if kind in (types.UnionType, typing.Union):
+        return any(fits(value, each) for each in items)
+    if kind is typing.Literal:
+        return any(type(value) is type(each) and value == each for each in items)
+    if kind is tuple:
+        is_list = isinstance(value, list | tuple) and bool(value)
+        is_list = is_list and (items[-1] is ... or len(value) == len(items))
+        return is_list and all(fits(each, items[0]) for each in value)
+    if hint is float:
+        return type(value) in (int, float) and abs(value) < 1e300  # nor NaN
+    return type(value) is hint
 
 
-def fits(value: Any, hint: Any, least: float | None = None) -> bool:
-    """Whether a value of JSON is of a type, and not below its lowest value."""
-    for kind in _alternatives(hint):
-        if typing.get_origin(kind) is typing.Literal:
-            is_right = value in typing.get_args(kind) and not isinstance(value, bool)
-        elif typing.get_origin(kind) is tuple:
-            items = typing.get_args(kind)
-            is_right = isinstance(value, list | tuple) and bool(value)
-            is_right = is_right and (items[-1] is ... or len(value) == len(items))
-            is_right = is_right and all(fits(each, items[0], None) for each in value)
-        elif kind is float:
-            is_right = type(value) in (int, float) and abs(value) < 1e300  # nor NaN
-        else:
-            is_right = type(value) is kind and (
-                least is None or value is None or value >= least
-            )
-        if is_right:
-            return True
-    return False
-
-
-def expected(hint: Any, least: float | None = None) -> str:
-    """Returns the same in words."""
-    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
-    words = []
-    for kind in _alternatives(hint):
-        if kind is type(None):
-            words.append("null")
-        elif typing.get_origin(kind) is typing.Literal:
-            words.append(" or ".join(map(str, typing.get_args(kind))))
-        elif typing.get_origin(kind) is tuple:
-            items = typing.get_args(kind)
-            plural = {str: "texts", float: "numbers"}[items[0]]
-            words.append(plural if items[-1] is ... else f"two {plural}")
-        else:
-            words.append(names[kind] + (f" of at least {least}" if least else ""))
-    return ", or ".join(words)
+def expected(hint: Any) -> str:
+    """Returns a type as it is written, such as `int | None`, for messages."""
+    return re.sub(r"\w+\.", "", str(hint)) if typing.get_args(hint) else hint.__name__

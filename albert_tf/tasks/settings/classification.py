@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from albert_tf import flags
 from albert_tf.data.tables import Dialect
@@ -59,10 +59,8 @@ class ClassificationSettings(TaskSettings):
     train_file: str | None = flags.field(
         "Table to train on: .tsv (no quoting), .csv, .jsonl or .json.", None
     )
-    dev_file: str | None = flags.field("Table to evaluate on.", None, resume="free")
-    test_file: str | None = flags.field(
-        "Table to predict, without labels.", None, resume="free"
-    )
+    dev_file: str | None = flags.field("Table to evaluate on.", None)
+    test_file: str | None = flags.field("Table to predict, without labels.", None)
     text_columns: tuple[str, ...] = flags.field(
         "The column of the text, or those of both texts of a pair.",
         ("text",),
@@ -74,7 +72,6 @@ class ClassificationSettings(TaskSettings):
     index_column: str | None = flags.field(
         "The column that names the rows in predictions; by default their number.",
         None,
-        resume="free",
     )
     columns: tuple[str, ...] = flags.field(
         "Names of all columns, for tables without a header.", ()
@@ -118,8 +115,6 @@ class ClassificationSettings(TaskSettings):
     bounds: tuple[float, float] | None = stored_field()
     # Texts of an example.
     texts: Literal[1, 2] | None = stored_field(NEEDED)
-    # The `TextTask` that the flags name, once they are read.
-    text_task: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,31 +170,16 @@ class ClassificationSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierRunSettings(FineTuningSettings):
-    """How to fine-tune on texts, and what to submit.
+    """How to fine-tune on texts.
 
     Raises:
         InputError: see `FineTuningSettings`; or a threshold has nothing to go into.
     """
 
-    work: ClassVar[tuple[str, ...]] = (*FineTuningSettings.work, "glue_submission")
-
-    glue_submission: str | None = flags.field(
-        "Zip to write for the benchmark's site, of all predictions in "
-        "--submission_dirs.",
-        None,
-        resume="free",
-    )
-    submission_dirs: tuple[str, ...] = flags.field(
-        "Folders with predictions, or of folders with them; by default --output_dir.",
-        (),
-        resume="free",
-    )
-
     threshold_to_export: float | None = flags.field(
         "With --export_dir: probability from which on a label is chosen, the second "
         "one where an example has one of two; by default the likeliest.",
         None,
-        resume="free",
     )
 
     def __post_init__(self) -> None:
@@ -217,8 +197,3 @@ class ClassifierRunSettings(FineTuningSettings):
         """What is exported; not a number stands for none, as released."""
         given = self.threshold_to_export
         return None if given is None or math.isnan(given) else given
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether there is more to do than to gather predictions."""
-        return any(getattr(self, name) for name in FineTuningSettings.work)

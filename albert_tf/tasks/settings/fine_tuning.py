@@ -9,6 +9,11 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
+# Parts of the data: the flag that needs each, and the flag of its file in the families
+# that have a file each.
+FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(TrainingSettings):
@@ -36,12 +41,9 @@ class FineTuningSettings(TrainingSettings):
         "--init_checkpoint.",
         None,
         instead_of=("init_checkpoint",),
-        resume="free",
     )
     do_train: bool = flags.field("Train.", False)
-    do_predict: bool = flags.field(
-        "Predict, with the best checkpoint.", False, resume="free"
-    )
+    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
     train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
     eval_batch_size: int = flags.field(
         "Examples of a step in evaluation, on all devices.", 8
@@ -50,7 +52,6 @@ class FineTuningSettings(TrainingSettings):
         "Examples of a step in prediction, on all devices.",
         8,
         at_least=1,
-        resume="free",
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
         "Optimizer, as released; adamw also for models that lamb has pretrained.",
@@ -90,7 +91,6 @@ class FineTuningSettings(TrainingSettings):
         instead_of=("eval_every_steps",),
         needs=("do_eval",),
         above=0,
-        resume="free",
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
     max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
@@ -113,18 +113,15 @@ class FineTuningSettings(TrainingSettings):
         "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
         None,
         needs=("do_predict",),
-        resume="free",
     )
     cached_dir: str | None = flags.field(
         "Where converted examples are kept; by default --output_dir.",
         None,
-        resume="free",
     )
 
     export_dir: str | None = flags.field(
         "Folder for a SavedModel of the best checkpoint that takes raw text.",
         None,
-        resume="free",
     )
 
     def __post_init__(self) -> None:
@@ -134,6 +131,11 @@ class FineTuningSettings(TrainingSettings):
                 f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "
                 f"it, to compare the runs"
             )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the data that the run needs: train, dev and test."""
+        return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))
 
     @property
     def start(self) -> str | None:
@@ -164,5 +166,4 @@ class ModelSettings(ModelFileSettings):
         "block keeps only each block's input for the backward pass; by default as the "
         "model's file says.",
         None,
-        resume="free",
     )

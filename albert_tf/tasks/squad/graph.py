@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.tasks.answer import TEXTS, Answer, in_turn
-from albert_tf.tasks.row_answers import check_inputs
+from albert_tf.tasks.pipelines import check_inputs
+from albert_tf.tasks.serving import TEXTS, ServingFunction, map_in_chunks
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import PER_TOKEN, Lengths
-from albert_tf.tasks.squad.rows import check_threshold, describe
+from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import OffsetTokenizer, without_end_spaces
 from albert_tf.text.tokenization import Tokenizer
@@ -34,7 +34,7 @@ def question_answering(
     search: Search | None = None,
     version: str | None = None,
     threshold: float | None = None,
-) -> Answer:
+) -> ServingFunction:
     """Returns what answers questions from a passage of any length.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B];
@@ -74,13 +74,8 @@ def question_answering(
     lengths, search = lengths or Lengths(), search or Search()
     check_inputs(model.config, tokenizer, lengths.max_seq_length)
     graph = _Questions(model, tokenizer, lengths, search, version == "2.0", threshold)
-    return Answer(
-        model,
-        graph,
-        graph.answer,
-        {"question": TEXTS, "context": TEXTS},
-        describe,
-    )
+    specs = {"question": TEXTS, "context": TEXTS}
+    return ServingFunction(model, graph, graph.answer, specs)
 
 
 class _Questions(tf.Module):
@@ -109,7 +104,7 @@ class _Questions(tf.Module):
         kept = tf.minimum(query.row_lengths(), self._lengths.max_query_length)
         windows = _Windows(ids, kept, self._lengths)
         inputs = windows.inputs(query, ids, self._special, self._shortest)
-        scored = in_turn(self._score, inputs, _SCORED)
+        scored = map_in_chunks(self._score, inputs, _SCORED)
         valid = windows.valid(scored, self._search.max_answer_length)
         spans = _with_texts(valid, context, begins.values, ends.values)
         best = _n_best(spans, tf.size(question), self._search.n_best_size)

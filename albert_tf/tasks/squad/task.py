@@ -16,8 +16,8 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
 from albert_tf.tasks import base
-from albert_tf.tasks.answer import Answer
 from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.squad import SquadSettings
@@ -244,19 +244,6 @@ class QuestionAnswering(base.FineTuningTask):
             self._best = scores.center_threshold(metrics, answers.null_odds)
         return metrics
 
-    def _samples(self, split, answers):
-        decided = answers.decided(self._threshold_for(split.examples, answers))
-        return super()._samples(split, dataclasses.replace(answers, texts=decided))
-
-    def sample(self, split, answers, number):
-        id, predicted = list(answers.texts.items())[number]
-        question = next(q for q in split.examples.questions if q.id == id)
-        return {
-            "question": question.text,
-            "true": question.answers[0].text if question.answers else "",
-            "predicted": predicted,
-        }
-
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._threshold_for(split.examples, answers))
 
@@ -378,7 +365,7 @@ class QuestionAnswering(base.FineTuningTask):
             windows, predictions, self.search, settings.head, settings.version
         )
 
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         threshold = self.threshold if options.threshold is None else options.threshold
         length = options.max_seq_length or self.lengths.max_seq_length
         return graph.question_answering(

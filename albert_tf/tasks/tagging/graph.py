@@ -5,15 +5,14 @@ token is [UNK]. Sentences that are longer than an input are read in windows that
 by half, each word where it has most context: nothing is cut.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model.models import AlbertTokenClassifier
-from albert_tf.tasks import answer, row_answers
+from albert_tf.tasks import serving
+from albert_tf.tasks.pipelines import check_inputs
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import GraphTokenizer
@@ -78,7 +77,7 @@ def tag_texts(
     *,
     labels: Sequence[str],
     max_seq_length: int,
-) -> answer.Answer:
+) -> serving.ServingFunction:
     """Returns what marks spans in texts of any length.
 
     Input: `text`, string [B], which `in_graph.split_words` cuts into words. Outputs, a
@@ -97,30 +96,16 @@ def tag_texts(
     Raises:
         InputError: the model, the labels, the length or the vocabulary do not fit.
     """
-    answer.check_kind(model, AlbertTokenClassifier)
-    row_answers.check_inputs(model.config, tokenizer, max_seq_length)
+    serving.check_kind(model, AlbertTokenClassifier)
+    check_inputs(model.config, tokenizer, max_seq_length)
     if len(labels) != model.head.num_labels:
         raise InputError(
             f"{len(labels)} labels ({', '.join(labels)}); expected "
             f"{model.head.num_labels}, one for each output of the model"
         )
     graph = _Tagger(model, tokenizer, labels, max_seq_length)
-    specs = answer.text_specs(pairs=False)
-    return answer.Answer(model, graph, graph.respond, specs, _describe)
-
-
-def _describe(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    spans = [
-        {
-            "type": outputs["types"][i].decode(),
-            "text": outputs["texts"][i].decode(),
-            "begin": int(outputs["begins"][i]),
-            "end": int(outputs["ends"][i]),
-            "probability": row_answers.rounded(outputs["probabilities"][i]),
-        }
-        for i in np.flatnonzero(outputs["begins"] >= 0)
-    ]
-    return {"spans": spans}
+    specs = serving.text_specs(pairs=False)
+    return serving.ServingFunction(model, graph, graph.respond, specs)
 
 
 class _Tagger(tf.Module):
@@ -147,7 +132,7 @@ class _Tagger(tf.Module):
         words, begins, ends = in_graph.split_words(text)
         ids, window, place = self._lay(self._tokenize(words.values), words)
         batch = in_graph.pad(ids, ids.row_lengths(), self._pad)
-        labelled = answer.in_turn(self._label, batch, _LABELLED)
+        labelled = serving.map_in_chunks(self._label, batch, _LABELLED)
         at = tf.stack([window, place], axis=1)
         label = tf.gather_nd(labelled["label"], at)
         probability = tf.gather_nd(labelled["probability"], at)

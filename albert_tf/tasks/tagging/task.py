@@ -16,10 +16,11 @@ from albert_tf.data.batches import ByLength
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
-from albert_tf.tasks import base, confusion, metrics, score_table
-from albert_tf.tasks.answer import Answer
+from albert_tf.tasks import base, confusion, metrics
 from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import graph, reading
 from albert_tf.tasks.tagging.reading import Sentence
@@ -30,12 +31,6 @@ from albert_tf.text.inputs import Inputs
 _NO_LABEL = -100
 # What losses are divided by where no word is labelled.
 _NO_WORDS = 1e-6
-# By what a run does: the split, and the flag of its file.
-_SPLITS = {
-    "do_train": ("train", "train_file"),
-    "do_eval": ("dev", "eval_file"),
-    "do_predict": ("test", "predict_file"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +69,6 @@ class Tagging(base.FineTuningTask):
 
     kinds = ("token_classification",)
     settings_class = TaggingSettings
-    options = ("runtime", "labels")
     head_keys = ("labels",)
 
     def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
@@ -86,12 +80,12 @@ class Tagging(base.FineTuningTask):
 
     @classmethod
     def read(cls, settings, folder, run, log):
-        splits: Splits = {
-            part: [Split(part, _read(settings, flag, folder, log))]
-            for flag, (part, _) in _SPLITS.items()
-            if getattr(run, flag)
-        }
-        labels = settings.labels or (folder and folder.labels)
+        known = settings.labels or (folder and folder.labels)
+        splits: dict[str, list[Split]] = {}
+        for part in run.parts:
+            labels = settings.labels if part == "train" else known
+            splits[part] = [Split(part, _read(settings, part, labels, log))]
+        labels = known
         if settings.labels is None and "train" in splits:
             labels = reading.all_labels(splits["train"][0].examples)
             if folder and set(labels) < set(folder.labels):
@@ -101,9 +95,9 @@ class Tagging(base.FineTuningTask):
                 "--labels: expected, as there is neither --train_file nor a model "
                 "with labels"
             )
-        for part, file in _SPLITS.values():
-            for split in splits.get(part, ()):
-                reading.check_labels(getattr(settings, file), split.examples, labels)
+        for part, [split] in splits.items():
+            path = getattr(settings, FILES[part])
+            reading.check_labels(path, split.examples, labels)
         given = settings.labels
         return dataclasses.replace(settings, labels=labels, head_labels=given), splits
 
@@ -160,9 +154,8 @@ class Tagging(base.FineTuningTask):
     def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
         [split] = splits
         features = split.features
-        numbers = {label: i for i, label in enumerate(self._labels)}
-        labels = reading.labelled(split.examples if labelled else ())
-        targets = np.array([numbers[label] for label, _ in labels], np.int32)
+        gold = [sentence.labels or () for sentence in split.examples]
+        targets = self._numbers(gold if labelled else ())
 
         def make(rows, length):
             batch = inputs.pad(features.inputs, rows, length, self.tokenizer.pad_id)
@@ -224,43 +217,24 @@ class Tagging(base.FineTuningTask):
         right = [label == predicted for label, predicted in pairs]
         scores = {"eval_accuracy": float(np.mean(right))}
         if self._has_entities:
-            whole = metrics.entity_scores(gold, answers)[metrics.ALL]
             names = ("eval_precision", "eval_recall", "eval_f1")
-            scores |= dict(zip(names, whole, strict=False))
+            whole = metrics.entity_scores(gold, answers)
+            scores |= dict(zip(names, whole, strict=True))
         return scores
 
     def confusion(self, split, answers):
-        """Returns it for words: by type of entity, or by label."""
+        """Returns it for the labels of words."""
         gold = [sentence.labels for sentence in split.examples[: len(answers)]]
         if not answers or None in gold:
             return None
-        numbers = {label: i for i, label in enumerate(self._types)}
-        targets, predicted = (
-            np.array([numbers[self._type(label)] for label in itertools.chain(*labels)])
-            for labels in (gold, answers)
-        )
-        return confusion.Confusion.of(self._types, targets, predicted)
+        numbers = self._numbers(gold), self._numbers(answers)
+        return confusion.Confusion.of(self._labels, *numbers)
 
-    @property
-    def _types(self) -> list[str]:
-        return list(dict.fromkeys(map(self._type, self._labels)))
-
-    def _type(self, label: str) -> str:
-        """Returns the type of an entity whose part a label marks; else the label."""
-        return label[2:] if self._has_entities and label[1:2] == "-" else label
-
-    def sample(self, split, answers, number):
-        sentence = split.examples[number]
-        labels = {"true": sentence.labels or (), "predicted": answers[number]}
-        marked = {
-            name: " ".join(
-                f"{word}/{label}"
-                for word, label in zip(sentence.words, each, strict=False)
-                if label != "O"
-            )
-            for name, each in labels.items()
-        }
-        return {"text": " ".join(sentence.words), **marked}
+    def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
+        """Returns the numbers of the labels of sentences, int32 [N]."""
+        numbers = {label: i for i, label in enumerate(self._labels)}
+        flat = itertools.chain.from_iterable(labels)
+        return np.array([numbers[label] for label in flat], np.int32)
 
     def complaint(self, metrics: Mapping[str, float]) -> str | None:
         """Names a model that finds no entity."""
@@ -287,27 +261,18 @@ class Tagging(base.FineTuningTask):
         }
         if matrix := self.confusion(split, answers):
             gold = [sentence.labels for sentence in split.examples]
-            files[f"{split.name}_label_scores.txt"] = self._table(gold, answers)
+            if self._has_entities:
+                report = metrics.entity_report(gold, answers)
+            else:
+                numbers = self._numbers(gold), self._numbers(answers)
+                report = metrics.label_report(*numbers, self._labels)
+            files[f"{split.name}_label_scores.txt"] = report
             with errors.sparing("confusion matrix"):
                 picture = confusion.draw({split.name: matrix})
                 files[f"{split.name}_confusion_matrix.png"] = picture
         return files
 
-    def _table(self, gold, answers) -> str:
-        """Returns precision, recall and F1 of each type of entity, or label."""
-        if self._has_entities:
-            scores = metrics.entity_scores(gold, answers)
-            return score_table.of_scores("type", scores, "entities")
-        numbers = {label: i for i, label in enumerate(self._labels)}
-        targets, predicted = (
-            np.array([numbers[label] for label in itertools.chain(*labels)])
-            for labels in (gold, answers)
-        )
-        rows = metrics.per_label(targets, predicted, len(self._labels))
-        by_label = dict(zip(self._labels, rows, strict=True))
-        return score_table.of_scores("label", by_label, "words")
-
-    def answer(self, model, options: AnswerSettings) -> Answer:
+    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         return graph.tag_texts(
             model,
             self.tokenizer,
@@ -318,15 +283,13 @@ class Tagging(base.FineTuningTask):
 
 def _read(
     settings: TaggingSettings,
-    flag: str,
-    folder: TaggingSettings | None,
+    part: str,
+    labels: Sequence[str] | None,
     log: Callable[[str], None],
 ) -> list[Sentence]:
-    part, file = _SPLITS[flag]
-    path = getattr(settings, file)
+    path = getattr(settings, FILES[part])
     if path is None:
-        raise InputError(f"--{flag}: expected --{file} with it")
-    labels = settings.labels or (part != "train" and folder and folder.labels)
+        raise InputError(f"--{FLAGS[part]}: expected --{FILES[part]} with it")
     has_words = labels and not reading.has_entities(labels)
     sentences = reading.read_file(
         path,

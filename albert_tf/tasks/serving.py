@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.row_answers import Row, check_inputs
-from albert_tf.text import in_graph, inputs
+from albert_tf.tasks.pipelines import check_inputs
+from albert_tf.text import in_graph
 from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
@@ -20,11 +19,8 @@ _WINDOWS_AT_ONCE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
-    """A model with its way from texts to answers.
-
-    A row holds texts by the names of `specs`: a string, or a list of strings where the
-    spec has two dimensions.
+class ServingFunction:
+    """A model with its way from texts to answers, see `serve.saved_models.export`.
 
     Attributes:
         model: whose weights answer.
@@ -33,16 +29,25 @@ class Answer:
         respond: takes the tensors of `specs` by name, and returns tensors by name; for
             a TensorFlow graph.
         specs: the inputs by name, strings [B] or [B, C], in the order of columns.
-        describe: makes plain text, numbers, lists and dicts of the outputs of one row.
-        shorten: see `RowAnswer`.
     """
 
     model: keras.Model
     graph: tf.Module
     respond: Callable[..., Mapping[str, tf.Tensor]]
     specs: Mapping[str, tf.TensorSpec]
-    describe: Callable[[Mapping[str, Any]], dict[str, Any]]
-    shorten: Callable[[Row], Row] = lambda row: row
+
+    def compile(self) -> Callable[..., dict[str, tf.Tensor]]:
+        """Returns `respond` as one graph; takes tensors by name."""
+        named = {
+            name: tf.TensorSpec(spec.shape, spec.dtype, name)
+            for name, spec in self.specs.items()
+        }
+
+        @tf.function(autograph=False)
+        def serve(**texts):
+            return dict(self.respond(**texts))
+
+        return serve.get_concrete_function(**named)
 
 
 class TextInputs(tf.Module):
@@ -67,7 +72,6 @@ class TextInputs(tf.Module):
     ):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
-        inputs.encode(tokenizer, [], None, max_seq_length)  # refuses a short length
         self.vocabulary = metadata.identity_json(tokenizer)
         most = max_seq_length if beginnings else None
         self._tokenize = GraphTokenizer(tokenizer, most)
@@ -103,7 +107,7 @@ def check_kind(model: keras.Model, kind: type[keras.Model]) -> None:
         raise InputError(f"{type(model).__name__}: expected an {kind.__name__}")
 
 
-def in_turn(
+def map_in_chunks(
     score: Callable[..., Mapping[str, tf.Tensor]],
     inputs: Mapping[str, tf.Tensor],
     specs: Mapping[str, tf.TensorSpec],

@@ -1,0 +1,106 @@
+"""The commands that fine-tune: `classify`, `tag`, `squad` and `race`."""
+
+from typing import Any, ClassVar
+
+from albert_tf.tasks import registry
+from albert_tf.tasks.settings.classification import (
+    ClassificationSettings,
+    ClassifierRunSettings,
+)
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
+from albert_tf.tasks.settings.tagging import TaggingSettings
+from albert_tf.train.devices import DistributionSettings
+
+_MODEL = (ModelSettings, DistributionSettings)
+
+
+class FineTuning:
+    """What a command has beside its own docstring, which --help prints.
+
+    Attributes:
+        kind: of its family.
+        SETTINGS: see `commands`.
+    """
+
+    kind: ClassVar[str]
+    SETTINGS: ClassVar[tuple[type, ...]]
+
+    @classmethod
+    def main(
+        cls,
+        task: Any,
+        run: Any,
+        model: ModelSettings,
+        devices: DistributionSettings,
+    ) -> None:
+        """Trains, evaluates, predicts and exports."""
+        task.check(run)
+
+        from albert_tf.train import finetune
+
+        family = registry.task(cls.kind)
+        assert family is not None
+        finetune.run(family, task, run, model, devices)
+
+
+class Classify(FineTuning):
+    r"""Fine-tunes ALBERT on a task of GLUE or on your own table of texts.
+
+        python run_classifier.py --task_name=mrpc --data_dir=glue \
+            --init_checkpoint=albert_base_v2 --output_dir=runs/mrpc \
+            --do_train --do_eval --do_predict \
+            --learning_rate=2e-5 --train_step=800 --warmup_step=200
+
+    docs/fine_tuning.md explains the flags, your own tables and what a run writes.
+    """
+
+    kind = "classification"
+    SETTINGS = (ClassificationSettings, ClassifierRunSettings, *_MODEL)
+
+
+class Tag(FineTuning):
+    r"""Fine-tunes ALBERT to label words: CoNLL-2003's entities, or your own labels.
+
+        python run_tagging.py --flagfile=recipes/conll2003.flags \
+            --train_file=conll2003/train.txt --eval_file=conll2003/valid.txt \
+            --predict_file=conll2003/test.txt \
+            --init_checkpoint=albert_base_v2 --output_dir=runs/conll2003
+
+    docs/tagging.md explains the data, the flags, and what a run writes.
+    """
+
+    kind = "token_classification"
+    SETTINGS = (TaggingSettings, FineTuningSettings, *_MODEL)
+
+
+class Squad(FineTuning):
+    r"""Fine-tunes ALBERT on SQuAD 1.1, SQuAD 2.0 or questions in the same format.
+
+        python run_squad.py --train_file=train-v2.0.json \
+            --predict_file=dev-v2.0.json --init_checkpoint=albert_base_v2 \
+            --output_dir=runs/squad2 --do_train --do_predict \
+            --learning_rate=3e-5 --train_batch_size=48
+
+    docs/squad.md explains the flags, the threshold and what a run writes.
+    """
+
+    kind = "question_answering"
+    SETTINGS = (SquadSettings, SquadRunSettings, *_MODEL)
+
+
+class Race(FineTuning):
+    r"""Fine-tunes ALBERT on RACE or on your own questions with choices.
+
+        python run_race.py --flagfile=recipes/race_v2.flags --data_dir=RACE \
+            --init_checkpoint=albert_base_v2 --output_dir=runs/race
+
+    docs/race.md explains the data, the flags, the memory and what a run writes.
+    """
+
+    kind = "multiple_choice"
+    SETTINGS = (RaceSettings, RaceRunSettings, *_MODEL)
+
+
+COMMANDS = {"classify": Classify, "tag": Tag, "squad": Squad, "race": Race}

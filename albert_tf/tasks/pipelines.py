@@ -1,0 +1,186 @@
+"""From raw text to answers in Python, whatever runs the model.
+
+A pipeline turns a row of text into inputs of the model (`preprocess`), and what the
+model gives for them into an answer (`postprocess`). `serve.predict` sorts the inputs of
+many rows by length and runs them in TensorFlow, ONNX Runtime or LiteRT; nothing here
+needs one of them. `registry` has the pipeline of each kind of task.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from albert_tf.errors import InputError
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.base import TaskSettings
+from albert_tf.text import inputs
+from albert_tf.text.tokenization import Tokenizer
+
+_MAX_SEQ_LENGTH = 512
+# What fills up an input to the length of its batch; the tokenizer has that of ids.
+_PADDING = {"p_mask": 1}
+
+Row = Mapping[str, Any]
+Arrays = Mapping[str, np.ndarray]
+# From a batch, int32 arrays by name, to a model's outputs.
+Run = Callable[[Arrays], Mapping[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A row, encoded.
+
+    Attributes:
+        row: as it was given.
+        inputs: the model's inputs for it, one or more, int32 arrays by name without a
+            batch dimension and without padding.
+        context: what `postprocess` needs beside them.
+    """
+
+    row: Row
+    inputs: Sequence[Arrays]
+    context: Any = None
+
+
+class Pipeline(abc.ABC):
+    """How one kind of task answers rows of text.
+
+    Args:
+        settings: what `task.json` stores, completed; None for a pretrained model.
+        config: the model's.
+        tokenizer: its vocabulary.
+        options: how to answer.
+
+    Raises:
+        InputError: an option, the vocabulary or a length does not fit the model.
+
+    Attributes:
+        settings_class: of `settings`; None for a pretrained model.
+        options: the fields of `AnswerSettings` that it has beside those of all kinds.
+        outputs: what it needs of the model; empty: all of its head.
+        fields: the keys of a row, in the order of columns, and whether each holds a
+            list of texts; None: a text that may be absent.
+        shortest: the least tokens of an input, padding included.
+    """
+
+    settings_class: ClassVar[type[TaskSettings] | None] = None
+    options: ClassVar[tuple[str, ...]] = ()
+    outputs: tuple[str, ...] = ()
+    fields: Mapping[str, bool | None]
+    shortest: int = 1
+
+    def __init__(
+        self,
+        settings: Any,
+        config: AlbertConfig,
+        tokenizer: Tokenizer,
+        options: AnswerSettings,
+    ):
+        self.settings = settings
+        self.config = config
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length(settings, config, options)
+        check_inputs(config, tokenizer, self.max_seq_length)
+
+    @abc.abstractmethod
+    def preprocess(self, row: Row) -> Example:
+        """Encodes a row.
+
+        Raises:
+            InputError: there is nothing to answer.
+        """
+
+    def select(self, inputs: Arrays, outputs: Arrays) -> Any:
+        """Returns what `postprocess` needs of the outputs for one input.
+
+        Args:
+            inputs: one of an example's.
+            outputs: by name, without the batch dimension; padding is not cut off.
+        """
+        return outputs
+
+    @abc.abstractmethod
+    def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
+        """Returns the answer: plain text, numbers, lists and dicts.
+
+        Args:
+            example: of `preprocess`.
+            outputs: what `select` returned for each of its inputs.
+        """
+
+    def forward(self, inputs: Sequence[Arrays], run: Run) -> list[Any]:
+        """Runs the model on a batch of inputs; returns what `select` takes of each."""
+        outputs = run(pad(inputs, self.tokenizer.pad_id, self.shortest))
+        return [
+            self.select(each, {name: value[i] for name, value in outputs.items()})
+            for i, each in enumerate(inputs)
+        ]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, of a very long one those of its beginning."""
+        return self.tokenizer.encode(
+            inputs.cut(self.tokenizer, text, self.max_seq_length)
+        )
+
+    def join(self, *texts: str) -> dict[str, np.ndarray]:
+        """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
+        first, second = [*map(self.encode, texts), []][:2]
+        joined = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
+        return {
+            name: value[0]
+            for name, value in inputs.pad(joined, [0], len(joined.ids), 0).items()
+        }
+
+
+def max_seq_length(settings: Any, config: AlbertConfig, options: AnswerSettings) -> int:
+    """Returns the most tokens of an input."""
+    if options.max_seq_length is not None:
+        return options.max_seq_length
+    if settings is not None:
+        return settings.max_seq_length
+    return min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+
+
+def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, Any]:
+    """Stacks inputs, each array filled up at its ends to the largest of its name."""
+    padded = {}
+    for name in batch[0]:
+        arrays = [each[name] for each in batch]
+        shape = np.max([array.shape for array in arrays], axis=0)
+        shape[-1] = max(shape[-1], shortest)
+        filler = pad_id if name == "input_ids" else _PADDING.get(name, 0)
+        padded[name] = np.full((len(batch), *shape), filler, np.int32)
+        for row, array in zip(padded[name], arrays, strict=True):
+            row[tuple(map(slice, array.shape))] = array
+    return padded
+
+
+def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> None:
+    """Refuses ids or positions that a model does not have; warns of unused ids.
+
+    Raises:
+        InputError: see `AlbertConfig.check_vocabulary`; or a length above the model's
+            positions, or too short for a text.
+    """
+    config.check_vocabulary(tokenizer.path, tokenizer.vocab_size, is_noted=False)
+    if length > (longest := config.max_position_embeddings):
+        raise InputError(
+            f"--max_seq_length={length}: expected at most {longest}, the model's "
+            f"max_position_embeddings"
+        )
+    inputs.join(tokenizer, [], length)  # refuses a short one
+
+
+def rounded(value: Any) -> Any:
+    """Returns numbers with the digits that a float32 has, and no more."""
+    return np.asarray(value, np.float32).astype(str).astype(float).tolist()
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Returns probabilities along the last axis, of the shape of the logits."""
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)

@@ -1,0 +1,39 @@
+"""An article, a question and its options to the likeliest option, in Python."""
+
+from albert_tf.tasks.pipelines import Example, Pipeline, rounded, softmax
+from albert_tf.tasks.race import features
+from albert_tf.tasks.race.reading import Question, present
+from albert_tf.tasks.settings.race import RaceSettings
+from albert_tf.text import inputs
+
+
+class MultipleChoicePipeline(Pipeline):
+    """The likeliest of several options; empty ones at the end stand for none."""
+
+    settings_class = RaceSettings
+    outputs = ("logits",)
+
+    def __init__(self, settings, config, tokenizer, options):
+        super().__init__(settings, config, tokenizer, options)
+        self.fields = {"article": False, "question": False, "options": True}
+        self.lengths = features.Lengths(self.max_seq_length, settings.max_qa_length)
+
+    def preprocess(self, row):
+        article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
+        options = tuple(present(row["options"]))
+        question = Question("", article, row["question"], options, None, "", "")
+        encoded = features.encode(self.tokenizer, [question], self.lengths)
+        length = min(int(encoded.whole_lengths[0]), self.max_seq_length)
+        batch = encoded.batch([0], len(options), length, self.lengths, self.tokenizer)
+        return Example(row, [{name: value[0] for name, value in batch.items()}])
+
+    def postprocess(self, example, outputs):
+        options = example.row["options"]
+        probabilities = softmax(outputs[0]["logits"])[: len(options)]
+        missing = len(options) - len(probabilities)
+        choice = int(probabilities.argmax())
+        return {
+            "choice": choice,
+            "answer": options[choice],
+            "probabilities": rounded(probabilities) + missing * [0.0],
+        }

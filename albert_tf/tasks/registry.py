@@ -1,0 +1,88 @@
+"""Every kind of task by its name in `task.json` and `--task`.
+
+A new family of tasks has its line in `FINE_TUNED`; commands, `predict`, exports and the
+demo page find it here.
+"""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+
+
+class Kind(NamedTuple):
+    """Where the classes of a kind of task are, as "module:Class".
+
+    Attributes:
+        pipeline: answers raw text, a `pipelines.Pipeline`.
+        task: trains a model, a `base.FineTuningTask`; None without fine-tuning.
+    """
+
+    pipeline: str
+    task: str | None = None
+
+
+PRETRAINED = {
+    "fill_mask": Kind("albert_tf.tasks.pretrained:FillMask"),
+    "score": Kind("albert_tf.tasks.pretrained:Score"),
+    "sentence_order": Kind("albert_tf.tasks.pretrained:SentenceOrder"),
+    "embedding": Kind("albert_tf.tasks.pretrained:Embedding"),
+}
+_TEXTS = "albert_tf.tasks.classification:Classification"
+FINE_TUNED = {
+    "classification": Kind(
+        "albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS
+    ),
+    "multi_label": Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS),
+    "token_classification": Kind(
+        "albert_tf.tasks.tagging.pipeline:TokenClassificationPipeline",
+        "albert_tf.tasks.tagging.task:Tagging",
+    ),
+    "regression": Kind("albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS),
+    "question_answering": Kind(
+        "albert_tf.tasks.squad.pipeline:QuestionAnsweringPipeline",
+        "albert_tf.tasks.squad.task:QuestionAnswering",
+    ),
+    "multiple_choice": Kind(
+        "albert_tf.tasks.race.pipeline:MultipleChoicePipeline",
+        "albert_tf.tasks.race.task:MultipleChoice",
+    ),
+}
+
+
+def pipeline(kind: str, place: str | Path = "task.json") -> type[Any]:
+    """Returns the class that answers raw text, which needs no TensorFlow.
+
+    Args:
+        kind: of the task.
+        place: where it stands, for messages.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    kinds = {**FINE_TUNED, **PRETRAINED}
+    if kind not in kinds:
+        raise InputError(
+            f"{place}: kind={errors.shown(kind)}: expected one of {', '.join(kinds)}"
+        )
+    return _load(kinds[kind].pipeline)
+
+
+def pipelines() -> Iterator[tuple[str, type[Any]]]:
+    """Yields every kind with the class that answers it."""
+    for kind in (*FINE_TUNED, *PRETRAINED):
+        yield kind, pipeline(kind)
+
+
+def task(kind: str | None) -> type[Any] | None:
+    """Returns the class that trains a kind; None where there is none."""
+    entry = FINE_TUNED.get(kind or "")
+    return _load(entry.task) if entry and entry.task else None
+
+
+def _load(path: str) -> type[Any]:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

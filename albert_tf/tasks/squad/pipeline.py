@@ -1,0 +1,77 @@
+"""Questions and contexts to answers, in Python."""
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.pipelines import Example, Pipeline, rounded
+from albert_tf.tasks.settings.squad import SquadSettings
+from albert_tf.tasks.squad import answers, features
+from albert_tf.tasks.squad.answers import Search
+from albert_tf.tasks.squad.features import Lengths
+from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
+from albert_tf.text import inputs
+
+
+class QuestionAnsweringPipeline(Pipeline):
+    """The span of a context that answers a question."""
+
+    settings_class = SquadSettings
+    options = ("threshold", "top_k")
+    fields = dict.fromkeys(["question", "context"], False)
+
+    def __init__(self, settings, config, tokenizer, options):
+        super().__init__(settings, config, tokenizer, options)
+        self.lengths = Lengths(
+            self.max_seq_length, settings.doc_stride, settings.max_query_length
+        )
+        self.search = Search(settings.n_best_size, settings.max_answer_length)
+        self.threshold = options.threshold
+        if self.threshold is None:
+            self.threshold = settings.threshold
+        check_threshold(settings.version, self.threshold)
+        self.top_k = options.top_k
+        if settings.head == "conditional":
+            self.shortest = max(settings.start_n_top, settings.end_n_top)
+
+    def preprocess(self, row):
+        asked = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
+        question = Question("", asked, (), False)
+        paragraph = Paragraph(row["context"], (question,))
+        dataset = Dataset("", self.settings.version, "", (paragraph,))
+        windows = features.windows(dataset, self.tokenizer, self.lengths)
+        read = [window.features(len(window.ids)) for window in windows]
+        return Example(row, read, windows)
+
+    def postprocess(self, example, outputs):
+        head, version = self.settings.head, self.settings.version
+        [(_, found)] = answers.candidates(
+            example.context, outputs, self.search, head, version
+        )
+        spans, odds = found.spans, found.null_odds
+        chances = [entry["probability"] for entry in answers.n_best(found)]
+        answer = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
+        if spans and (self.threshold is None or odds is None or odds <= self.threshold):
+            answer = _described(spans[0], chances[0])
+        elif spans:
+            answer["probability"] = rounded(chances[0])
+        if odds is not None:
+            answer["null_odds"] = rounded(odds)
+        if self.top_k is not None:
+            best = zip(spans[: self.top_k], chances, strict=False)
+            answer["answers"] = [_described(*each) for each in best]
+        return answer
+
+
+def check_threshold(version: str, threshold: float | None) -> None:
+    """Refuses a threshold where there are no odds."""
+    if threshold is not None and version == "1.1":
+        raise InputError(
+            f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"
+        )
+
+
+def _described(span: answers.Span, probability: float) -> dict:
+    return {
+        "answer": span.text,
+        "begin": span.begin,
+        "end": span.end,
+        "probability": rounded(probability),
+    }

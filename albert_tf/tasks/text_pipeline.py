@@ -1,0 +1,96 @@
+"""Texts, and pairs of texts, to labels or numbers, in Python."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.errors import InputError
+from albert_tf.tasks import custom
+from albert_tf.tasks.pipelines import Example, Pipeline, rounded, softmax
+from albert_tf.tasks.settings.classification import ClassificationSettings
+from albert_tf.tasks.text_task import THRESHOLD
+
+
+class TextPipeline(Pipeline):
+    """What both kinds share."""
+
+    settings_class = ClassificationSettings
+    outputs = ("logits",)
+
+    def __init__(self, settings, config, tokenizer, options):
+        super().__init__(settings, config, tokenizer, options)
+        self.task = custom.of_model(settings)
+        self.fields = {"text": False, "text_b": None}  # a folder may not say more
+        if settings.texts is not None:
+            names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
+            self.fields = dict.fromkeys(names, False)
+
+    def preprocess(self, row):
+        return Example(row, [self.join(*row.values())])
+
+
+class ClassificationPipeline(TextPipeline):
+    """One label of a text, or any number of labels."""
+
+    options = ("threshold", "top_k", "labels")
+
+    def __init__(self, settings, config, tokenizer, options):
+        super().__init__(settings, config, tokenizer, options)
+        self.labels: tuple[str, ...] = self.task.labels or ()
+        self.multi_label = self.task.kind == "multi_label"
+        self.threshold, self.top_k = options.threshold, options.top_k
+        check_threshold(self.labels, self.multi_label, self.threshold)
+
+    def select(self, inputs, outputs):
+        logits = outputs["logits"]
+        if len(logits) != len(self.labels):
+            raise InputError(
+                f"{len(self.labels)} labels ({', '.join(self.labels)}); expected "
+                f"{len(logits)}, one for each output of the model"
+            )
+        if self.multi_label:
+            return np.float32(1 / (1 + np.exp(-np.float64(logits))))
+        return softmax(logits)
+
+    def postprocess(self, example, outputs):
+        [probabilities] = outputs
+        each = dict(zip(self.labels, rounded(probabilities), strict=True))
+        listed = each
+        if self.top_k is not None:
+            best = sorted(each, key=each.__getitem__, reverse=True)[: self.top_k]
+            listed = {label: each[label] for label in best}
+        if self.multi_label:
+            least = THRESHOLD if self.threshold is None else self.threshold
+            chosen = np.flatnonzero(probabilities >= least)
+            labels = [self.labels[i] for i in chosen]
+            return {"labels": labels, "probabilities": listed}
+        choice = int(probabilities.argmax())
+        if self.threshold is not None:
+            choice = int(probabilities[1] >= self.threshold)
+        label = self.labels[choice]
+        return {"label": label, "probability": each[label], "probabilities": listed}
+
+
+class RegressionPipeline(TextPipeline):
+    """The number of a text."""
+
+    def postprocess(self, example, outputs):
+        [value] = outputs[0]["logits"]
+        lowest, highest = self.task.bounds or (-math.inf, math.inf)
+        return {"value": rounded(np.clip(value, lowest, highest))}
+
+
+def check_threshold(
+    labels: Sequence[str], multi_label: bool, threshold: float | None
+) -> None:
+    """Refuses a threshold that labels cannot have."""
+    if threshold is None:
+        return
+    if not 0 <= threshold <= 1:
+        raise InputError(f"threshold {threshold}: expected a probability in [0, 1]")
+    if not multi_label and len(labels) != 2:
+        raise InputError(
+            f"threshold {threshold} with {len(labels)} labels of which a text has one; "
+            f"expected 2 labels"
+        )

@@ -1,0 +1,39 @@
+"""Raw text to words, much as those of CoNLL-2003 are.
+
+What stands between white space is a word, but for the punctuation at its ends, of which
+each mark is a word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is each
+ideograph, and "'s" at the end: "Anna's" is "Anna" and "'s". Punctuation is what it is
+to WordPiece: all symbols of ASCII, too. `in_graph.split_words` does the same in a
+TensorFlow graph.
+"""
+
+import functools
+import re
+
+from albert_tf.text import tokenization
+
+# On classes of characters, each of which is one ASCII character, see `character_class`.
+POSSESSIVE = "([as])'s([.']*)( |i|$)"
+MARKED_POSSESSIVE = r"\1pp\2\3"
+WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Returns the characters where each word begins and ends."""
+    classes = "".join(map(character_class, text))
+    classes = re.sub(POSSESSIVE, MARKED_POSSESSIVE, classes)
+    return [match.span() for match in re.finditer(WORD, classes)]
+
+
+@functools.lru_cache(4096)
+def character_class(character: str) -> str:
+    """Returns " ", "i" (ideograph), "'", "." (punctuation), "s" or "a"."""
+    if character.isspace():
+        return " "
+    if character in tokenization.APOSTROPHES:
+        return "'"
+    if tokenization.IDEOGRAPHS_ALONE.function(character) == f" {character} ":
+        return "i"
+    if tokenization.PUNCTUATION_ALONE.function(character) != character:
+        return "."
+    return "s" if character in "sS" else "a"

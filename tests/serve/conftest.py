@@ -1,0 +1,152 @@
+"""Small models of every kind, and what they are asked."""
+
+import types
+
+import keras
+import pytest
+
+from albert_tf import AlbertConfig, weights
+from albert_tf.model import models
+from albert_tf.serve import convert
+from albert_tf.text import tokenization
+from albert_tf.weights import metadata
+
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=64,
+    initializer_range=0.3,
+)
+SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
+SPANS = {
+    "doc_stride": 16,
+    "max_query_length": 12,
+    "n_best_size": 5,
+    "max_answer_length": 9,
+    "start_n_top": 2,
+    "end_n_top": 3,
+}
+# Of a text that repeats itself, spans are as good as each other.
+STORY = "".join(f"line {n} of file {n * n} is at {n + 5}. " for n in range(20))
+QUESTION = {"question": SHORT, "context": STORY}
+# By name: the model, its task.json (None: pretrained) and rows.
+CASES = {
+    "classification": (
+        lambda: models.AlbertClassifier(CONFIG, 3),
+        {"labels": ["no", "yes", "maybe"], "texts": 1},
+        [{"text": LONG}, {"text": SHORT}, {"text": ""}],
+    ),
+    "multi_label": (
+        lambda: models.AlbertClassifier(CONFIG, 2),
+        {"labels": ["a", "b"], "texts": 2},
+        [{"text_a": LONG, "text_b": SHORT}],
+    ),
+    "regression": (
+        lambda: models.AlbertClassifier(CONFIG, 1),
+        {"bounds": [-1, 1], "texts": 2},
+        [{"text_a": LONG, "text_b": SHORT}],
+    ),
+    "multiple_choice": (
+        lambda: models.AlbertMultipleChoice(CONFIG),
+        {"max_qa_length": 20},
+        [{"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}],
+    ),
+    "question_answering": (
+        lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
+        {
+            **SPANS,
+            "version": "2.0",
+            "head": "conditional",
+            "null_score_diff_threshold": 100.0,
+        },
+        [QUESTION, {"question": LONG, "context": ""}],
+    ),
+    "linear": (
+        lambda: models.AlbertSpanLabeler(CONFIG),
+        {
+            **SPANS,
+            "kind": "question_answering",
+            "version": "1.1",
+            "head": "linear",
+            "null_score_diff_threshold": None,
+        },
+        [QUESTION],
+    ),
+    "token_classification": (
+        lambda: models.AlbertTokenClassifier(CONFIG, 3),
+        {"labels": ["O", "B-A", "I-A"]},
+        [{"text": LONG * 3}, {"text": ""}],
+    ),
+    "fill_mask": (
+        lambda: models.AlbertPretrainer(CONFIG),
+        None,
+        [{"text": "a [MASK] and [MASK]"}, {"text": LONG * 9 + "[MASK]"}],
+    ),
+    "score": (
+        lambda: models.AlbertPretrainer(CONFIG),
+        None,
+        [{"text": SHORT}, {"text": ""}],
+    ),
+    "sentence_order": (
+        lambda: models.AlbertPretrainer(CONFIG),
+        None,
+        [{"text_a": SHORT, "text_b": LONG}],
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def cases():
+    """The models and rows of each kind, and what they are made of."""
+    return types.SimpleNamespace(
+        config=CONFIG, short=SHORT, long=LONG, by_name=CASES, spans=SPANS
+    )
+
+
+@pytest.fixture(scope="session")
+def tokenizer(data):
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory, tokenizer):
+    """Returns the folder of a case: those without a task share one."""
+    # A seed that is set later would empty the tokenizers that TensorFlow holds.
+    keras.utils.set_random_seed(3)
+    folders = {}
+    for case, (build, task, _) in CASES.items():
+        path = tmp_path_factory.mktemp(case)
+        if task:
+            stored = {"kind": case, "max_seq_length": 40, **task}
+            metadata.write_task(path, tokenizer, stored)
+        elif "pretrained" in folders:
+            continue
+        else:
+            case = "pretrained"
+            (path / "spm.model").write_bytes(tokenizer.model)
+        folders[case] = path
+        weights.save(build(), path, "tf1")
+    return lambda case: folders.get(case, folders["pretrained"])
+
+
+@pytest.fixture(scope="session")
+def converted(tmp_path_factory, run_of):
+    """Returns the folder of a case, and what it is for another runtime."""
+    pytest.importorskip("onnxruntime")
+    done = {}
+
+    def make(case, format):
+        run = run_of(case)
+        if (run, format) not in done:
+            written = done[run, format] = tmp_path_factory.mktemp("written") / "x.y"
+            settings = convert.ConversionSettings(
+                input=str(run), output=str(written), output_format=format
+            )
+            convert.convert(settings)
+        return run, done[run, format]
+
+    return make

@@ -1,0 +1,156 @@
+"""A family of one's own: a task, a pipeline, its settings, and one line."""
+
+import dataclasses
+import importlib.util
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from albert_tf import AlbertClassifier, flags
+from albert_tf.data.batches import ByLength
+from albert_tf.errors import InputError
+from albert_tf.model import heads
+from albert_tf.serve import demo_page, predict
+from albert_tf.tasks import base, registry
+from albert_tf.tasks.base import Split
+from albert_tf.tasks.pipelines import Example, Pipeline
+from albert_tf.tasks.serving import ServingFunction, TextInputs, text_specs
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.base import NEEDED, TaskSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.text import inputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvenSettings(TaskSettings):
+    """Which texts."""
+
+    max_seq_length: int | None = flags.field(
+        "Most tokens.", None, stored=NEEDED, otherwise=9
+    )
+    train_file: str | None = flags.field("Texts, one a line.", None)
+    task_name: str = "even"
+
+
+class Even(base.FineTuningTask):
+    """Whether the number of words of a text is even."""
+
+    kinds = ("even",)
+    settings_class = EvenSettings
+    key_metric = "eval_accuracy"
+
+    @classmethod
+    def read(cls, settings, folder, run, log):
+        with open(settings.train_file, encoding="utf-8") as file:
+            split = Split("train", file.read().splitlines())
+        return settings, {"train": [split], "dev": [split]}
+
+    def made_from(self, split):
+        return {"texts": list(split.examples)}
+
+    def encode(self, split):
+        length = self.tokens_per_example
+        encoded = inputs.encode(self.tokenizer, split.examples, None, length)
+        names = ("ids", "bounds", "first_lengths")
+        return {name: getattr(encoded, name) for name in names}
+
+    def features(self, split, arrays):
+        return inputs.Inputs(**arrays, truncated=0, truncated_pieces=0)
+
+    def source(self, splits, *, labelled):
+        [split] = splits
+        labels = np.array([len(text.split()) % 2 for text in split.examples], np.int32)
+
+        def make(rows, length):
+            batch = inputs.pad(split.features, rows, length, self.tokenizer.pad_id)
+            return {**batch, "labels": labels[np.asarray(rows)]}
+
+        lengths = split.features.lengths
+        return ByLength(lengths, make, self.tokens_per_example, self.multiple)
+
+    def build_model(self):
+        return AlbertClassifier(self.config, 2)
+
+    def weights(self, batch):
+        return {"loss": ops.sum(base.example_weights(batch))}
+
+    def sums(self, outputs, batch):
+        _, each = heads.classification_loss(outputs["logits"], batch["labels"])
+        return {"loss": ops.sum(each * base.example_weights(batch))}
+
+    def predictions(self, outputs, batch):
+        return {"odd": ops.argmax(outputs["logits"], axis=-1)}
+
+    def predict(self, split, predictions):
+        return [int(kept["odd"]) for kept in predictions]
+
+    def measure(self, split, answers):
+        odd = [len(text.split()) % 2 for text in split.examples]
+        return {"eval_accuracy": float(np.mean(np.equal(odd, answers)))}
+
+    def write(self, split, answers):
+        return {}
+
+    def serving_fn(self, model, options):
+        graph = TextInputs(model, self.tokenizer, self.tokens_per_example)
+
+        def respond(text):
+            return {"even": tf.argmax(model(graph(text))["logits"], -1) == 0}
+
+        return ServingFunction(model, graph, respond, text_specs(pairs=False))
+
+
+class EvenPipeline(Pipeline):
+    """The same in Python."""
+
+    settings_class = EvenSettings
+    outputs = ("logits",)
+    fields = types.MappingProxyType({"text": False})
+
+    def preprocess(self, row):
+        return Example(row, [self.join(row["text"])])
+
+    def postprocess(self, example, outputs):
+        return {"even": bool(outputs[0]["logits"].argmax() == 0)}
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, tiny, data, fine_tune):
+    line = registry.Kind(f"{__name__}:EvenPipeline", f"{__name__}:Even")
+    monkeypatch.setitem(registry.FINE_TUNED, "even", line)
+    texts = [" ".join(["file"] * (1 + n % 5)) for n in range(11)]
+    (tmp_path / "texts").write_text("\n".join(texts))
+    (tmp_path / "config.json").write_text(tiny(vocab_size=1500).to_json_string())
+    given = {
+        "train_file": str(tmp_path / "texts"),
+        "output_dir": str(tmp_path / "run"),
+        **{"do_train": True, "do_eval": True, "num_train_steps": 2},
+    }
+    model = ModelSettings(
+        albert_config_file=str(tmp_path / "config.json"),
+        spm_model_file=str(data / "spm_small.model"),
+    )
+    log = fine_tune(Even, FineTuningSettings, given, model)
+    assert "eval_accuracy" in log
+    assert json.loads((tmp_path / "run/task.json").read_text())["kind"] == "even"
+
+    predictor = predict.load(tmp_path / "run")
+    answers = list(predictor(texts))
+    for runtime in ("onnx", "litert"):
+        if runtime == "onnx":
+            pytest.importorskip("onnxruntime")
+        options = AnswerSettings(runtime=runtime)
+        assert list(predict.load(tmp_path / "run", options)(texts)) == answers
+    predictor.export(tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    outputs = served.signatures["serving_default"](text=tf.constant(texts))
+    assert [answer["even"] for answer in answers] == outputs["even"].numpy().tolist()
+    with pytest.raises(InputError, match=r"; the task is even$"):
+        predict.load(tmp_path / "run", AnswerSettings(threshold=0.5))
+    if importlib.util.find_spec("gradio"):
+        page = demo_page.build(predictor)
+        assert page.output_components[0].get_block_name() == "json"
