@@ -369,7 +369,7 @@ def windows(tokenizer, questions, contexts):
         reading.Paragraph(context, (reading.Question(str(n), question, (), False),))
         for n, (question, context) in enumerate(zip(questions, contexts, strict=True))
     )
-    dataset = reading.Dataset("", "2.0", "", paragraphs)
+    dataset = reading.Dataset("", "2.0", paragraphs)
     return list(features.windows(dataset, tokenizer, LENGTHS))
 
 

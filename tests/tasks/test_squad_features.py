@@ -161,7 +161,7 @@ def dataset(*paragraphs):
             for j, (text, answer, start) in enumerate(asked)
         )
         made.append(reading.Paragraph(context, questions))
-    return reading.Dataset("f.json", "2.0", "given", tuple(made))
+    return reading.Dataset("f.json", "2.0", tuple(made))
 
 
 LENGTHS = features.Lengths(max_seq_length=9, doc_stride=3, max_query_length=2)

@@ -77,7 +77,7 @@ def _dataset(rows: Sequence[Row], version: str) -> Dataset:
         Paragraph(row["context"], (Question(str(n), row["question"], (), False),))
         for n, row in enumerate(rows)
     )
-    return Dataset("", version, "", tuple(paragraphs))
+    return Dataset("", version, tuple(paragraphs))
 
 
 def _scored(windows: Windows, run: Run, shortest: int) -> Iterator[Outputs]:
