@@ -14,7 +14,6 @@ from albert_tf.corpus import manifest
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.tasks import pretraining
 from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.train import checkpoints, loop
@@ -498,17 +497,6 @@ def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
         "fingerprint": "0123456789abcdef",
     }
     assert ModelFolder(tmp_path / "run").find_tokenizer() is None
-
-
-def test_what_no_record_is_to_blame_for_is_one_line_too(files):
-    def fails():
-        raise tf.errors.InvalidArgumentError(None, None, "what happened")
-        yield
-
-    source = Pretraining(PretrainingSettings(**files)).training
-    with pytest.raises(InputError) as mistake:
-        list(pretraining._verified(fails(), source))
-    assert str(mistake.value) == f"{files['input_file'][0]}: what happened"
 
 
 def test_a_run_of_an_earlier_version_is_resumed_with_a_warning(files, tmp_path, caplog):

@@ -9,7 +9,6 @@ from albert_tf.tasks.base import Split
 from albert_tf.tasks.race import task as race
 from albert_tf.tasks.race.reading import Question
 from albert_tf.tasks.settings.race import RaceSettings
-from albert_tf.text import tokenization
 
 LENGTHS = {"max_seq_length": 40, "max_qa_length": 12}
 
@@ -25,11 +24,6 @@ def config(**changes):
         "max_position_embeddings": 48,
     }
     return AlbertConfig(**{**sizes, **changes})
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
 
 
 @pytest.fixture

@@ -6,12 +6,6 @@ from albert_tf.text import tokenization
 
 
 @pytest.fixture
-def tokenizer(data):
-    """Lower-cases, and strips accents."""
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
-
-
-@pytest.fixture
 def word_pieces(tmp_path):
     """Keeps case and accents."""
     path = tmp_path / "vocab.txt"

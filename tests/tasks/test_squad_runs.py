@@ -16,7 +16,6 @@ from albert_tf.tasks import squad
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.squad import reading
-from albert_tf.tasks.squad import task as squad_task
 from albert_tf.tasks.squad.task import QuestionAnswering
 from albert_tf.train import loop
 
@@ -527,7 +526,6 @@ def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatc
     ("name", "value"),
     [
         ("null_score_diff_threshold", 0.5),
-        ("threshold_file", "dev.json"),
         ("fit_threshold", True),
     ],
 )
@@ -535,7 +533,7 @@ def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
     settings = SquadSettings(**{name: value})
     run = SquadRunSettings(output_dir="run", export_dir="served")
     with pytest.raises(InputError) as mistake:
-        squad_task._decided(settings, None, run, {})
+        QuestionAnswering.read(settings, None, run, print)
     assert str(mistake.value) == (
         f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
         f"threshold"

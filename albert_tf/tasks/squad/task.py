@@ -414,18 +414,16 @@ def _decided(
     files: Mapping[str, Dataset],
 ) -> SquadSettings:
     """Fills in the version, the head and the threshold to begin with."""
-    default = "2.0" if settings.version_2_with_negative else "1.1"
-    if settings.version_2_with_negative is None and folder:
+    flag = settings.version_2_with_negative
+    default = "2.0" if flag else "1.1"
+    if flag is None and folder:
         default = folder.version or default
-    version = next((dataset.version for dataset in files.values()), default)
-    head = settings.head
-    if head is None and folder:
-        head = folder.head
-    fields: dict[str, Any] = {"version": version}
+    version: Any = next((dataset.version for dataset in files.values()), default)
+    usual: Any = "linear" if version == "1.1" else "conditional"
     settings = dataclasses.replace(
         settings,
-        **fields,
-        head=head or ("linear" if version == "1.1" else "conditional"),
+        version=version,
+        head=settings.head or (folder and folder.head) or usual,
         threshold=settings.null_score_diff_threshold,
     )
     if version == "1.1":
