@@ -370,7 +370,7 @@ PIPELINES = {
     "choices": (
         albert_tf.MultipleChoice,
         {"max_seq_length": 17, "max_qa_length": 7},
-        [{**CHOICE, "answer": "d"}, {**CHOICE, "article": "e f", "answer": 0}],
+        [{**CHOICE, "answer": "B"}, {**CHOICE, "article": "e f", "answer": 0}],
     ),
     "words": (
         albert_tf.TokenClassifier,
@@ -433,7 +433,7 @@ def test_questions_choices_and_words(base, eagerly):
     answers = answerer.predict([("what", context)])
     assert answers[0] in context
     assert "<p>what</p>" in answers._repr_html_()
-    choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "d"}
+    choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "B"}
     chooser = albert_tf.MultipleChoice(base, max_seq_length=17, max_qa_length=7)
     three = {**choice, "options": ["c", "d", "e"], "answer": 2}
     assert chooser.fit([choice, three] * 2, **short).predict([choice]) in (0, 1)
