@@ -342,10 +342,7 @@ class QuestionAnswering(base.FineTuningTask):
             return None
         else:
             fault = f"f1 {metrics['f1']:.2f} is below {_COLLAPSED_F1:.0f}"
-        return (
-            f"{fault}: the model has not learned yet, or has collapsed (another "
-            f"--seed, a lower --learning_rate or a longer warm-up may help)"
-        )
+        return f"{fault}: {base.NOT_LEARNED}"
 
     def answer(self, model, options: AnswerSettings) -> Answer:
         threshold = self.threshold if options.threshold is None else options.threshold
