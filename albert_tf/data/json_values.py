@@ -54,35 +54,42 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
     Raises:
         JsonError: not JSON, nested too deeply, or a number of too many digits.
     """
-    with _named(path, line, line):
-        return json.loads(whole_pairs(text))
+    with _named(path, line):
+        return json.loads(_whole_pairs(text))
 
 
-def rows(text: str, path: Any) -> Iterator[tuple[int | str, Any]]:
+def rows(
+    text: str, path: Any, header: dict[str, Any] | None = None
+) -> Iterator[tuple[int | str, Any]]:
     """Yields the rows of a file.
 
     They are JSON lines; or the items of one list, which may be under "data" in an
-    object; or the rows of an object of columns, as pandas' `to_json()` writes them.
+    object; or the rows of an object of columns, as pandas' `to_json()` writes them; or
+    one object is the whole file.
 
     Args:
         text: the whole of it.
         path: the file, for messages.
+        header: gets the object that holds the list.
 
     Yields:
         The number of the line, or "row" and the number of an item, from 1 on; and the
         value, `BLANK` for a blank line, or the `JsonError` of a broken one.
 
     Raises:
-        JsonError: a list is broken.
+        JsonError: one value that is the whole file is broken.
     """
     first, _, others = text.strip().partition("\n")
-    if first.startswith("[") or not (others and first.rstrip().endswith("}")):
+    is_line = first.rstrip().endswith(("}", "]"))
+    if first.startswith("[") or not (others and is_line):
         try:
             value = parse(text, path)
         except JsonError:
-            if first.startswith("[") and not first.rstrip().endswith("]"):
+            if first.startswith(("[", "{")) and others and not is_line:
                 raise
         else:
+            if isinstance(value, dict) and header is not None:
+                header |= value
             items = _items(value)
             if items is not None:
                 yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
@@ -95,6 +102,19 @@ def rows(text: str, path: Any) -> Iterator[tuple[int | str, Any]]:
             yield number, parse(line, path, number) if line.strip() else BLANK
         except JsonError as error:
             yield number, error
+
+
+def objects(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
+    """Yields the location and the value of each of `rows` that is not blank.
+
+    Raises:
+        JsonError: one is broken.
+    """
+    for number, value in rows(text, path, header):
+        if isinstance(value, JsonError):
+            raise value
+        if value is not BLANK:
+            yield f"{path}:{number}", value
 
 
 def _items(value: Any) -> list[Any] | None:
@@ -111,26 +131,7 @@ def _items(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def parse_next(text: str, begin: int, path: Any, line: int = 1) -> tuple[Any, int]:
-    """Parses the value that begins somewhere in a text; others may come after it.
-
-    Args:
-        text: what `whole_pairs` returns.
-        begin: the character to begin at, from 0 on.
-        path: the file, for messages.
-        line: the line of that character, from 1 on.
-
-    Returns:
-        The value, and the character after it.
-
-    Raises:
-        JsonError: see `parse`.
-    """
-    with _named(path, 1, line):
-        return json.JSONDecoder().raw_decode(text, begin)
-
-
-def whole_pairs(text: str) -> str:
+def _whole_pairs(text: str) -> str:
     """Returns JSON in which U+FFFD stands for each escaped half of a surrogate pair."""
     if "\\u" not in text:
         return text
@@ -138,13 +139,13 @@ def whole_pairs(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _named(path: Any, first_line: int, line: int) -> Iterator[None]:
-    """Names the place of a mistake, in a text whose first line has a number."""
+def _named(path: Any, line: int) -> Iterator[None]:
+    """Names the location of a mistake, in a text that begins in a line."""
     try:
         yield
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (column {error.colno})"
-        raise JsonError(path, first_line + error.lineno - 1, problem) from None
+        raise JsonError(path, line + error.lineno - 1, problem) from None
     except RecursionError:
         problem = "not JSON that can be read: nested too deeply"
         raise JsonError(path, line, problem) from None

@@ -61,8 +61,7 @@ class MultipleChoice(FineTuned):
     """Chooses among options; settings of `run_race.py`.
 
     Data is the path of a file of JSON lines, or a table, with `article`, `question`,
-    `options` (a list) and `answer` (a letter, a number from 0 on, or the option's
-    text).
+    `options` (a list) and `answer` (a letter, or a number from 0 on).
     """
 
     family = MultipleChoiceTask

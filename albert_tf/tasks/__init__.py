@@ -8,10 +8,10 @@
     classification  texts to labels or numbers
     text_task       a data set of it: files, columns, labels, metrics
     glue            those of GLUE
-    custom          your own table
+    custom          the task that settings describe, such as your own table
     catalogue       all of them by name
-    metrics         accuracy, F1, Matthews's and other correlations
-    score_table     scores of each label, and the confusion matrix
+    metrics         accuracy, F1, Matthews's and other correlations, reports by label
+    confusion       the confusion matrix and its picture
     submission      predictions as released, and as GLUE's site takes them
     text_pipeline   labels and numbers of a text, in Python
     text_graphs     the same in a graph, and embeddings

@@ -29,6 +29,12 @@ from albert_tf.weights import metadata
 if TYPE_CHECKING:
     from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
+# Ends a `complaint`.
+NOT_LEARNED = (
+    "the model has not learned yet, or has collapsed (another --seed, a lower "
+    "--learning_rate or a longer warm-up may help)"
+)
+
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]

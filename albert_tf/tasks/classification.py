@@ -226,9 +226,7 @@ class Classification(base.FineTuningTask):
                 return None
         return (
             f"every example gets the same answer, at a loss of "
-            f"{metrics['eval_loss']:.3f}: the model has not learned yet, or has "
-            f"collapsed (another --seed, a lower --learning_rate or a longer "
-            f"--warmup_step may help)"
+            f"{metrics['eval_loss']:.3f}: {base.NOT_LEARNED}"
         )
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:

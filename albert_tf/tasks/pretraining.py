@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import errors, weights
+from albert_tf import weights
 from albert_tf.corpus import dynamic_masking, files, manifest
 from albert_tf.data import batches, records
 from albert_tf.data.batches import Records
@@ -34,6 +34,8 @@ _PADDED = {
 }
 # What is predicted, and as what.
 _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+# The features that are read, those that every record needs first.
+_READ = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels", *_MASKS)
 
 
 class Pretraining(base.Task):
@@ -206,55 +208,61 @@ class Pretraining(base.Task):
 
 
 class _Records:
-    """The record files of one flag, checked against the flags and the model."""
+    """The record files of one flag, checked against the flags and the model.
+
+    Attributes:
+        source: reads them.
+        traits: what must be alike in all record files of a run; without a description
+            the objective alone.
+    """
 
     def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
-        self._names_vocabulary = names_vocabulary(folders)
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often takes in the description beside them.
         paths -= {files.description_of(path) for path in paths}
-        self._paths = tuple(sorted(paths))
-        if not self._paths:
+        if not paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        features = records.features_of(self._paths[0])
-        self._check_lengths(features, settings, config)
-        descriptions = {path: manifest.of(path) for path in self._paths}
-        for path, description in descriptions.items():
-            if description is not None:
-                self._check_description(path, description, settings, config)
-        _check_alike(
-            {path: _traits(each) for path, each in descriptions.items() if each}
-        )
-        self._description = next(filter(None, descriptions.values()), None)
-        self.traits = {"objective": "sop"}
-        if self._description:
-            self.traits = _traits(self._description)
-        spec, prepare = self._preparation(features, settings)
+        first, *_ = ordered = sorted(paths)
+        spec: records.Spec = records.features_of(first)
+        _check_features(first, spec, settings, config)
+        every = {path: manifest.of(path) for path in ordered}
+        self._described = {path: each for path, each in every.items() if each}
+        traits = {path: _traits(each) for path, each in self._described.items()}
+        for path, description in self._described.items():
+            config.check_vocabulary(
+                f"{path}: the vocabulary",
+                description["vocabulary"]["size"],
+                names_vocabulary(folders),
+            )
+            made_for = traits[path]["objective"]
+            if settings.objective not in (None, "none", made_for):
+                raise InputError(
+                    f"--objective={settings.objective}: {path} was made for {made_for}"
+                )
+        _check_alike(traits)
+        self.traits = next(iter(traits.values()), {"objective": "sop"})
+        spec, prepare = {name: spec[name] for name in _READ if name in spec}, None
+        if settings.dynamic_masking:
+            prepare = dynamic_masking.for_records(ordered, settings)
+            spec = prepare.spec
+        sizes = {path: _described_size(path, each) for path, each in every.items()}
         self.source = Records(
-            files=self._paths,
-            sizes=tuple(_size(path, each) for path, each in descriptions.items()),
+            files=tuple(ordered),
+            sizes=tuple(
+                records.count(path) if size is None else size
+                for path, size in sizes.items()
+            ),
             spec=spec,
             prepare=prepare,
             limits=_limits(spec, config),
-            are_trusted=all(map(_is_as_made, descriptions, descriptions.values())),
+            are_trusted=None not in sizes.values(),
         )
-        records.check(self._paths, self.source.spec)
+        records.check(self.source.files, spec)
         if not len(self.source):
             raise InputError(
                 f"--{flag}={','.join(patterns)}: no records in these files"
             )
-        if not self._description:
-            self._check_ids(config)
-
-    def _preparation(
-        self, features: records.Spec, settings: PretrainingSettings
-    ) -> tuple[records.Spec, Callable[..., dict[str, Any]] | None]:
-        """Returns the features to read, and what is done to batches of them."""
-        if settings.dynamic_masking:
-            masking = dynamic_masking.for_records(self._paths, settings)
-            return masking.spec, masking
-        return _spec(features), None
 
     @property
     def fingerprint(self) -> str | None:
@@ -264,104 +272,73 @@ class _Records:
     @property
     def vocabulary(self) -> dict[str, Any] | None:
         """What names it in a folder, see `metadata.identity`."""
-        if not self._description:
-            return None
-        made_with = self._description["settings"]
-        path = self._vocabulary_file()
-        return {
-            **({"vocabulary": path.name} if path else {}),
-            "do_lower_case": made_with.get("do_lower_case", True),
-            "keep_accents": made_with.get("keep_accents", False),
-            "fingerprint": self.fingerprint,
-        }
+        for description in self._described.values():
+            made_with, path = description["settings"], self._vocabulary_file()
+            return {
+                **({"vocabulary": path.name} if path else {}),
+                "do_lower_case": made_with.get("do_lower_case", True),
+                "keep_accents": made_with.get("keep_accents", False),
+                "fingerprint": self.fingerprint,
+            }
+        return None
 
     def tokenizer(self) -> tokenization.Tokenizer | None:
         """Opens the vocabulary; None where it is gone, has changed or is not named."""
         identity, path = self.vocabulary, self._vocabulary_file()
         if not identity or not path:
             return None
-        is_wordpiece = path.suffix == ".txt"
+        names = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
         try:
             tokenizer = tokenization.load(
-                None if is_wordpiece else str(path),
-                str(path) if is_wordpiece else None,
-                identity["do_lower_case"],
-                identity["keep_accents"],
+                names[0], names[1], identity["do_lower_case"], identity["keep_accents"]
             )
-        except InputError:
+        except (InputError, ValueError):  # of a name that no file can have
             return None
         return tokenizer if tokenizer.fingerprint == self.fingerprint else None
 
     def _vocabulary_file(self) -> Path | None:
-        """Where the vocabulary is that the description names: beside it alone."""
-        if not self._description or "vocabulary_file" not in self._description:
-            return None
-        name = self._description["vocabulary_file"]
-        record_file = next(filter(manifest.of, self._paths))
-        if not isinstance(name, str) or Path(name).name in ("", "..") or "\0" in name:
-            raise InputError(
-                f"{manifest.path_for(record_file)}: vocabulary_file="
-                f"{errors.shown(name)}: expected the name of a file beside it"
-            )
-        return Path(record_file).with_name(Path(name).name)
+        """Where the vocabulary is that the description names: beside it."""
+        for path, description in self._described.items():
+            name = description.get("vocabulary_file")
+            return Path(path).parent / Path(str(name)).name if name else None
+        return None
 
-    def _check_lengths(self, features, settings, config) -> None:
-        path = self._paths[0]
-        for name in ("input_ids", "input_mask", "segment_ids", "next_sentence_labels"):
-            if name not in features:
-                raise InputError(
-                    f"{path}: no feature {name!r}; the records hold {sorted(features)}"
-                )
-        length = features["input_ids"].length
-        if settings.max_seq_length not in (None, length):
-            raise InputError(
-                f"--max_seq_length={settings.max_seq_length}: the records of {path} "
-                f"have {length} tokens"
-            )
-        if length > config.max_position_embeddings:
-            raise InputError(
-                f"{path}: records of {length} tokens, but the model's "
-                f"max_position_embeddings is {config.max_position_embeddings}"
-            )
-        if settings.dynamic_masking:
-            return
-        absent = [name for name in _MASKS if name not in features]
-        if 0 < len(absent) < len(_MASKS):
-            raise InputError(
-                f"{path}: no feature {absent[0]!r}; the records hold {sorted(features)}"
-            )
-        if absent:
-            raise InputError(
-                f"{path}: the records have no masks (they were made with "
-                f"--masked_lm_prob=0); expected --dynamic_masking"
-            )
-        slots = features["masked_lm_positions"].length
-        if settings.max_predictions_per_seq not in (None, slots):
-            raise InputError(
-                f"--max_predictions_per_seq={settings.max_predictions_per_seq}: the "
-                f"records of {path} have {slots}"
-            )
 
-    def _check_ids(self, config) -> None:
-        """Looks for tokens that the model does not have, in some of the records."""
-        share = batches.Share(min(len(self.source), 1000))
-        unlimited = dataclasses.replace(self.source, limits={})
-        [batch] = _verified(unlimited.evaluation(share, max_batches=1), unlimited)
-        highest = int(ops.max(batch["input_ids"]))
-        if highest >= config.vocab_size:
+def _check_features(
+    path: str, spec: records.Spec, settings: PretrainingSettings, config: AlbertConfig
+) -> None:
+    """Refuses records that lack a feature, or have other lengths."""
+    has_masks = any(name in spec for name in _MASKS)
+    needed = _READ if has_masks and not settings.dynamic_masking else _READ[:4]
+    for name in needed:
+        if name not in spec:
             raise InputError(
-                f"{self._paths[0]}: the records hold token {highest}, but the model's "
-                f"vocab_size is {config.vocab_size}"
+                f"{path}: no feature {name!r}; the records hold {sorted(spec)}"
             )
-
-    def _check_description(self, path, description, settings, config) -> None:
-        size = description["vocabulary"]["size"]
-        config.check_vocabulary(f"{path}: the vocabulary", size, self._names_vocabulary)
-        made_for = _traits(description)["objective"]
-        if settings.objective not in (None, "none", made_for):
-            raise InputError(
-                f"--objective={settings.objective}: {path} was made for {made_for}"
-            )
+    length = spec["input_ids"].length
+    if settings.max_seq_length not in (None, length):
+        raise InputError(
+            f"--max_seq_length={settings.max_seq_length}: the records of {path} have "
+            f"{length} tokens"
+        )
+    if length > config.max_position_embeddings:
+        raise InputError(
+            f"{path}: records of {length} tokens, but the model's "
+            f"max_position_embeddings is {config.max_position_embeddings}"
+        )
+    if settings.dynamic_masking:
+        return
+    if not has_masks:
+        raise InputError(
+            f"{path}: the records have no masks (they were made with "
+            f"--masked_lm_prob=0); expected --dynamic_masking"
+        )
+    slots = spec["masked_lm_positions"].length
+    if settings.max_predictions_per_seq not in (None, slots):
+        raise InputError(
+            f"--max_predictions_per_seq={settings.max_predictions_per_seq}: the "
+            f"records of {path} have {slots}"
+        )
 
 
 def _verified(read: Iterable[base.Batch], source: Records) -> Iterator[base.Batch]:
@@ -390,19 +367,12 @@ def _traits(description: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _size(path: str, description: Mapping[str, Any] | None) -> int:
-    """Returns the number of records: that of its description, if it fits the file."""
-    if description is not None and _is_as_made(path, description):
-        return description["files"][os.path.basename(path)]["records"]
-    return records.count(path)
-
-
-def _is_as_made(path: str, description: Mapping[str, Any] | None) -> bool:
-    """Whether a file has the size that its description gives."""
+def _described_size(path: str, description: Mapping[str, Any] | None) -> int | None:
+    """Returns the number of records; None without a description that fits the file."""
     if description is None:
-        return False
+        return None
     entry = description["files"][os.path.basename(path)]
-    return entry["bytes"] == os.path.getsize(path)
+    return entry["records"] if entry["bytes"] == os.path.getsize(path) else None
 
 
 def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
@@ -415,14 +385,6 @@ def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
         "next_sentence_labels": 2,
     }
     return {name: limit for name, limit in limits.items() if name in spec}
-
-
-def _spec(features: records.Spec) -> records.Spec:
-    names = (
-        *("input_ids", "input_mask", "segment_ids", "next_sentence_labels"),
-        *_MASKS,
-    )
-    return {name: features[name] for name in names if name in features}
 
 
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:

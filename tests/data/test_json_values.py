@@ -7,7 +7,6 @@ from albert_tf.data.json_values import (
     JsonError,
     get,
     parse,
-    parse_next,
 )
 
 
@@ -52,16 +51,6 @@ def test_what_python_cannot_parse_is_named(text, problem):
     line = 8 if "\n" in text else 7
     assert str(error.value).startswith(f"f.json:{line}: {problem}")
     assert error.value.problem.startswith(problem)
-
-
-def test_the_next_value_of_several_is_named_by_its_own_line():
-    text = '{"a": 1}\n[2, 3] ' + DEEP
-    assert parse_next(text, 0, "f", 1) == ({"a": 1}, 8)
-    assert parse_next(text, 9, "f", 2) == ([2, 3], 15)
-    with pytest.raises(JsonError, match=f"^f:2: {DEEPLY}$"):
-        parse_next(text, 16, "f", 2)
-    with pytest.raises(JsonError, match=r"^f:2: not JSON: Expecting value \(col"):
-        parse_next("[1]\nx", 4, "f", 2)
 
 
 @pytest.mark.parametrize(

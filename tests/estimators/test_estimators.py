@@ -369,7 +369,7 @@ PIPELINES = {
     "choices": (
         albert_tf.MultipleChoice,
         {"max_seq_length": 17, "max_qa_length": 7},
-        [{**CHOICE, "answer": "d"}, {**CHOICE, "article": "e f", "answer": 0}],
+        [{**CHOICE, "answer": "B"}, {**CHOICE, "article": "e f", "answer": 0}],
     ),
     "words": (
         albert_tf.TokenClassifier,
@@ -438,7 +438,7 @@ def test_questions_choices_and_words(base, eagerly):
     assert "best_f1" in answerer.metrics_ or "f1" in answerer.metrics_
     answers = answerer.predict([("what", context)])
     assert answers[0] in context
-    choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "d"}
+    choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "B"}
     chooser = albert_tf.MultipleChoice(base, max_seq_length=17, max_qa_length=7)
     three = {**choice, "options": ["c", "d", "e"], "answer": 2}
     assert chooser.fit([choice, three] * 2, **short).predict([choice]) in (0, 1)

@@ -1,5 +1,6 @@
 """Served models, loaded where this package is not, answer as Python does."""
 
+import collections
 import dataclasses
 import json
 from pathlib import Path
@@ -312,13 +313,13 @@ def windows(tokenizer, questions, contexts):
         reading.Paragraph(context, (reading.Question(str(n), question, (), False),))
         for n, (question, context) in enumerate(zip(questions, contexts, strict=True))
     )
-    dataset = reading.Dataset("", "2.0", "", paragraphs)
+    dataset = reading.Dataset("", "2.0", paragraphs)
     return list(features.windows(dataset, tokenizer, LENGTHS))
 
 
 def candidates(model, tokenizer, questions, contexts, optional=False):
     """What `tasks.squad` finds; with the null odds of a linear head if `optional`."""
-    collector = answers.Collector(SEARCH)
+    each = collections.defaultdict(list)
     read = windows(tokenizer, questions, contexts)
     rows = [window.features(LENGTHS.max_seq_length) for window in read]
     outputs = {**model({name: np.stack([r[name] for r in rows]) for name in rows[0]})}
@@ -334,8 +335,8 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
             spans = answers.spans_of_logits(window, start, end, SEARCH)
             if optional:
                 one["cls_logits"] = float(start[0]) + float(end[0])
-        collector.add(window, spans, one.get("cls_logits"))
-    found = list(collector.candidates().values())
+        each[window.question.id].append((spans, one.get("cls_logits")))
+    found = [answers.merge(read_windows, SEARCH) for read_windows in each.values()]
     if optional:
         return [
             dataclasses.replace(one, null_odds=one.null_odds - one.listed()[0].score)

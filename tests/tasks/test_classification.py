@@ -12,7 +12,6 @@ from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.text_task import Example, TextTask
-from albert_tf.text import tokenization
 from albert_tf.train import seeds
 
 CONFIG = AlbertConfig(
@@ -41,11 +40,6 @@ def declare(**changes):
         "key_metric": "eval_accuracy",
     }
     return TextTask(**{**fields, **changes})
-
-
-@pytest.fixture(scope="session")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def spans(version):
         (folder / "squad.json").write_text(json.dumps(data))
         path = str(folder / "squad.json")
         lengths = {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11}
-        return {"train_file": path, "predict_file": path, "num_workers": 1, **lengths}
+        return {"train_file": path, "predict_file": path, **lengths}
 
     return flags
 

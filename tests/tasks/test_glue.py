@@ -52,11 +52,6 @@ def recorded(golden):
     return golden("glue_own.json")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return SentencePieceTokenizer(data / "spm_small.model")
-
-
 def seen(text, tokenizer):
     """Returns a text as the recording has it: long ones are their lengths."""
     clean = text and tokenizer.clean(text)

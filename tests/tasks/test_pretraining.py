@@ -3,19 +3,17 @@ import io
 import json
 import os
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import errors, weights
+from albert_tf import weights
 from albert_tf.corpus import manifest
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.tasks import pretraining
 from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.train import checkpoints, loop
@@ -327,16 +325,6 @@ def test_warm_start_says_which_heads_are_absent(files, golden, write_checkpoint)
     np.testing.assert_array_equal(after, before)
 
 
-def test_pieces_that_the_model_lacks_are_named(files, data, tmp_path):
-    values = json.loads((data / "model_small.config.json").read_text())
-    small = tmp_path / "small.json"
-    small.write_text(json.dumps({**values, "vocab_size": 100}))
-    with pytest.raises(InputError) as mistake:
-        Pretraining(PretrainingSettings(**{**files, "albert_config_file": str(small)}))
-    assert "both.tfrecord: the records hold token " in str(mistake.value)
-    assert str(mistake.value).endswith("but the model's vocab_size is 100")
-
-
 def test_a_description_of_another_file_is_not_believed(files):
     [path] = files["input_file"]
     description(path)
@@ -509,33 +497,6 @@ def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
         "fingerprint": "0123456789abcdef",
     }
     assert ModelFolder(tmp_path / "run").find_tokenizer() is None
-
-
-def test_what_no_record_is_to_blame_for_is_one_line_too(files):
-    def fails():
-        raise tf.errors.InvalidArgumentError(None, None, "what happened")
-        yield
-
-    source = Pretraining(PretrainingSettings(**files)).training
-    with pytest.raises(InputError) as mistake:
-        list(pretraining._verified(fails(), source))
-    assert str(mistake.value) == f"{files['input_file'][0]}: what happened"
-
-
-@pytest.mark.parametrize("name", [7, "", "a/..", "a\0b"])
-def test_a_description_names_a_file_beside_it(files, name):
-    [path] = files["input_file"]
-    description(path)
-    with open(f"{path}.json") as file:
-        content = {**json.load(file), "vocabulary_file": name}
-    manifest.write(f"{path}.json", content)
-    task = Pretraining(PretrainingSettings(**files))
-    with pytest.raises(InputError) as mistake:
-        task.describe(Path(path).parent)
-    assert str(mistake.value) == (
-        f"{path}.json: vocabulary_file={errors.shown(name)}: expected the name of "
-        f"a file beside it"
-    )
 
 
 def test_a_run_of_an_earlier_version_is_resumed_with_a_warning(files, tmp_path, caplog):

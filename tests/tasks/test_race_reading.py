@@ -62,15 +62,13 @@ def test_a_file_for_each_passage_whatever_it_is_called(tmp_path):
     assert len(reading.read_split(tmp_path, "dev", ["middle"])) == 2
 
 
-def test_passages_in_one_file_with_and_without_line_ends_between(tmp_path):
+def test_passages_in_one_file(tmp_path):
     text = json.dumps(PASSAGE)
     (tmp_path / "dev/middle").mkdir(parents=True)
-    (tmp_path / "dev/middle/all.txt").write_text(f"{text}{text}\n\n{text}\n")
+    (tmp_path / "dev/middle/all.txt").write_text(f"{text}\n{text}\n\n{text}\n")
     found = reading.read_split(tmp_path, "dev", ["middle"])
     assert [q.place.rpartition("/")[2] for q in found[::2]] == [
-        "all.txt:1: question 1",
-        "all.txt:1: question 1",
-        "all.txt:3: question 1",
+        *("all.txt:1: question 1", "all.txt:2: question 1", "all.txt:4: question 1"),
     ]
     # The files beside it are not read.
     write(tmp_path / "dev/middle/a.txt", PASSAGE)
@@ -110,8 +108,8 @@ def test_a_list_of_questions_is_read_as_their_lines_are(tmp_path, refused):
     assert refused([SINGLE, []]) == "row 2: a list where an object is expected"
 
 
-@pytest.mark.parametrize("answer", ["B", 1, "no"])
-def test_an_answer_is_a_letter_a_number_or_a_text(tmp_path, answer):
+@pytest.mark.parametrize("answer", ["B", 1])
+def test_an_answer_is_a_letter_or_a_number(tmp_path, answer):
     path = write(tmp_path / "own.jsonl", {**SINGLE, "answer": answer})
     [question] = reading.read_file(path)
     assert (question.answer, question.id, question.level) == (1, "own.jsonl:1", "")
@@ -126,29 +124,16 @@ def test_answers_may_be_unknown(tmp_path):
     assert found[-1].id == "5"
 
 
+ONE_OF_TWO = "expected a letter from A to B, or a number from 0 to 1"
+
+
 @pytest.mark.parametrize(
     "value, message",
     [
-        (
-            {**SINGLE, "answer": "C"},
-            '1: answer "C" is no option; expected a letter from A to B, a number '
-            "from 0 to 1, or the text of an option",
-        ),
-        (
-            {**SINGLE, "answer": 2},
-            "1: answer 2 is no option; expected a letter from A to B, a number "
-            "from 0 to 1, or the text of an option",
-        ),
-        (
-            {**SINGLE, "answer": True},
-            "1: answer true is no option; expected a letter from A to B, a number "
-            "from 0 to 1, or the text of an option",
-        ),
-        (
-            {**SINGLE, "options": ["B", "A"], "answer": "A"},
-            '1: answer "A" could be several options; expected a letter from A to B, '
-            "a number from 0 to 1, or the text of an option",
-        ),
+        ({**SINGLE, "answer": "C"}, f'1: answer "C"; {ONE_OF_TWO}'),
+        ({**SINGLE, "answer": "no"}, f'1: answer "no"; {ONE_OF_TWO}'),
+        ({**SINGLE, "answer": 2}, f"1: answer 2; {ONE_OF_TWO}"),
+        ({**SINGLE, "answer": True}, f"1: answer true; {ONE_OF_TWO}"),
         ({**SINGLE, "options": ["yes"]}, "1: 1 options; expected 2 to 26"),
         ({**SINGLE, "options": ["yes", "", ""]}, "1: 1 options; expected 2 to 26"),
         (
@@ -163,12 +148,12 @@ def test_answers_may_be_unknown(tmp_path):
         (["a"], "row 1: a text where an object is expected"),
         (
             {**PASSAGE, "answers": ["B", "D"]},
-            '1: question 2: answer "D" is no option; expected a letter from A to C, '
+            '1: question 2: answer "D"; expected a letter from A to C, or '
             "a number from 0 to 2",
         ),
         (
             {**PASSAGE, "answers": ["B", "BC"]},
-            '1: question 2: answer "BC" is no option; expected a letter from A to C, '
+            '1: question 2: answer "BC"; expected a letter from A to C, or '
             "a number from 0 to 2",
         ),
         (

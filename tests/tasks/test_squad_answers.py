@@ -1,3 +1,4 @@
+import collections
 import dataclasses
 import json
 import math
@@ -42,9 +43,13 @@ def as_released(recorded, windows):
     ]
 
 
+def merged(found):
+    """The candidates of each question, from the spans and null odds of its windows."""
+    return {id: answers.merge(each, answers.Search()) for id, each in found.items()}
+
+
 def candidates_of_version_1(recorded, windows):
-    search = answers.Search()
-    collector = answers.Collector(search)
+    found = collections.defaultdict(list)
     length = recorded.lengths.max_seq_length
     ids = recorded.arrays["predict/unique_id"]
     for window, id in zip(windows, ids, strict=True):
@@ -52,18 +57,19 @@ def candidates_of_version_1(recorded, windows):
         start, end = (
             (random.standard_normal(length) * 3).astype("float32") for _ in range(2)
         )
-        collector.add(window, answers.spans_of_logits(window, start, end, search))
-    return collector.candidates()
+        spans = answers.spans_of_logits(window, start, end, answers.Search())
+        found[window.question.id].append((spans, None))
+    return merged(found)
 
 
 def candidates_of_version_2(recorded, windows):
-    search = answers.Search()
-    collector = answers.Collector(search)
+    found = collections.defaultdict(list)
     for i, window in enumerate(windows):
         outputs = {name: recorded.arrays[f"predict/{name}"][i] for name in BEAMS}
-        spans = answers.spans_of_beams(window, outputs, search)
-        collector.add(window, spans, recorded.arrays["predict/cls_logits"][i])
-    return collector.candidates()
+        spans = answers.spans_of_beams(window, outputs, answers.Search())
+        odds = recorded.arrays["predict/cls_logits"][i]
+        found[window.question.id].append((spans, odds))
+    return merged(found)
 
 
 def gathered(candidates):
@@ -220,20 +226,13 @@ def test_spans_of_beams_worked_by_hand():
 
 
 def test_windows_of_a_question_are_merged():
-    collector = answers.Collector(answers.Search(n_best_size=3))
-    span = answers.Span
-    one, two = window("a", 0, [True], "one"), window("a", 0, [True], "two")
-    collector.add(one, [span("x", 3, 1), span("y", 1, 1)], np.float32(0.5))
-    collector.add(two, [], np.float32(2.0))
-    collector.add(one, [span("y", 2, 1), span("z", 1, 1), span("w", 0, 1)], -0.25)
-    found = collector.candidates()
-    assert [(s.text, s.score) for s in found["one"].spans] == [
-        ("x", 4),
-        ("y", 3),
-        ("z", 2),
-    ]
-    assert found["one"].null_odds == -0.25
-    assert found["two"] == answers.Candidates((), 2.0)
+    search, span = answers.Search(n_best_size=3), answers.Span
+    first = [span("x", 3, 1), span("y", 1, 1)]
+    second = [span("y", 2, 1), span("z", 1, 1), span("w", 0, 1)]
+    found = answers.merge([(first, np.float32(0.5)), (second, -0.25)], search)
+    assert [(s.text, s.score) for s in found.spans] == [("x", 4), ("y", 3), ("z", 2)]
+    assert found.null_odds == -0.25
+    assert answers.merge([([], np.float32(2))], search) == answers.Candidates((), 2.0)
 
 
 def test_a_question_is_answered_up_to_the_threshold():
@@ -266,24 +265,22 @@ def test_an_empty_context_has_no_spans(max_context):
     assert answers.spans_of_logits(read, logits, logits, search) == []
 
 
-def test_writes_the_released_files(tmp_path):
+def test_the_files_are_the_released_ones():
     span = answers.Span
     found = {
         "q": answers.Candidates((span("é", 1.0, 2.0), span("y", 1.0, 1.0)), 0.5),
         'r"': answers.Candidates((span("{}", -3.0, 0.5),), 0.125),
     }
-    n_best_file = tmp_path / "nbest_predictions.json"
-    files = answers.gather(found.items(), n_best_file).files(threshold=0.25)
+    files = answers.gather(found.items(), True).files(threshold=0.25)
+    n_best = files.pop("nbest_predictions.json")
     assert {name: json.loads(text) for name, text in files.items()} == {
         "predictions.json": {"q": "", 'r"': "{}"},
         "null_odds.json": {"q": 0.5, 'r"': 0.125},
     }
     listed = {id: answers.n_best(candidates) for id, candidates in found.items()}
-    assert n_best_file.read_text() == json.dumps(listed, indent=4) + "\n"
+    assert n_best == json.dumps(listed, indent=4) + "\n"
     best, second = listed["q"]
     assert (best["text"], best["start_log_prob"], best["end_log_prob"]) == ("é", 1, 2)
     assert second["probability"] == pytest.approx(1 / (1 + math.e))
-    assert answers.gather([], n_best_file) == answers.Answers({}, {})
-    assert n_best_file.read_text() == "{}\n"
     files = answers.Answers({"q": "empty"}, {}).files()
     assert files == {"predictions.json": '{\n    "q": "empty"\n}\n'}

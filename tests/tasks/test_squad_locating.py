@@ -6,12 +6,6 @@ from albert_tf.text import tokenization
 
 
 @pytest.fixture
-def tokenizer(data):
-    """Lower-cases, and strips accents."""
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
-
-
-@pytest.fixture
 def word_pieces(tmp_path):
     """Keeps case and accents."""
     path = tmp_path / "vocab.txt"
@@ -30,7 +24,7 @@ def dataset(*paragraphs):
             questions.append(reading.Question(f"q{number}", "?", known, answer is None))
             number += 1
         made.append(reading.Paragraph(context, tuple(questions)))
-    return reading.Dataset("f.json", "2.0", "given", tuple(made))
+    return reading.Dataset("f.json", "2.0", tuple(made))
 
 
 def places(found):
@@ -156,6 +150,6 @@ def test_a_file_of_bad_questions_alone_is_refused(tokenizer):
         locating.locate(dataset((FOXES, ("cats", 0))), tokenizer, skip_bad_rows=True)
     open_one = reading.Question("q", "?", (), False)
     paragraphs = (reading.Paragraph(FOXES, (open_one,)),)
-    data = reading.Dataset("f.json", "1.1", "given", paragraphs)
+    data = reading.Dataset("f.json", "1.1", paragraphs)
     with pytest.raises(InputError, match=r"train on: 'q' \(no answer\); expected"):
         locating.locate(data, tokenizer)

@@ -16,7 +16,6 @@ from albert_tf.tasks import squad
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.squad import reading
-from albert_tf.tasks.squad import task as squad_task
 from albert_tf.tasks.squad.task import QuestionAnswering
 from albert_tf.train import loop
 
@@ -94,8 +93,7 @@ def run(files, tmp_path_factory, fine_tune):
             albert_config_file=str(files / "config.json"),
             vocab_file=str(files / "vocab.txt"),
         )
-        flags = {"num_workers": 1, **fields}
-        log = fine_tune(QuestionAnswering, SquadRunSettings, flags, model)
+        log = fine_tune(QuestionAnswering, SquadRunSettings, fields, model)
         return folder, log
 
     call.root = root
@@ -140,9 +138,7 @@ def blocks(folder):
 def test_version_1_is_learned_and_predicted_again(one, run, files):
     folder, text = one
     data = files / "train-1.1.json"
-    assert (
-        "SQuAD 1.1 (no question is impossible and the file's version is '1.1')" in text
-    )
+    assert "train-1.1.json: SQuAD 1.1" in text
     assert "to come    250 steps" in text
     metrics = squad.evaluate_files(data, folder / "predictions.json")
     assert metrics["f1"] > 95
@@ -166,7 +162,7 @@ def test_version_1_is_learned_and_predicted_again(one, run, files):
 def test_version_2_is_learned_and_the_threshold_is_stored(two, run, files):
     folder, text = two
     data = files / "train-2.0.json"
-    assert "SQuAD 2.0 (question '1-0-4' is impossible)" in text
+    assert "train-2.0.json: SQuAD 2.0" in text
     *_, last = blocks(folder)
     assert float(last["best_f1"]) > 95
     # Not the best one for the questions that are judged.
@@ -383,7 +379,7 @@ def test_records_of_others_are_learned_and_predicted(run, files, tmp_path):
     with pytest.raises(InputError, match=r"'1-1-0' \(\"nowhere\" is not in its contex"):
         train(run, files, "2.0", "others", **changes)
     expected = [
-        f"{path}: SQuAD 2.0 (no version is given and question '1-0-4' has no answer)",
+        f"{path}: SQuAD 2.0",
         f"Warning: {path}: 1 of 30 questions are left out: '1-1-0'",
         f"Warning: {path}: 1 of 23 answers are not at answer_start",
         "'1-1-3' (+2)",
@@ -530,7 +526,6 @@ def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatc
     ("name", "value"),
     [
         ("null_score_diff_threshold", 0.5),
-        ("threshold_file", "dev.json"),
         ("fit_threshold", True),
     ],
 )
@@ -538,7 +533,7 @@ def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
     settings = SquadSettings(**{name: value})
     run = SquadRunSettings(output_dir="run", export_dir="served")
     with pytest.raises(InputError) as mistake:
-        squad_task._decided(settings, None, run, {})
+        QuestionAnswering.read(settings, None, run, print)
     assert str(mistake.value) == (
         f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
         f"threshold"

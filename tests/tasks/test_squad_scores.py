@@ -57,7 +57,7 @@ def dataset(version, **answers):
         for id, texts in answers.items()
     )
     paragraphs = (reading.Paragraph("", questions),)
-    return reading.Dataset("f.json", version, "given", paragraphs)
+    return reading.Dataset("f.json", version, paragraphs)
 
 
 def test_version_1_worked_by_hand():

@@ -55,8 +55,8 @@ def test_json_lines(written):
         {"tokens": ["b"], "tags": ["O"], "pos": ["x"]},
     ]
     path = written("\n\n".join(map(json.dumps, rows)), "some.jsonl")
-    assert reading.read_file(path)[0] == (("a", "New York"), ("O", "B-LOC"), (1, 1))
-    assert reading.read_file(path, "pos")[1] == (("b",), ("x",), (3,))
+    assert reading.read_file(path)[0] == (("a", "New York"), ("O", "B-LOC"), ("1", "1"))
+    assert reading.read_file(path, "pos")[1] == (("b",), ("x",), ("3",))
     assert reading.read_file(path, "other")[1].labels is None
 
 

@@ -14,7 +14,6 @@ from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import reading
 from albert_tf.tasks.tagging.reading import Sentence
 from albert_tf.tasks.tagging.task import Tagging
-from albert_tf.text import tokenization
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -27,11 +26,6 @@ CONFIG = AlbertConfig(
     initializer_range=0.1,
 )
 LABELS = ("O", "B-LOC", "I-LOC")
-
-
-@pytest.fixture(scope="session")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
 
 
 @pytest.fixture

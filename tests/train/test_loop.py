@@ -415,7 +415,6 @@ def test_a_flat_loss_is_warned_of(run):
     text = run("run", *flags)
     assert "Warning: after the warm-up masked_lm_loss is 3." in text
     assert "3.14 would be guessing" in text
-    assert "Hint: --learning_rate=1e-09 is 1.3e-05 times 7.8e-05" in text
 
 
 @pytest.mark.parametrize(
@@ -607,10 +606,6 @@ def test_generated_records_are_masked_while_training(run, files, data, tmp_path)
         text = run(folder, *flags, config="generated.json")
     assert "the output bias from " in text
     assert_equal(tmp_path / "one", tmp_path / "two", 3)
-    [events] = (tmp_path / "one/summaries/eval").glob("events.*")
-    # TensorBoard gets records with gaps, and what the model puts there.
-    assert b"| text | true | predicted |" in events.read_bytes()
-    assert b" [MASK] " in events.read_bytes()
 
 
 STOPPED = (

@@ -9,7 +9,7 @@ and the article is cut at its end so that both fit. Segment 1 is the question's.
 
 import array
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,10 +41,6 @@ class Lengths:
     max_qa_length: int = 128
 
     def __post_init__(self) -> None:
-        if self.max_qa_length < 1:
-            raise InputError(
-                f"--max_qa_length={self.max_qa_length}: expected at least 1"
-            )
         needed = self.max_qa_length + _SPECIAL + 1
         if self.max_seq_length < needed:
             raise InputError(
@@ -200,15 +196,11 @@ def _tokens(
     With `last`, the last so many tokens of each text are kept.
     """
     ids, ends, cut = array.array("i"), array.array("q", [0]), 0
-    for tokens in _encoded(tokenizer, texts, num_threads):
-        cut += bool(last) and len(tokens) > last
-        ids.extend(tokens[-last:])
-        ends.append(len(ids))
-    return np.array(ids, np.int32), np.array(ends, np.int64), cut
-
-
-def _encoded(
-    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int
-) -> Iterable[list[int]]:
     for begin in range(0, len(texts), _CHUNK):
-        yield from tokenizer.encode_batch(texts[begin : begin + _CHUNK], num_threads)
+        for tokens in tokenizer.encode_batch(
+            texts[begin : begin + _CHUNK], num_threads
+        ):
+            cut += bool(last) and len(tokens) > last
+            ids.extend(tokens[-last:])
+            ends.append(len(ids))
+    return np.array(ids, np.int32), np.array(ends, np.int64), cut

@@ -12,15 +12,15 @@ Other sets are JSON lines, or a list, with a question each:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, the number of an option from 0 on, or an option's text. Without an
-id the place in the file serves as one. Other keys are ignored. Answers may be absent or
-null where they are not needed. Empty options at the end of a list stand for none.
+`answer` is a letter, or the number of an option from 0 on. Without an id the place in
+the file serves as one. Other keys are ignored. Answers may be absent or null where they
+are not needed. Empty options at the end of a list stand for none.
 """
 
 import dataclasses
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path, level: str, encoding: str) -> list[Question]:
     questions: list[Question] = []
-    for place, value in _objects(path, encoding):
+    for place, value in json_values.objects(read_text(path, encoding), path):
         if isinstance(value, dict) and "questions" in value:
             questions += _passage(value, level, place)
         else:
@@ -149,29 +149,6 @@ def _read(path: Path, level: str, encoding: str) -> list[Question]:
     if not questions:
         raise InputError(f"{path}: no question; expected JSON with one or more")
     return questions
-
-
-def _after_space(text: str, position: int) -> int:
-    return re.compile(r"\s*").match(text, position).end()  # type: ignore[union-attr]
-
-
-def _objects(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
-    """Yields the JSON values of a file, and where each stands.
-
-    A line may hold several, as where files without a line end were put together. Those
-    of a list stand in its rows.
-    """
-    text = json_values.whole_pairs(read_text(path, encoding))
-    line, position = 1, 0
-    while (begin := _after_space(text, position)) < len(text):
-        line += text.count("\n", position, begin)
-        value, end = json_values.parse_next(text, begin, path, line)
-        if isinstance(value, list):
-            yield from ((f"{path}:row {n}", each) for n, each in enumerate(value, 1))
-        else:
-            yield f"{path}:{line}", value
-        line += text.count("\n", begin, end)
-        position = end
 
 
 def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
@@ -196,7 +173,7 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
         if not isinstance(text, str):
             raise InputError(f"{where}: {describe(text)}; expected a text")
         choices = _options(choices, where)
-        number = _answer(answer, choices, where, is_passage=True)
+        number = _answer(answer, choices, where)
         questions.append(
             Question(f"{id}-{i}", article, text, choices, number, level, where)
         )
@@ -239,24 +216,16 @@ def _options(value: Any, place: str) -> tuple[str, ...]:
     return options
 
 
-def _answer(
-    value: Any, options: tuple[str, ...], place: str, is_passage: bool = False
-) -> int | None:
-    """Returns the option that a letter, a number or, outside passages, a text means."""
+def _answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
+    """Returns the number of the option that a letter or a number means."""
     if value is None:
         return None
-    texts = [] if is_passage else [options]
-    matches = {
-        i
-        for names in (LETTERS[: len(options)], range(len(options)), *texts)
-        for i, name in enumerate(names)
-        if type(value) is type(name) and value == name
-    }
-    if len(matches) != 1:
-        fault = "could be several options" if matches else "is no option"
-        raise InputError(
-            f"{place}: answer {errors.shown(value)} {fault}; expected a letter from A "
-            f"to {LETTERS[len(options) - 1]}, a number from 0 to {len(options) - 1}"
-            + ("" if is_passage else ", or the text of an option")
-        )
-    return matches.pop()
+    count = len(options)
+    if isinstance(value, str) and len(value) == 1 and value in LETTERS[:count]:
+        return LETTERS.index(value)
+    if type(value) is int and 0 <= value < count:
+        return value
+    raise InputError(
+        f"{place}: answer {errors.shown(value)}; expected a letter from A to "
+        f"{LETTERS[count - 1]}, or a number from 0 to {count - 1}"
+    )

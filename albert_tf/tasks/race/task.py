@@ -172,9 +172,7 @@ class MultipleChoice(base.FineTuningTask):
             return None
         return (
             f"{self.key_metric} {accuracy:.3f} is what guessing gives ({chance:.3f}, "
-            f"give or take {deviation:.3f}): the model has learned nothing yet, or has "
-            f"diverged. A lower --learning_rate, a larger --train_batch_size or a "
-            f"longer --warmup_step may help"
+            f"give or take {deviation:.3f}): {base.NOT_LEARNED}"
         )
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:

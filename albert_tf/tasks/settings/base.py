@@ -23,6 +23,11 @@ def stored_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
+def without_effect(default: Any = None) -> Any:
+    """Describes a released flag that is accepted and changes nothing."""
+    return flags.field("A released flag without effect.", default)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings(flags.Settings):
     """The flags of a family of tasks, and what `task.json` stores of them.

@@ -6,6 +6,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.corpus.config import MaskingSettings
 from albert_tf.errors import InputError
+from albert_tf.tasks.settings.base import without_effect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class PretrainingSettings(MaskingSettings):
         "model's file says.",
         None,
     )
-    masked_lm_budget: float = flags.field("Has no effect, as released.", 0.0)
+    masked_lm_budget: float = without_effect(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

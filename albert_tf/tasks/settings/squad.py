@@ -10,6 +10,7 @@ from albert_tf.tasks.settings.base import (
     OPTIONAL,
     TaskSettings,
     stored_field,
+    without_effect,
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
@@ -122,23 +123,13 @@ class SquadSettings(TaskSettings):
         "Converted questions of --predict_file, as for --train_feature_file.",
         None,
     )
-    predict_feature_left_file: str | None = flags.field(
-        "A released flag without effect: --predict_feature_file holds everything.",
-        None,
-    )
-    num_workers: int | None = flags.field(
-        "A flag without effect: one process converts questions.",
-        None,
-    )
+    predict_feature_left_file: str | None = without_effect()
     skip_bad_rows: bool = flags.field(
         "Leave out training questions whose answer is missing or not in the context, "
         "and log them.",
         False,
     )
-    use_einsum: bool | None = flags.field(
-        "A released flag without effect: the numbers are the same.",
-        None,
-    )
+    use_einsum: bool | None = without_effect()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,9 +1,8 @@
 """Scores of positions to answers: n-best lists, null odds, thresholds and files.
 
 A model scores the positions of one window; `spans_of_logits` (SQuAD 1.1) and
-`spans_of_beams` (SQuAD 2.0) make spans of that, `Collector` merges the windows of a
-question, and `gather` and `write` write the files. Only the best spans of a question
-are held, and n-best lists are written as they come, so memory grows with neither.
+`spans_of_beams` (SQuAD 2.0) make spans of that, `candidates` merges the windows of a
+question, and `gather` keeps what the files hold.
 
 Which spans are valid, their order, the softmax over the n-best list and what stands in
 the files are the release's.
@@ -14,16 +13,14 @@ odds are below the threshold; here also where they are equal, as in the official
 scripts.
 """
 
-import contextlib
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.data.files import atomic
 from albert_tf.tasks.squad.features import Window, Windows
 
 # What the release writes for a question of SQuAD 1.1 of which no span is valid.
@@ -186,41 +183,6 @@ class Candidates:
         return (Span("", NO_SPAN_SCORE, NO_SPAN_SCORE),)
 
 
-class Collector:
-    """Merges the windows of each question as they come, in any order of questions.
-
-    The windows of one question are expected in their order: it decides ties.
-    """
-
-    def __init__(self, search: Search):
-        self._search = search
-        self._candidates: dict[str, Candidates] = {}
-
-    def add(
-        self, window: Window, spans: list[Span], null_odds: float | None = None
-    ) -> None:
-        """Adds the spans of a window.
-
-        Args:
-            window: which was read.
-            spans: what `spans_of_logits` or `spans_of_beams` made of it.
-            null_odds: logit of "no answer in this window" for SQuAD 2.0; a question
-                has the least of its windows.
-        """
-        id = window.question.id
-        if earlier := self._candidates.get(id):
-            both = sorted([*earlier.spans, *spans], key=lambda span: -span.score)
-            spans = _best(both, self._search.n_best_size)
-            if null_odds is not None and earlier.null_odds is not None:
-                null_odds = min(null_odds, earlier.null_odds)
-        odds = None if null_odds is None else float(null_odds)
-        self._candidates[id] = Candidates(tuple(spans), odds)
-
-    def candidates(self) -> dict[str, Candidates]:
-        """Returns the candidates so far, by question id, in the order of coming."""
-        return self._candidates
-
-
 LOGITS = ("start_logits", "end_logits")
 
 
@@ -233,8 +195,7 @@ def candidates(
 ) -> Iterator[tuple[str, Candidates]]:
     """Finds the possible answers of one question after the other.
 
-    Only one question's are held. Of a question whose windows were not all seen nothing
-    comes.
+    Of a question whose windows were not all seen nothing comes.
 
     Args:
         windows: what was read.
@@ -245,15 +206,19 @@ def candidates(
     """
     predictions = iter(predictions)
     for number, question in enumerate(windows.questions):
-        collector = Collector(search)
-        for place in range(*windows.bounds[number : number + 2].tolist()):
-            scored = next(predictions, None)
-            if scored is None:
-                return
-            window = windows[place]
-            spans, null = _spans(window, scored, search, head)
-            collector.add(window, spans, null if version == "2.0" else None)
-        found = collector.candidates()[question.id]
+        places = range(*windows.bounds[number : number + 2].tolist())
+        scored = list(itertools.islice(predictions, len(places)))
+        if len(scored) < len(places):
+            return
+        if not scored:  # the question is left out
+            continue
+        each = [
+            _spans(windows[place], one, search, head)
+            for place, one in zip(places, scored, strict=True)
+        ]
+        if version == "1.1":
+            each = [(spans, None) for spans, _ in each]
+        found = merge(each, search)
         if head != "conditional" and found.null_odds is not None:
             # The null score becomes odds against the best span.
             odds = found.null_odds - found.listed()[0].score
@@ -261,9 +226,25 @@ def candidates(
         yield question.id, found
 
 
+def merge(
+    windows: Sequence[tuple[list[Span], float | None]], search: Search
+) -> Candidates:
+    """Merges the windows of one question; their order decides ties.
+
+    Args:
+        windows: the spans of each, and its logit of "no answer" in SQuAD 2.0, of which
+            the least counts.
+        search: what counts as an answer.
+    """
+    spans = itertools.chain.from_iterable(spans for spans, _ in windows)
+    best = _best(sorted(spans, key=lambda span: -span.score), search.n_best_size)
+    odds = [float(null) for _, null in windows if null is not None]
+    return Candidates(tuple(best), min(odds, default=None))
+
+
 def _spans(
     window: Window, scored: Mapping[str, np.ndarray], search: Search, head: str
-) -> tuple[list[Span], float]:
+) -> tuple[list[Span], float | None]:
     """Returns the spans of a window, and its null odds or null score.
 
     **As released:** the linear head's logits of padding are searched, too. Here they
@@ -283,10 +264,12 @@ class Answers:
     Attributes:
         texts: the best text of each, whatever the odds.
         null_odds: logit of "no answer" of each; empty in SQuAD 1.1.
+        n_best: see the function; empty if it was not asked for.
     """
 
     texts: dict[str, str]
     null_odds: dict[str, float]
+    n_best: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         """Returns the number of questions."""
@@ -307,50 +290,40 @@ class Answers:
         }
 
     def files(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns `predictions.json`, and `null_odds.json` where there are odds.
+        """Returns the released files, without those that would hold nothing.
 
         Args:
             threshold: see `decided`.
         """
-        files: dict[str, Mapping] = {"predictions.json": self.decided(threshold)}
-        if self.null_odds:
-            files["null_odds.json"] = self.null_odds
+        files = {
+            "nbest_predictions.json": self.n_best,
+            "predictions.json": self.decided(threshold),
+            "null_odds.json": self.null_odds,
+        }
         return {
             name: json.dumps(contents, indent=4) + "\n"
             for name, contents in files.items()
+            if contents or name == "predictions.json"
         }
 
 
 def gather(
-    questions: Iterable[tuple[str, Candidates]], n_best_file: str | Path | None = None
+    questions: Iterable[tuple[str, Candidates]], keeps_n_best: bool = False
 ) -> Answers:
     """Keeps the best answer of each question.
 
     Args:
         questions: the candidates of one after the other, with its id.
-        n_best_file: `nbest_predictions.json`, to be written on the way.
-
-    Raises:
-        InputError: the file cannot be written.
+        keeps_n_best: keep the n-best lists, too.
     """
-    texts: dict[str, str] = {}
-    odds: dict[str, float] = {}
-    with contextlib.ExitStack() as stack:
-        write = None
-        if n_best_file is not None:
-            write = stack.enter_context(atomic(str(n_best_file))).write
-        for id, candidates in questions:
-            if write is not None:
-                # As one object, of which only one entry is in memory.
-                entry = json.dumps({id: n_best(candidates)}, indent=4)
-                write(b",\n" if texts else b"{\n")
-                write(entry.removeprefix("{\n").removesuffix("\n}").encode())
-            texts[id] = candidates.listed()[0].text
-            if candidates.null_odds is not None:
-                odds[id] = candidates.null_odds
-        if write is not None:
-            write(b"\n}\n" if texts else b"{}\n")
-    return Answers(texts, odds)
+    answers = Answers({}, {})
+    for id, found in questions:
+        answers.texts[id] = found.listed()[0].text
+        if found.null_odds is not None:
+            answers.null_odds[id] = found.null_odds
+        if keeps_n_best:
+            answers.n_best[id] = n_best(found)
+    return answers
 
 
 def n_best(candidates: Candidates) -> list[dict]:

@@ -128,11 +128,6 @@ class Window:
     start_position: int = 0
     end_position: int = 0
 
-    @property
-    def spans(self) -> np.ndarray:
-        """Where the context's tokens stand in its text, int32 [C, 2]."""
-        return self.context.spans[self.first_token :][: len(self.max_context)]
-
     def answer(self, first: int, last: int) -> tuple[int, int, str]:
         """Returns the characters [begin, end) from a token to another, and their text.
 

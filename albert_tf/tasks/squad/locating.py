@@ -64,12 +64,11 @@ def locate(
         if not question.answers:
             skipped[number] = "no answer"
             continue
-        answer = question.answers[0]
-        one = _Wanted(context, answer, tokenizer)
-        if one.nearest is None:
-            skipped[number] = f"{errors.shown(answer.text)} is not in its context"
-        else:
-            wanted[number] = one
+        wanted[number] = _Wanted(context, question.answers[0], tokenizer)
+        if wanted[number].nearest is None:
+            text = errors.shown(question.answers[0].text)
+            skipped[number] = f"{text} is not in its context"
+            del wanted[number]
 
     def named(reasons: Mapping[int, str]) -> str:
         return ", ".join(f"{asked[n][1].id!r} ({why})" for n, why in reasons.items())
@@ -81,7 +80,13 @@ def locate(
             f"the contexts, or --skip_bad_rows to leave such questions out"
         )
     notes = [f"Warning: {some} are left out: {named(skipped)}"] if skipped else []
-    answers, unit = _place(wanted)
+    for unit in ("characters", *_UNITS):
+        found = {n: one.at(one.start(unit)) for n, one in wanted.items()}
+        if all(found.values()):
+            break
+    else:
+        unit, found = "characters", {n: one.nearest for n, one in wanted.items()}
+    answers = {number: answer for number, answer in found.items() if answer}
     moved = {
         number: f"{answer.start - wanted[number].begin:+,}"
         for number, answer in answers.items()
@@ -96,21 +101,6 @@ def locate(
             f"numbers of characters: {named(moved)}"
         )
     return Located(answers, skipped, notes)
-
-
-def _place(wanted: "Mapping[int, _Wanted]") -> tuple[dict[int, Answer], str]:
-    """Returns the answers, and what `answer_start` counts."""
-    for unit in ("characters", *_UNITS):
-        found: dict[int, Answer] = {}
-        for number, one in wanted.items():
-            answer = one.at(one.start(unit))
-            if answer is None:
-                break
-            found[number] = answer
-        else:
-            return found, unit
-    nearest = {number: one.nearest for number, one in wanted.items()}
-    return {n: answer for n, answer in nearest.items() if answer}, "characters"
 
 
 class _Wanted:

@@ -35,7 +35,7 @@ class QuestionAnsweringPipeline(Pipeline):
         asked = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
         question = Question("", asked, (), False)
         paragraph = Paragraph(row["context"], (question,))
-        dataset = Dataset("", self.settings.version, "", (paragraph,))
+        dataset = Dataset("", self.settings.version, (paragraph,))
         windows = features.windows(dataset, self.tokenizer, self.lengths)
         read = [window.features(len(window.ids)) for window in windows]
         return Example(row, read, windows)

@@ -17,6 +17,7 @@ script, unless no question of the file has an answer. An id may be a number. Oth
 are ignored.
 """
 
+import collections
 import dataclasses
 import itertools
 import operator
@@ -31,7 +32,6 @@ from albert_tf.data.files import read_text
 from albert_tf.data.json_values import get
 from albert_tf.errors import InputError
 
-VERSIONS = ("1.1", "2.0")
 # Keys that articles do not have.
 _OF_RECORDS = ("context", "question")
 
@@ -69,13 +69,11 @@ class Dataset:
     Attributes:
         path: the file.
         version: "1.1", or "2.0" where a question may have no answer.
-        version_is_from: what decided the version, in words.
         paragraphs: in the order of the file.
     """
 
     path: str
     version: str
-    version_is_from: str
     paragraphs: tuple[Paragraph, ...]
 
     @property
@@ -108,22 +106,20 @@ def read(
             another type, or an id occurs twice. The message names the file and the
             question's id, or its location.
     """
-    if version not in (None, *VERSIONS):
-        raise InputError(f"version {version!r}: expected one of {list(VERSIONS)}")
-    stated, items = _items(path, encoding)
-    asked = [pair for item, place in items for pair in _asked(item, place, path)]
+    header: dict[str, Any] = {}
+    items = list(json_values.objects(read_text(path, encoding), path, header))
+    asked = [pair for place, item in items for pair in _asked(item, place, path)]
     questions = [question for _, question in asked]
-    seen: set[str] = set()
-    for question in questions:
-        if question.id in seen:
+    ids = collections.Counter(question.id for question in questions)
+    for id, count in ids.most_common(1):
+        if count > 1:
             raise InputError(
-                f"{path}: question id {question.id!r} occurs twice; expected an id for "
+                f"{path}: question id {id!r} occurs {count} times; expected an id for "
                 f"each question"
             )
-        seen.add(question.id)
-    if not seen:
+    if not ids:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
-    version, reason = (version, "given") if version else _version(stated, questions)
+    version = version or _version(header.get("version"), questions)
     if version == "2.0" and any(q.answers or q.is_impossible for q in questions):
         asked = [
             (context, q if q.answers else q._replace(is_impossible=True))
@@ -134,7 +130,7 @@ def read(
         Paragraph(context, tuple(question for _, question in pairs))
         for context, pairs in itertools.groupby(asked, operator.itemgetter(0))
     )
-    return Dataset(str(path), version, reason, tuple(paragraphs))
+    return Dataset(str(path), version, tuple(paragraphs))
 
 
 def answers(value: Any, place: str) -> tuple[Answer, ...]:
@@ -167,29 +163,9 @@ def answers(value: Any, place: str) -> tuple[Answer, ...]:
     )
 
 
-def _items(path: str | Path, encoding: str | None) -> tuple[Any, list[tuple[Any, str]]]:
-    """Returns the version that a file states, and its items with their locations."""
-    text = json_values.whole_pairs(read_text(path, encoding))
-    begin = len(text) - len(text.lstrip())
-    first, end = json_values.parse_next(text, begin, path)
-    if text[end:].strip():
-        lines = [text] if "\n" in text[begin:end] else text.split("\n")
-        return None, [
-            (json_values.parse(line, path, number), f"{path}:{number}")
-            for number, line in enumerate(lines, 1)
-            if line.strip()
-        ]
-    if isinstance(first, list):
-        return None, [(item, f"{path}: [{i}]") for i, item in enumerate(first)]
-    if _is_record(first):
-        return None, [(first, f"{path}:1")]
-    items = enumerate(get(first, "data", list, str(path)))
-    return first.get("version"), [(item, f"{path}: data[{i}]") for i, item in items]
-
-
 def _asked(item: Any, place: str, path: str | Path) -> Iterator[tuple[str, Question]]:
     """Yields the questions of an article or a record, each with its context."""
-    if _is_record(item):
+    if isinstance(item, dict) and not item.keys().isdisjoint(_OF_RECORDS):
         question = _question(item, place, path)
         yield get(item, "context", str, place), question
         return
@@ -198,10 +174,6 @@ def _asked(item: Any, place: str, path: str | Path) -> Iterator[tuple[str, Quest
         context = get(paragraph, "context", str, where)
         for j, asked in enumerate(get(paragraph, "qas", list, where)):
             yield context, _question(asked, f"{where}.qas[{j}]", path)
-
-
-def _is_record(item: Any) -> bool:
-    return isinstance(item, dict) and not item.keys().isdisjoint(_OF_RECORDS)
 
 
 def _question(value: Any, place: str, path: str | Path) -> Question:
@@ -216,15 +188,11 @@ def _question(value: Any, place: str, path: str | Path) -> Question:
     )
 
 
-def _version(stated: Any, questions: Sequence[Question]) -> tuple[str, str]:
-    """Returns the version that a file shows, and how, in words."""
-    for question in questions:
-        if question.is_impossible:
-            return "2.0", f"question {question.id!r} is impossible"
+def _version(stated: Any, questions: Sequence[Question]) -> str:
+    """Returns the version that a file shows."""
     # The first number of "2.0", "v2.0" or "squad_v2", but not of a date.
-    if re.findall(r"\d+", str(stated))[:1] == ["2"]:
-        return "2.0", f"the file's version is {stated!r}"
-    without = [question.id for question in questions if not question.answers]
-    if not stated and 0 < len(without) < len(questions):
-        return "2.0", f"no version is given and question {without[0]!r} has no answer"
-    return "1.1", f"no question is impossible and the file's version is {stated!r}"
+    is_stated = re.findall(r"\d+", str(stated))[:1] == ["2"]
+    is_shown = any(question.is_impossible for question in questions)
+    answered = [bool(question.answers) for question in questions]
+    is_mixed = not stated and any(answered) and not all(answered)
+    return "2.0" if is_stated or is_shown or is_mixed else "1.1"

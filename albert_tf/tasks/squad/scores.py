@@ -8,7 +8,7 @@ import collections
 import logging
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -230,8 +230,8 @@ def _evaluate_v1(dataset: Dataset, predictions: Mapping[str, str]) -> dict[str, 
         answer = predictions.get(question.id)
         if answer is not None:
             truths = [truth.text for truth in question.answers]
-            totals["exact_match"] += _best_of(exact_match, answer, truths)
-            totals["f1"] += _best_of(f1, answer, truths)
+            totals["exact_match"] += max(exact_match(answer, t) for t in truths)
+            totals["f1"] += max(f1(answer, t) for t in truths)
     return {name: 100.0 * total / count for name, total in totals.items()}
 
 
@@ -244,10 +244,13 @@ def _evaluate_v2(
     every = [question.id for question in dataset.questions]
     answerable = {question.id for question in dataset.questions if question.answers}
     questions = [q for q in dataset.questions if q.id in predictions]
-    raw = {
-        "exact": {q.id: _score_v2(exact_match, predictions, q) for q in questions},
-        "f1": {q.id: _score_v2(_f1_v2, predictions, q) for q in questions},
-    }
+    raw: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
+    for q in questions:
+        answer = predictions[q.id]
+        # Answers of punctuation and articles alone count as none.
+        truths = [a.text for a in q.answers if normalize(a.text)] or [""]
+        raw["exact"][q.id] = max(exact_match(answer, t) for t in truths)
+        raw["f1"][q.id] = max(f1(answer, t, empty_counts=True) for t in truths)
     kept = raw
     if null_odds is not None:
         _require_odds(dataset, questions, null_odds)
@@ -279,26 +282,6 @@ def _means(
         for name, values in scores.items()
     }
     return {**means, f"{prefix}total": len(ids)}
-
-
-def _score_v2(
-    measure: Callable[[str, str], float],
-    predictions: Mapping[str, str],
-    question: Question,
-) -> float:
-    # Answers of punctuation and articles alone count as none.
-    truths = [a.text for a in question.answers if normalize(a.text)]
-    return _best_of(measure, predictions[question.id], truths or [""])
-
-
-def _f1_v2(answer: str, truth: str) -> float:
-    return f1(answer, truth, empty_counts=True)
-
-
-def _best_of(
-    measure: Callable[[str, str], float], answer: str, truths: Iterable[str]
-) -> float:
-    return max(measure(answer, truth) for truth in truths)
 
 
 def _require_odds(

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, graph, reading, scores
-from albert_tf.tasks.squad.answers import Answers, Candidates, Search
+from albert_tf.tasks.squad.answers import Answers, Search
 from albert_tf.tasks.squad.features import Lengths, Tokens, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
@@ -68,7 +68,6 @@ class QuestionAnswering(base.FineTuningTask):
         self.search = Search(settings.n_best_size, settings.max_answer_length)
         self.threshold = settings.threshold
         self.fitted_on = settings.threshold_fitted_on
-        self._searched: tuple[Answers, float | None] | None = None
         # The best threshold of the last evaluation.
         self._best: float | None = None
         # No run replaces a threshold that is given by a better one.
@@ -90,13 +89,10 @@ class QuestionAnswering(base.FineTuningTask):
 
     @classmethod
     def read(cls, settings, folder, run, log):
-        for name in ("predict_feature_left_file", "use_einsum", "num_workers"):
-            if getattr(settings, name) is not None:
-                log(f"--{name} has no effect here")
         files = _read(settings, folder, run)
         _check_answers(settings, run, files)
         for dataset in files.values():
-            log(f"{dataset.path}: SQuAD {dataset.version} ({dataset.version_is_from})")
+            log(f"{dataset.path}: SQuAD {dataset.version}")
         splits = {use: [Split(use, dataset)] for use, dataset in files.items()}
         predict = splits.pop("predict", [])
         if predict and (run.do_eval or run.do_predict):
@@ -213,20 +209,20 @@ class QuestionAnswering(base.FineTuningTask):
         return {name: outputs[name] for name in (*_BEAMS, "cls_logits")}
 
     def predict(
-        self,
-        split: Split,
-        predictions: base.Predictions,
-        n_best_file: Path | None = None,
+        self, split: Split, predictions: base.Predictions, keeps_n_best: bool = False
     ) -> Answers:
-        """Answers the questions; nothing but the answers is held of them.
+        """Answers the questions.
 
         Args:
             split: the questions.
             predictions: of their windows.
-            n_best_file: `nbest_predictions.json`, to be written on the way.
+            keeps_n_best: see `answers.gather`.
         """
-        candidates = self.candidates(split.features, predictions)
-        answered = answers.gather(candidates, n_best_file)
+        settings = self.settings
+        candidates = answers.candidates(
+            split.features, predictions, self.search, settings.head, settings.version
+        )
+        answered = answers.gather(candidates, keeps_n_best)
         collections.deque(predictions, maxlen=0)  # logs the last line
         return answered
 
@@ -236,12 +232,16 @@ class QuestionAnswering(base.FineTuningTask):
         **As released:** with --fit_threshold the threshold is the best one for the very
         questions that are judged. Else it had no part in them.
         """
-        dataset: Dataset = split.examples
-        if dataset.unanswered is not None:
+        if split.examples.unanswered is not None:
             return {}
-        metrics = evaluate(dataset, answers, self._threshold_for(dataset, answers))
-        if "best_f1" in metrics:
-            self._best = scores.center_threshold(metrics, answers.null_odds)
+        dataset = judged(split.examples, answers)
+        if dataset.version == "1.1":
+            return scores.evaluate(dataset, answers.texts)
+        threshold = self._threshold_for(split.examples, answers)
+        metrics = scores.evaluate(dataset, answers.texts, answers.null_odds, threshold)
+        self._best = scores.center_threshold(metrics, answers.null_odds)
+        if threshold is not None:
+            metrics["null_score_diff_threshold"] = threshold
         return metrics
 
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
@@ -257,15 +257,16 @@ class QuestionAnswering(base.FineTuningTask):
         # To be stored for other questions; None leaves what is stored.
         threshold, fitted_on = None, None
         for split in splits.get("threshold", ()):
-            answered = self._answer(run, split)
-            threshold, fitted_on = self._fit(split, answered)
+            threshold = self._search_threshold(split.examples, self._answer(run, split))
             self.threshold, self.fitted_on = threshold, None
+            fitted_on = digest(split.examples)
             run.log(f"{split.examples.path}: the best threshold is {threshold:.4f}")
         for split in splits.get("test", ()):
             answered = self._answer(run, split)
             self._report(run, split, answered)
             if self.settings.fit_threshold:
-                threshold, fitted_on = self._fit(split, answered)
+                threshold = self._search_threshold(split.examples, answered)
+                fitted_on = digest(split.examples)
         if self._is_given:
             threshold, fitted_on = self.threshold, None
         if threshold is not None:
@@ -278,12 +279,9 @@ class QuestionAnswering(base.FineTuningTask):
             run.log(f"The threshold for other questions is {self.threshold:.4f}")
 
     def _answer(self, run: base.FinishedRun, split: Split) -> Answers:
-        writes = run.settings.do_predict and run.writes and split.name == "predict"
-        return self.predict(
-            split,
-            run.predict(self.source([split], labelled=False), run.batch_size),
-            run.folder / "nbest_predictions.json" if writes else None,
-        )
+        source = self.source([split], labelled=False)
+        keeps_n_best = run.settings.do_predict and run.writes
+        return self.predict(split, run.predict(source, run.batch_size), keeps_n_best)
 
     def _report(self, run: base.FinishedRun, split: Split, answered: Answers) -> None:
         """Writes answers, and how good they are where that is known."""
@@ -299,23 +297,16 @@ class QuestionAnswering(base.FineTuningTask):
                 f"answer to compare with"
             )
 
-    def _fit(self, split: Split, answered: Answers) -> tuple[float | None, str]:
-        """Returns the best threshold for questions, and their digest."""
-        threshold = self._best_threshold(split.examples, answered)
-        return threshold, digest(split.examples)
-
-    def _best_threshold(self, dataset: Dataset, answered: Answers) -> float | None:
-        """Returns what `search_threshold` does, and searches once for the same."""
-        if self._searched is None or self._searched[0] is not answered:
-            self._searched = answered, search_threshold(dataset, answered)
-        return self._searched[1]
+    def _search_threshold(self, dataset: Dataset, answered: Answers) -> float:
+        known = judged(dataset, answered)
+        return scores.search_threshold(known, answered.texts, answered.null_odds)
 
     def _threshold_for(self, dataset: Dataset, answered: Answers) -> float | None:
         """Returns the threshold to decide with; never one fitted on these questions."""
         if self.threshold is None:
             return None
         if self.settings.fit_threshold:
-            return self._best_threshold(dataset, answered)
+            return self._search_threshold(dataset, answered)
         return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
 
     def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> None:
@@ -351,19 +342,7 @@ class QuestionAnswering(base.FineTuningTask):
             return None
         else:
             fault = f"f1 {metrics['f1']:.2f} is below {_COLLAPSED_F1:.0f}"
-        return (
-            f"{fault}: the model has not learned yet, or has collapsed (another "
-            f"--seed, a lower --learning_rate or a longer warm-up may help)"
-        )
-
-    def candidates(
-        self, windows: Windows, predictions: base.Predictions
-    ) -> Iterator[tuple[str, Candidates]]:
-        """Finds the possible answers of one question after the other."""
-        settings = self.settings
-        return answers.candidates(
-            windows, predictions, self.search, settings.head, settings.version
-        )
+        return f"{fault}: {base.NOT_LEARNED}"
 
     def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         threshold = self.threshold if options.threshold is None else options.threshold
@@ -387,21 +366,16 @@ def _read(
         "predict": settings.predict_file,
         "threshold": settings.threshold_file,
     }
-    version = reason = None
+    version = None
     if settings.version_2_with_negative is not None:
         version = "2.0" if settings.version_2_with_negative else "1.1"
-        reason = "--version_2_with_negative"
     elif not run.do_train and folder:
-        version, reason = folder.version, "as the model's folder"
+        version = folder.version
     files: dict[str, Dataset] = {}
     for use, path in wanted.items():
         if path:
-            dataset = reading.read(path, version, settings.encoding)
-            if reason and version:
-                dataset = dataclasses.replace(dataset, version_is_from=reason)
-            files[use] = dataset
-            if version is None:
-                version, reason = dataset.version, f"as {path}"
+            files[use] = reading.read(path, version, settings.encoding)
+            version = files[use].version
     return files
 
 
@@ -437,18 +411,16 @@ def _decided(
     files: Mapping[str, Dataset],
 ) -> SquadSettings:
     """Fills in the version, the head and the threshold to begin with."""
-    default = "2.0" if settings.version_2_with_negative else "1.1"
-    if settings.version_2_with_negative is None and folder:
+    flag = settings.version_2_with_negative
+    default = "2.0" if flag else "1.1"
+    if flag is None and folder:
         default = folder.version or default
-    version = next((dataset.version for dataset in files.values()), default)
-    head = settings.head
-    if head is None and folder:
-        head = folder.head
-    fields: dict[str, Any] = {"version": version}
+    version: Any = next((dataset.version for dataset in files.values()), default)
+    usual: Any = "linear" if version == "1.1" else "conditional"
     settings = dataclasses.replace(
         settings,
-        **fields,
-        head=head or ("linear" if version == "1.1" else "conditional"),
+        version=version,
+        head=settings.head or (folder and folder.head) or usual,
         threshold=settings.null_score_diff_threshold,
     )
     if version == "1.1":
@@ -477,39 +449,12 @@ def digest(dataset: Dataset) -> str:
     return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
 
-def evaluate(
-    dataset: Dataset, answered: Answers, threshold: float | None
-) -> dict[str, float]:
-    """Scores answers, and adds the threshold (2.0); see `scores.evaluate`.
-
-    Args:
-        dataset: the questions; those that were not answered are left out.
-        answered: the answers.
-        threshold: see `Answers.decided`.
+def judged(dataset: Dataset, answered: Answers) -> Dataset:
+    """Leaves out the questions that an evaluation did not get to.
 
     Raises:
-        InputError: no question was answered, or see `scores.evaluate`.
+        InputError: no question was answered.
     """
-    judged = _judged(dataset, answered)
-    if dataset.version == "1.1":
-        return scores.evaluate(judged, answered.texts)
-    metrics = scores.evaluate(judged, answered.texts, answered.null_odds, threshold)
-    if threshold is None:
-        return metrics
-    return {**metrics, "null_score_diff_threshold": threshold}
-
-
-def search_threshold(dataset: Dataset, answered: Answers) -> float | None:
-    """Returns the threshold with the highest F1; None for SQuAD 1.1."""
-    if dataset.version == "1.1":
-        return None
-    return scores.search_threshold(
-        _judged(dataset, answered), answered.texts, answered.null_odds
-    )
-
-
-def _judged(dataset: Dataset, answered: Answers) -> Dataset:
-    """Leaves out the questions that an evaluation did not get to."""
     if not answered.texts:
         raise InputError(
             f"{dataset.path}: no question was read in full; expected a higher "

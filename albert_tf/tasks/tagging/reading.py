@@ -45,12 +45,12 @@ class Sentence(NamedTuple):
     Attributes:
         words: one or more.
         labels: as many; None where they are not known.
-        lines: where each word stands in its file, from 1 on.
+        lines: where each word stands in its file, from 1 on; or its row.
     """
 
     words: tuple[str, ...]
     labels: tuple[str, ...] | None
-    lines: tuple[int, ...]
+    lines: tuple[int | str, ...]
 
 
 def read_file(
@@ -206,23 +206,19 @@ def _of_json(
     log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
-    rows: list[tuple[Any, Any, dict[str, Any]]] = []
-    for number, row in json_values.rows(text, path):
-        if isinstance(row, json_values.JsonError):
-            raise row
+    rows: list[tuple[str, Any, dict[str, Any]]] = []
+    for where, row in json_values.objects(text, path):
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
             row = {"text": row[0], **row[1]}  # as spaCy has them
-        if isinstance(row, dict):
-            key = token_column or ("tokens" if "tokens" in row else "text")
-            rows.append((number, row.get(key), row))
-        elif row is not json_values.BLANK:
+        if not isinstance(row, dict):
             raise InputError(
-                f"{path}:{number}: {errors.shown(row)}; expected an object with tokens"
+                f"{where}: {errors.shown(row)}; expected an object with tokens"
             )
+        key = token_column or ("tokens" if "tokens" in row else "text")
+        rows.append((where, row.get(key), row))
     places = iter(_split([words for _, words, _ in rows if isinstance(words, str)]))
     sentences, cut = [], []
-    for number, words, row in rows:
-        where = f"{path}:{number}"
+    for where, words, row in rows:
         if isinstance(words, str):
             names = (label_column,) if label_column else _SPANS
             spans = next((row[name] for name in names if name in row), None)
@@ -234,7 +230,8 @@ def _of_json(
                 cut.append(where)
         else:
             sentence = _of_lists(where, words, row, label_column or "tags")
-        sentences.append(sentence._replace(lines=(number,) * len(sentence.words)))
+        line = where.removeprefix(f"{path}:")
+        sentences.append(sentence._replace(lines=(line,) * len(sentence.words)))
     if cut:
         log(
             f"Warning: {path}: {len(cut):,} of {len(rows):,} texts have spans that "
@@ -316,7 +313,7 @@ def _are_words(value: Any) -> bool:
     return is_list and all(isinstance(text, str) and text for text in value)
 
 
-def labelled(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int]]:
+def labelled(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]]:
     """Yields all labels with their lines."""
     for sentence in sentences:
         yield from zip(sentence.labels or (), sentence.lines, strict=False)
@@ -333,16 +330,14 @@ def _is_marked(label: str) -> bool:
 
 def _check_alike(path: Any, sentences: Iterable[Sentence]) -> None:
     """Refuses labels of which some mark entities, and others do not."""
-    marked: str | None = None
-    other: tuple[str, int] | None = None
+    lines: dict[str, int | str] = {}
     for label, line in labelled(sentences):
-        if _is_marked(label):
-            marked = marked or label
-        elif label != OUTSIDE:
-            other = other or (label, line)
-    if marked and other:
+        lines.setdefault(label, line)
+    marked = next(filter(_is_marked, lines), None)
+    others = (label for label in lines if label != OUTSIDE and not _is_marked(label))
+    if marked and (other := next(others, None)):
         raise InputError(
-            f"{path}:{other[1]}: label {other[0]!r} beside {marked!r}; expected O, "
+            f"{path}:{lines[other]}: label {other!r} beside {marked!r}; expected O, "
             f"B-... and I-... alone (IOB2), or labels without B- and I-"
         )
 

@@ -243,11 +243,7 @@ class Tagging(base.FineTuningTask):
         labels = (s.labels for split in self.evaluated[:1] for s in split.examples)
         if set(itertools.chain.from_iterable(labels)) == {"O"}:  # nothing to find
             return None
-        return (
-            "eval_f1 is 0, no entity is right: the model has not learned yet, or has "
-            "collapsed (another --seed, a lower --learning_rate or more updates may "
-            "help)"
-        )
+        return f"eval_f1 is 0, no entity is right: {base.NOT_LEARNED}"
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
         """Predicts what was evaluated, too."""
