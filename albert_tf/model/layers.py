@@ -522,9 +522,9 @@ class Attention(ConfiguredLayer):
 
     def _can_fuse(self, *lengths):
         """Whether `attend_fused` may do better than `attend`."""
-        is_jax = keras.backend.backend() == "jax"
-        is_even = all(length % 2 == 0 for length in lengths)
-        return is_jax and self.compute_dtype != "float32" and is_even
+        if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
+            return False
+        return all(length % 2 == 0 for length in lengths)
 
     def _kept(self, query, key, seed):
         """Returns the factors of dropout for `attend`: one tensor, or none."""
