@@ -167,9 +167,7 @@ def answers(value: Any, place: str) -> tuple[Answer, ...]:
     )
 
 
-def _items(
-    path: str | Path, encoding: str | None
-) -> tuple[Any, list[tuple[Any, str]]]:
+def _items(path: str | Path, encoding: str | None) -> tuple[Any, list[tuple[Any, str]]]:
     """Returns the version that a file states, and its items with their locations."""
     text = json_values.whole_pairs(read_text(path, encoding))
     begin = len(text) - len(text.lstrip())
