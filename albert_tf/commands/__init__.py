@@ -22,10 +22,10 @@ flags need not wait: only the body of a `main` imports what needs it.
 """
 
 import importlib
+import signal
 import types
 
 from albert_tf import flags
-from albert_tf.data import imports, stopping
 
 # What runs a command in a checkout.
 SCRIPTS = {
@@ -41,7 +41,6 @@ SCRIPTS = {
     "export": "export_to_tfhub.py",
 }
 COMMANDS = (*SCRIPTS, "score", "demo-page")
-_RESUMING = ("pretrain", "corpus", "classify", "tag", "squad", "race")
 
 
 def module(name: str) -> types.ModuleType:
@@ -50,7 +49,7 @@ def module(name: str) -> types.ModuleType:
 
 
 def run(name: str, argv: list[str] | None = None) -> None:
-    """Runs a command and ends the process, see `flags.run` and `stopping.ending`.
+    """Runs a command and ends the process, see `flags.run`.
 
     Args:
         name: the command.
@@ -60,15 +59,15 @@ def run(name: str, argv: list[str] | None = None) -> None:
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
-    resumes = " to resume" if name in _RESUMING else ""
-    imports.leave_out()
-    with stopping.ending(f"run the same command again{resumes}"):
-        command = module(name)
-        flags.run(
-            command.main,
-            command.SETTINGS,
-            takes_arguments=getattr(command, "TAKES_ARGUMENTS", False),
-            text=command.__doc__,
-            names=names,
-            argv=argv,
-        )
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        # Ctrl-C ends a command as SIGTERM does, also while it imports; see `stopping`.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    command = module(name)
+    flags.run(
+        command.main,
+        command.SETTINGS,
+        takes_arguments=getattr(command, "TAKES_ARGUMENTS", False),
+        text=command.__doc__,
+        names=names,
+        argv=argv,
+    )
