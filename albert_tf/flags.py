@@ -20,7 +20,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from absl import app, flags
 
@@ -58,7 +58,6 @@ def field(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-    resume: Literal["refused", "free"] | None = None,
     **others: Any,
 ) -> Any:
     """Describes one setting of a settings class.
@@ -77,13 +76,10 @@ def field(
         above: lower bound that is no value itself.
         at_most: highest value.
         below: upper bound that is no value itself.
-        resume: what another value means to a run that resumes: it is refused, or it
-            changes nothing of what is learned; else it is logged.
         **others: kept in the field's metadata as they are.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "instead_of": instead_of, "needs": needs} | bounds
-    metadata["resume"] = resume
     given = {key: value for key, value in metadata.items() if value is not None}
     return dataclasses.field(default=default, metadata={"help": help} | given | others)
 

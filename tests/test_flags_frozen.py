@@ -31,7 +31,7 @@ def lines_of(settings):
 def test_the_flags_are_as_they_were(settings_of):
     lines = []
     scripts = sorted(path.name for path in ROOT.glob("*.py"))
-    for script in (*scripts, "score", "demo-page", "check"):
+    for script in (*scripts, "score", "demo-page"):
         lines.append(script)
         lines += sorted(
             line for settings in settings_of(script) for line in lines_of(settings)

@@ -12,8 +12,6 @@ import abc
 import contextlib
 import dataclasses
 import functools
-import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     Batch = dict[str, tf.Tensor]
     Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-# Of the beginning of each record file.
-_BYTES_TO_FINGERPRINT = 2**16
 # Records are drawn from as many; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 16
@@ -47,7 +43,7 @@ _EXAMPLES_TO_SORT = 8192
 
 
 @contextlib.contextmanager
-def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
+def translated_errors(source: "Source", where: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors into InputError.
 
     They name an operation and not the record that it met: the source looks for it,
@@ -83,11 +79,6 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def __len__(self) -> int:
         """Returns the number of examples."""
-
-    @property
-    def fingerprint(self) -> int | None:
-        """A number that most likely no other examples have; None: unknown."""
-        return None
 
     def locate_error(self) -> None:  # noqa: B027 (not all sources can tell)
         """Looks for an example that cannot be used, after TensorFlow has failed on one.
@@ -163,17 +154,6 @@ class Records(Source):
         """Returns the number of examples."""
         return sum(self.sizes)
 
-    @property
-    def fingerprint(self) -> int:
-        # The bytes as stored count: the same records compressed are others.
-        lengths = [os.path.getsize(path) for path in self.files]
-        layout = (sorted(self.spec.items()), self.sizes, lengths)
-        checksum = zlib.crc32(repr(layout).encode())
-        for path in self.files:
-            with open(path, "rb") as file:
-                checksum = zlib.crc32(file.read(_BYTES_TO_FINGERPRINT), checksum)
-        return checksum
-
     def locate_error(self):
         records.locate_error(self.files, self.spec, self.limits)
 
@@ -227,17 +207,6 @@ class ByLength(Source):
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    @property
-    def fingerprint(self) -> int:
-        checksum = 0
-        for begin in range(0, len(self), _ROWS_TO_PREPARE):
-            rows = np.arange(begin, min(begin + _ROWS_TO_PREPARE, len(self)))
-            made = self.make(rows, int(self.lengths[rows].max()))
-            for _, value in sorted(made.items()):
-                data = np.ascontiguousarray(value).tobytes()
-                checksum = zlib.crc32(data, checksum)
-        return checksum
 
     def training(self, share, *, seed, start=0):
         size = share.batch_size

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from albert_tf import errors
-from albert_tf.data import quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
@@ -182,8 +181,6 @@ def run(
     Raises:
         InputError: see `load`; or a file cannot be read or written, or a row is bad.
     """
-    if sessions.find(config.model) is None:
-        quiet.tensorflow()
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
     predictor = load(

@@ -28,14 +28,9 @@ from albert_tf.serve.service import Service
 from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import loop, report, seeds, workers
+from albert_tf.train import loop, report, seeds
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import (
-    DistributionSettings,
-    is_chief,
-    pad_multiple,
-    together,
-)
+from albert_tf.train.devices import DistributionSettings, is_chief, pad_multiple
 from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
@@ -83,15 +78,11 @@ def run(
 
     run_file = RunFile(Path(config.output_dir), (settings, config, model, devices))
 
-    def check_folders() -> None:
+    with loop.locked(config, strategy):
         _check_export(config.export_dir, config.output_dir, strategy)
         _check_start(config)
         if config.do_train:
             run_file.check(log_line)
-
-    watched = workers.watched(strategy)
-    with watched, loop.locked(config, strategy):
-        together(strategy, config.output_dir, check_folders)
         unsaved: list[Callable[[], None]] = []
         task, splits = _prepare(
             family, settings, config, model, strategy, unsaved, log_line

@@ -1,4 +1,4 @@
-"""Weights by name: archives of a server that the tests stand for, and the Hugging Face Hub."""
+"""Weights by name: archives of a server, and the Hugging Face Hub."""
 
 import dataclasses
 import io

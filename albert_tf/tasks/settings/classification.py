@@ -59,10 +59,8 @@ class ClassificationSettings(TaskSettings):
     train_file: str | None = flags.field(
         "Table to train on: .tsv (no quoting), .csv, .jsonl or .json.", None
     )
-    dev_file: str | None = flags.field("Table to evaluate on.", None, resume="free")
-    test_file: str | None = flags.field(
-        "Table to predict, without labels.", None, resume="free"
-    )
+    dev_file: str | None = flags.field("Table to evaluate on.", None)
+    test_file: str | None = flags.field("Table to predict, without labels.", None)
     text_columns: tuple[str, ...] = flags.field(
         "The column of the text, or those of both texts of a pair.",
         ("text",),
@@ -74,7 +72,6 @@ class ClassificationSettings(TaskSettings):
     index_column: str | None = flags.field(
         "The column that names the rows in predictions; by default their number.",
         None,
-        resume="free",
     )
     columns: tuple[str, ...] = flags.field(
         "Names of all columns, for tables without a header.", ()
@@ -187,19 +184,16 @@ class ClassifierRunSettings(FineTuningSettings):
         "Zip to write for the benchmark's site, of all predictions in "
         "--submission_dirs.",
         None,
-        resume="free",
     )
     submission_dirs: tuple[str, ...] = flags.field(
         "Folders with predictions, or of folders with them; by default --output_dir.",
         (),
-        resume="free",
     )
 
     threshold_to_export: float | None = flags.field(
         "With --export_dir: probability from which on a label is chosen, the second "
         "one where an example has one of two; by default the likeliest.",
         None,
-        resume="free",
     )
 
     def __post_init__(self) -> None:

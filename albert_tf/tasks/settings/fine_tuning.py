@@ -36,12 +36,9 @@ class FineTuningSettings(TrainingSettings):
         "--init_checkpoint.",
         None,
         instead_of=("init_checkpoint",),
-        resume="free",
     )
     do_train: bool = flags.field("Train.", False)
-    do_predict: bool = flags.field(
-        "Predict, with the best checkpoint.", False, resume="free"
-    )
+    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
     train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
     eval_batch_size: int = flags.field(
         "Examples of a step in evaluation, on all devices.", 8
@@ -50,7 +47,6 @@ class FineTuningSettings(TrainingSettings):
         "Examples of a step in prediction, on all devices.",
         8,
         at_least=1,
-        resume="free",
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
         "Optimizer, as released; adamw also for models that lamb has pretrained.",
@@ -90,7 +86,6 @@ class FineTuningSettings(TrainingSettings):
         instead_of=("eval_every_steps",),
         needs=("do_eval",),
         above=0,
-        resume="free",
     )
     save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
     max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
@@ -113,18 +108,15 @@ class FineTuningSettings(TrainingSettings):
         "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
         None,
         needs=("do_predict",),
-        resume="free",
     )
     cached_dir: str | None = flags.field(
         "Where converted examples are kept; by default --output_dir.",
         None,
-        resume="free",
     )
 
     export_dir: str | None = flags.field(
         "Folder for a SavedModel of the best checkpoint that takes raw text.",
         None,
-        resume="free",
     )
 
     def __post_init__(self) -> None:
@@ -164,5 +156,4 @@ class ModelSettings(ModelFileSettings):
         "block keeps only each block's input for the backward pass; by default as the "
         "model's file says.",
         None,
-        resume="free",
     )

@@ -26,7 +26,6 @@ class PretrainingSettings(MaskingSettings):
         "Records to evaluate on, likewise; with --do_eval alone those of --input_file, "
         "as released.",
         (),
-        resume="free",
     )
     max_seq_length: int | None = flags.field(
         "Tokens of a record; by default as in the records.", None, at_least=1
@@ -56,18 +55,15 @@ class PretrainingSettings(MaskingSettings):
         "Start the masked LM's output bias at the log frequencies of the tokens: short "
         "runs learn sooner. Not as released.",
         False,
-        resume="free",
     )
     parameter_sharing: Literal["all", "attention", "ffn", "none"] | None = flags.field(
         "What layers share (paper, table 4); by default as the model's file says.",
         None,
-        resume="refused",
     )
     recompute: Literal["none", "block"] | None = flags.field(
         "block keeps only each block's input for the backward pass; by default as the "
         "model's file says.",
         None,
-        resume="free",
     )
     masked_lm_budget: float = flags.field("Has no effect, as released.", 0.0)
 

@@ -37,12 +37,10 @@ class RaceSettings(TaskSettings):
     eval_file: str | None = flags.field(
         "Questions to evaluate on, as for --train_file.",
         None,
-        resume="free",
     )
     predict_file: str | None = flags.field(
         "Questions to predict, as for --train_file; answers may be absent.",
         None,
-        resume="free",
     )
     high_only: bool = flags.field(
         "Only the questions for high school.",
@@ -76,7 +74,6 @@ class RaceSettings(TaskSettings):
         "same gradients; the backward pass encodes them again. By default all.",
         None,
         at_least=1,
-        resume="free",
     )
     # The most of a question that was read.
     choices: int | None = stored_field(at_least=0)

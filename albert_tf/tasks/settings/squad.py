@@ -26,7 +26,6 @@ class SquadSettings(TaskSettings):
     predict_file: str | None = flags.field(
         "Questions to answer; those with answers are scored, while training too.",
         None,
-        resume="free",
     )
     version_2_with_negative: bool | None = flags.field(
         "Questions may have no answer (SQuAD 2.0); by default as the training file, "
@@ -100,7 +99,6 @@ class SquadSettings(TaskSettings):
         "else 0.",
         None,
         instead_of=("threshold_file", "fit_threshold"),
-        resume="free",
     )
     # The threshold to begin with, the flag's or another.
     threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
@@ -111,32 +109,26 @@ class SquadSettings(TaskSettings):
         "threshold with the best F1; it is stored with the model.",
         None,
         instead_of=("fit_threshold",),
-        resume="free",
     )
     fit_threshold: bool = flags.field(
         "Find the threshold on --predict_file itself, as released.",
         False,
-        resume="free",
     )
     train_feature_file: str | None = flags.field(
         "Where converted questions are kept (.npz); by default in --cached_dir.",
         None,
-        resume="free",
     )
     predict_feature_file: str | None = flags.field(
         "Converted questions of --predict_file, as for --train_feature_file.",
         None,
-        resume="free",
     )
     predict_feature_left_file: str | None = flags.field(
         "A released flag without effect: --predict_feature_file holds everything.",
         None,
-        resume="free",
     )
     num_workers: int | None = flags.field(
         "A flag without effect: one process converts questions.",
         None,
-        resume="free",
     )
     skip_bad_rows: bool = flags.field(
         "Leave out training questions whose answer is missing or not in the context, "
@@ -146,7 +138,6 @@ class SquadSettings(TaskSettings):
     use_einsum: bool | None = flags.field(
         "A released flag without effect: the numbers are the same.",
         None,
-        resume="free",
     )
 
     def __post_init__(self) -> None:

@@ -27,12 +27,10 @@ class TaggingSettings(TaskSettings):
     eval_file: str | None = flags.field(
         "Sentences to evaluate on, as for --train_file.",
         None,
-        resume="free",
     )
     predict_file: str | None = flags.field(
         "Sentences to predict, as for --train_file; labels may be absent.",
         None,
-        resume="free",
     )
     token_column: str | None = flags.field(
         "Number of the tokens' column, from 1 on, or their key in JSON; by default the "

@@ -19,25 +19,20 @@ class TrainingSettings(CheckpointSettings):
     output_dir: str = flags.field(
         "Folder of the run: checkpoints, metrics, curves. Where it holds checkpoints, "
         "the run resumes from the newest.",
-        resume="free",
     )
     init_checkpoint: str | None = flags.field(
         "Weights to start from, of any format that convert_checkpoint.py reads, or a "
         "name to download, such as albert_base_v2 or hf://owner/name. Not used by a "
         "run that resumes.",
         None,
-        resume="free",
     )
     init_from_group0: bool = flags.field(
         "Give all groups of layers the first group's weights of --init_checkpoint.",
         False,
         needs=("init_checkpoint",),
-        resume="free",
     )
-    do_train: bool = flags.field("Train.", True, resume="free")
-    do_eval: bool = flags.field(
-        "Evaluate, while training or alone.", False, resume="free"
-    )
+    do_train: bool = flags.field("Train.", True)
+    do_eval: bool = flags.field("Evaluate, while training or alone.", False)
     train_batch_size: int = flags.field(
         "Examples of a step, on all devices.", 4096, at_least=1
     )
@@ -45,10 +40,9 @@ class TrainingSettings(CheckpointSettings):
         "Examples of a step in evaluation, on all devices.",
         64,
         at_least=1,
-        resume="free",
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
-        "lamb or adamw, as released.", "lamb", resume="refused"
+        "lamb or adamw, as released.", "lamb"
     )
     learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
     poly_power: float = flags.field(
@@ -65,7 +59,6 @@ class TrainingSettings(CheckpointSettings):
         "other: less memory, the same update.",
         1,
         at_least=1,
-        resume="free",
     )
     precision: Literal["float32", "bfloat16", "float16"] = flags.field(
         "Precision of matrix products; weights stay in float32.", "float32"
@@ -74,52 +67,42 @@ class TrainingSettings(CheckpointSettings):
         "Compile the forward and backward pass; by default all of it on a GPU, GELU "
         "alone on a CPU in bfloat16 or float16.",
         None,
-        resume="free",
     )
     early_stopping: int = flags.field(
         "Stop after so many evaluations without a better key metric; 0: never.",
         0,
         at_least=0,
-        resume="free",
     )
     eval_every_steps: int | None = flags.field(
         "Updates between evaluations; by default --save_checkpoints_steps.",
         None,
         at_least=1,
-        resume="free",
     )
     max_eval_steps: int = flags.field(
         "Most batches of an evaluation; 0: all.",
         100,
         at_least=0,
-        resume="free",
     )
     save_checkpoints_steps: int = flags.field(
         "Updates between checkpoints.",
         5000,
         at_least=1,
-        resume="free",
     )
     save_checkpoints_minutes: float = flags.field(
-        "Most minutes between checkpoints, beside --save_checkpoints_steps; 0: any.",
+        "Minutes after which a line of progress comes with a checkpoint; 0: never.",
         10.0,
         at_least=0,
-        resume="free",
     )
     keep_checkpoint_max: int = flags.field(
         "Checkpoints to keep, beside the best; 0 keeps all.",
         5,
         at_least=0,
-        resume="free",
     )
-    log_steps: int = flags.field(
-        "Updates between lines of progress.", 100, at_least=1, resume="free"
-    )
+    log_steps: int = flags.field("Updates between lines of progress.", 100, at_least=1)
     iterations_per_loop: int = flags.field(
         "On a TPU: most updates between two returns to the host.",
         1000,
         at_least=1,
-        resume="free",
     )
     seed: int = flags.field(
         "Decides the order of examples and every draw.",
@@ -130,13 +113,6 @@ class TrainingSettings(CheckpointSettings):
     deterministic: bool = flags.field(
         "Use only operations that give the same bits each time; slower on GPUs.",
         False,
-        resume="free",
-    )
-
-    check_memory: bool = flags.field(
-        "Refuse a training step on the CPU that needs more memory than there is.",
-        True,
-        resume="free",
     )
 
     wandb: str | None = flags.field(
@@ -144,14 +120,12 @@ class TrainingSettings(CheckpointSettings):
         "WANDB_MODE=offline in the environment it needs no network.",
         None,
         needs=("do_train",),
-        resume="free",
     )
     mlflow: str | None = flags.field(
         "Experiment of MLflow that gets settings and metrics, too; MLFLOW_TRACKING_URI "
         "in the environment names its server or folder.",
         None,
         needs=("do_train",),
-        resume="free",
     )
 
     # Whether a block of eval_results.txt ends with the best metric so far, as released.
