@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags
 
-from albert_tf.errors import InputError, reading
+from albert_tf.errors import MISTAKE, InputError, reading
 
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
@@ -222,9 +222,8 @@ def run(
 ) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    A user's mistake (`InputError`) is printed as one line and ends with its status
-    (`errors.MISTAKE` or `errors.UNSAVED`), with --verbosity=0 after the traceback of
-    its cause; an interrupt ends with status 130.
+    An `InputError` is printed as one line and ends with `errors.MISTAKE`, with
+    --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
     TensorFlow, which `main` imports and not its module, logs nothing unless
     --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
@@ -266,7 +265,7 @@ def run(
             traceback.print_exception(mistake.__cause__)
         # One write: several workers may share a log.
         sys.stderr.write(f"error: {mistake}\n")
-        sys.exit(mistake.status)
+        sys.exit(MISTAKE)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

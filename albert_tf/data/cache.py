@@ -22,7 +22,6 @@ def load_or_make(
     path: Path,
     made_from: Mapping[str, Any],
     make: Callable[[], Arrays],
-    unsaved: list[Callable[[], None]] | None = None,
 ) -> tuple[Arrays, bool]:
     """Returns arrays from a file, or makes them and writes the file.
 
@@ -33,8 +32,6 @@ def load_or_make(
         made_from: everything that decides what the arrays are, as JSON: settings,
             fingerprints of files (see `fingerprint`), of the vocabulary.
         make: makes the arrays.
-        unsaved: gets what writes the file, to be called when all else fits; None writes
-            it at once.
 
     Returns:
         The arrays, and whether they were in the file.
@@ -51,17 +48,10 @@ def load_or_make(
             if str(stored[_KEY]) == key:
                 return {name: stored[name] for name in stored if name != _KEY}, True
     arrays = make()
-
-    def save() -> None:
-        with errors.writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic(str(path)) as output:
-                np.savez(output, **{_KEY: np.array(key)}, **arrays)
-
-    if unsaved is None:
-        save()
-    else:
-        unsaved.append(save)
+    with errors.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(str(path)) as output:
+        np.savez(output, **{_KEY: np.array(key)}, **arrays)
     return arrays, False
 
 

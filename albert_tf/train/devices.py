@@ -150,28 +150,19 @@ def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
 def all_reduce_sum(
     strategy: "tf.distribute.Strategy", own: Sequence[float]
 ) -> list[float]:
-    """Sums float32 numbers over the replicas of all workers, one by one.
-
-    Raises:
-        InputError: another worker was lost.
-    """
+    """Sums float32 numbers over the replicas of all workers, one by one."""
     import tensorflow as tf
 
     def total():
         replicas = tf.distribute.get_replica_context()
         return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
 
-    with worker_errors(strategy):
-        totals = strategy.run(tf.function(total, autograph=False))
-        return strategy.experimental_local_results(totals)[0].numpy().tolist()
+    totals = strategy.run(tf.function(total, autograph=False))
+    return strategy.experimental_local_results(totals)[0].numpy().tolist()
 
 
 def barrier(strategy: "tf.distribute.Strategy") -> None:
-    """Returns once every worker has called it.
-
-    Raises:
-        InputError: another worker was lost.
-    """
+    """Returns once every worker has called it."""
     if is_multi_worker(strategy):
         all_reduce_sum(strategy, [0.0])
 

@@ -77,19 +77,18 @@ def run(
             print(line, file=log, flush=True)
 
     run_file = RunFile(Path(config.output_dir), (settings, config, model, devices))
-
     with loop.locked(config, strategy):
         _check_export(config.export_dir, config.output_dir, strategy)
         _check_start(config)
         if config.do_train:
             run_file.check(log_line)
-        unsaved: list[Callable[[], None]] = []
-        task, splits = _prepare(
-            family, settings, config, model, strategy, unsaved, log_line
-        )
-        if config.do_train and writes:
-            unsaved.append(functools.partial(run_file.write, task))
-        outcome = seeds.run(task, config, strategy, unsaved, log)
+        task, splits = _prepare(family, settings, config, model, strategy, log_line)
+
+        def ready() -> None:
+            if config.do_train and writes:
+                run_file.write(task)
+
+        outcome = seeds.run(task, config, strategy, ready, log)
         best = outcome.best
         if best:
             key = task.key_metric
@@ -127,7 +126,6 @@ def _prepare(
     config: FineTuningSettings,
     model: ModelSettings,
     strategy: tf.distribute.Strategy,
-    unsaved: list[Callable[[], None]],
     log_line: Callable[[str], None],
 ) -> tuple[FineTuningTask, Splits]:
     """Reads and encodes the data; returns the task and its splits."""
@@ -150,7 +148,7 @@ def _prepare(
     encoded: dict[int, Split] = {}
     for split in itertools.chain.from_iterable(splits.values()):
         if id(split) not in encoded:
-            encoded[id(split)] = _encoded(task, split, config, unsaved, log_line)
+            encoded[id(split)] = _encoded(task, split, config, log_line)
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
     task.use(splits)
     return task, splits
@@ -160,13 +158,12 @@ def _encoded(
     task: FineTuningTask,
     split: Split,
     config: FineTuningSettings,
-    unsaved: list[Callable[[], None]],
     log_line: Callable[[str], None],
 ) -> Split:
     """Encodes a split, or takes what an earlier run has kept of it."""
     path = config.cache / task.cache_file(split)
     arrays, is_kept = cache.load_or_make(
-        path, task.made_from(split), lambda: dict(task.encode(split)), unsaved
+        path, task.made_from(split), lambda: dict(task.encode(split))
     )
     if is_kept:
         log_line(f"{split.name}: encoded before, in {path}")

@@ -86,12 +86,12 @@ def locked(
     """Keeps other runs out of `output_dir`, which the chief locks for all workers.
 
     Raises:
-        InputError: see `files.locked`.
+        InputError: see `files.locked`; or another worker was lost.
     """
-    if not is_chief(strategy):
-        yield
-        return
-    with files.locked(Path(config.output_dir)):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(devices.worker_errors(strategy))
+        if is_chief(strategy):
+            stack.enter_context(files.locked(Path(config.output_dir)))
         yield
 
 
@@ -195,8 +195,11 @@ class _Loop:
                 evaluated = self._evaluate()
             ended = self._step >= config.num_train_steps or self._is_stale()
             while not ended:
-                first = not trained  # logged after one step
-                trained = self._trainer.train(1 if first else self._steps_to_event())
+                first, step = not trained, self._step  # logged after one step
+                metrics = self._trainer.train(1 if first else self._steps_to_event())
+                if self._step == step:
+                    continue  # float16 has skipped the updates
+                trained = metrics
                 if first or self._is_due(config.log_steps):
                     self._reporter.trained(self._step, trained)
                     self._trainer.start_window()

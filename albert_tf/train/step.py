@@ -361,7 +361,6 @@ class Trainer:
         weights = _all_reduce_sum(self.task.weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulated(batch, weights)
-        norms = tf.stack([tf.norm(variable.value) for variable in self._reached])
         # Before the loss scale: what is infinite on one device has to be seen on all.
         gradients = _all_reduce_sum(gradients)
         scale = self._loss_scale()  # before the update, which may change it
@@ -374,7 +373,6 @@ class Trainer:
         return {
             "sums": self._added_up(sums),
             "gradient_norms": optimizers.norms(gradients) / scale,
-            "weight_norms": norms,
             "learning_rate": rate,
             "loss_scale": scale,
         }
@@ -499,22 +497,14 @@ class Trainer:
             return
         first = int(bad.argmax())
         step = steps_made(self.optimizer) - int(applied[first:].sum()) + 1
-        result = results[first]
-        gradients = _group_norms(self._reached, result["gradient_norms"].numpy())
-        before = _group_norms(self._reached, result["weight_norms"].numpy())
-        groups = "; ".join(
-            f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
-            for name in before
-        )
-        scaled = ""
+        result, scaled = results[first], ""
         if self._scales_loss:
             scaled = f" and a loss scale of {float(result['loss_scale']):g}"
         raise InputError(
             f"step {step}: the loss is {losses[first]}, the norm of the gradient "
-            f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
-            f"{float(result['learning_rate']):.3g}{scaled} (norms of {groups}). No "
-            f"checkpoint was written since. Try a lower --learning_rate, more "
-            f"--num_warmup_steps, or --precision=float32"
+            f"{norms[first]}, at a learning rate of "
+            f"{float(result['learning_rate']):.3g}{scaled}. No checkpoint was written since. Try a lower --learning_rate, "
+            f"more --num_warmup_steps, or --precision=float32"
         )
 
 
@@ -561,12 +551,3 @@ class _Window:
         self.sums = self.sums + sums.sum(axis=0, dtype=np.float64)
         self.seconds += seconds
         self.waited += waited
-
-
-def _group_norms(variables, norms: np.ndarray) -> dict[str, float]:
-    """Joins the norms of variables by the part of the model that they belong to."""
-    squares: dict[str, float] = {}
-    for variable, norm in zip(variables, norms, strict=True):
-        group = "/".join(variable.path.split("/")[:2])
-        squares[group] = squares.get(group, 0.0) + float(norm) ** 2
-    return {group: square**0.5 for group, square in squares.items()}

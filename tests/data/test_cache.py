@@ -63,15 +63,6 @@ def test_arrays_of_another_program_are_no_cache(tmp_path):
         cache.load_or_make(path, {}, never)
 
 
-def test_what_is_made_is_written_when_that_is_asked_for(tmp_path):
-    path, unsaved = tmp_path / "deep" / "train.npz", []
-    cache.load_or_make(path, {}, arrays, unsaved)
-    assert not path.parent.exists()
-    for save in unsaved:
-        save()
-    assert cache.load_or_make(path, {}, never, unsaved)[1] and len(unsaved) == 1
-
-
 def test_a_changed_file_has_another_fingerprint(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("one")
