@@ -28,8 +28,8 @@ Where the paper's parts are:
     4.8  additional data, dropout         AlbertConfig.hidden_dropout_prob
 
 Names are imported when they are first used, so that programs which only read text need
-not wait for TensorFlow. `keras.models.load_model` still finds the classes of this
-package's `.keras` files, see `registration`.
+not wait for TensorFlow. Before `keras.models.load_model` reads a `.keras` file of this
+package, import what it holds: `from albert_tf import models, optimizers`.
 
 On x86 processors TensorFlow computes with oneDNN, unless the environment's
 TF_ENABLE_ONEDNN_OPTS says otherwise or TensorFlow was imported before this package. It
@@ -40,8 +40,6 @@ pretraining were 1.15 to 1.2 times as fast.
 import importlib
 import os
 import platform
-
-from albert_tf.model import registration
 
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
@@ -93,6 +91,3 @@ def __getattr__(name):
 
 def __dir__():
     return __all__
-
-
-registration.register()

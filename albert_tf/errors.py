@@ -18,9 +18,8 @@ _WHERE = re.compile(
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _SHOWN = 40
-# Exit statuses of commands, beside 128 + the number of a signal that stopped one.
+# The exit status of a command that ends with an InputError.
 MISTAKE = 2
-UNSAVED = 74  # EX_IOERR of sysexits.h
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +34,6 @@ class InputError(ValueError):
     # Keras rewrites what is raised in a layer's call to many lines, unless this is set.
     _keras_call_info_injected = True
 
-    status = MISTAKE
     _has_lines = False
 
     def __str__(self) -> str:
@@ -47,12 +45,6 @@ class InputError(ValueError):
 
 def _escaped(character: re.Match[str]) -> str:
     return character[0].encode("unicode_escape").decode()
-
-
-class UnsavedError(InputError):
-    """A run has ended because its state could not be written, tried several times."""
-
-    status = UNSAVED
 
 
 @contextlib.contextmanager

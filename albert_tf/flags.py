@@ -21,11 +21,11 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from absl import app, flags
 
-from albert_tf.errors import InputError, reading
+from albert_tf.errors import MISTAKE, InputError, reading
 
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
@@ -67,7 +67,6 @@ def field(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-    resume: Literal["refused", "free"] | None = None,
     **others: Any,
 ) -> Any:
     """Describes one setting of a settings class.
@@ -86,13 +85,10 @@ def field(
         above: lower bound that is no value itself.
         at_most: highest value.
         below: upper bound that is no value itself.
-        resume: what another value means to a run that resumes: it is refused, or it
-            changes nothing of what is learned; else it is logged.
         **others: kept in the field's metadata as they are.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "instead_of": instead_of, "needs": needs} | bounds
-    metadata["resume"] = resume
     given = {key: value for key, value in metadata.items() if value is not None}
     return dataclasses.field(default=default, metadata={"help": help} | given | others)
 
@@ -235,9 +231,8 @@ def run(
 ) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    A user's mistake (`InputError`) is printed as one line and ends with its status
-    (`errors.MISTAKE` or `errors.UNSAVED`), with --verbosity=0 after the traceback of
-    its cause; an interrupt ends with status 130.
+    An `InputError` is printed as one line and ends with `errors.MISTAKE`, with
+    --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
     TensorFlow, which `main` imports and not its module, logs nothing unless
     --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
@@ -279,7 +274,7 @@ def run(
             traceback.print_exception(mistake.__cause__)
         # One write: several workers may share a log.
         sys.stderr.write(f"error: {mistake}\n")
-        sys.exit(mistake.status)
+        sys.exit(MISTAKE)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -1,11 +1,9 @@
 """What the tests of the model share."""
 
-import collections
 import contextlib
 import dataclasses
 import fcntl
 import gc
-import http.server
 import io
 import json
 import multiprocessing
@@ -13,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import urllib.error
+import urllib.request
+import urllib.response
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -263,68 +263,32 @@ def in_use():
         yield lock
 
 
-class Mirror(http.server.ThreadingHTTPServer):
-    """Serves `files` by path on 127.0.0.1, and first does what `faults` lists.
-
-    A fault is called with the handler and the contents; it answers the request, or
-    returns the contents to send instead.
-    """
+class Server(urllib.request.BaseHandler):
+    """Answers instead of every server: `files` has what is at an address."""
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), MirrorHandler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
         self.files = {}
-        self.faults = collections.defaultdict(list)
         self.requests = []
-        self.has_ranges = True
-        self.etag = '"1"'
 
-    def handle_error(self, request, client_address):
-        """Logs nothing: some clients are made to go away."""
-
-
-class MirrorHandler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, format, *args):
-        pass
-
-    def do_GET(self):
-        server, path = self.server, self.path
-        server.requests.append((path, self.headers["Range"], self.headers["If-Range"]))
-        if path not in server.files:
-            self.send_error(404)
-            return
-        contents = server.files[path]
-        begin = self.headers["Range"] or ""
-        begin = int(begin.removeprefix("bytes=").rstrip("-") or 0)
-        if not server.has_ranges or self.headers["If-Range"] not in (None, server.etag):
-            begin = 0
-        rest = contents[begin:]
-        if server.faults[path]:
-            rest = server.faults[path].pop(0)(self, rest)
-            if rest is None:
-                return
-        self.send_response(206 if begin else 200)
-        if begin:
-            size = len(contents)
-            self.send_header("Content-Range", f"bytes {begin}-{size - 1}/{size}")
-        self.send_header("Content-Length", str(len(contents) - begin))
-        self.send_header("ETag", server.etag)
-        self.end_headers()
-        self.wfile.write(rest)
+    def https_open(self, request):
+        url = request.full_url
+        self.requests.append(url)
+        if url not in self.files:
+            raise urllib.error.URLError("Name or service not known")
+        contents = self.files[url]
+        headers = {"Content-Length": str(len(contents))}
+        return urllib.response.addinfourl(io.BytesIO(contents), headers, url, 200)
 
 
 @pytest.fixture
-def mirror(monkeypatch, tmp_path):
-    """A server in place of every other one; downloads go to `tmp_path / "home"`."""
-    from albert_tf.data import download
-
-    with Mirror() as server:
-        monkeypatch.setenv(download.MIRROR, server.url)
-        monkeypatch.setenv(download.HOME, str(tmp_path / "home"))
-        monkeypatch.setattr(download, "_PAUSE", 0.001)
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        yield server
-        server.shutdown()
+def server(monkeypatch, tmp_path):
+    """Answers instead of every server; downloads go to `tmp_path / "home"`."""
+    server, opener = Server(), urllib.request.OpenerDirector()
+    opener.add_handler(server)
+    opener.add_handler(urllib.request.FileHandler())
+    monkeypatch.setattr(urllib.request, "_opener", opener)
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "home"))
+    return server
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ what needs it.
 """
 
 import importlib
+import signal
 from typing import Any
 
 from albert_tf import flags
-from albert_tf.data import imports, stopping
 
 # What runs a command in a checkout.
 SCRIPTS = {
@@ -41,7 +41,6 @@ SCRIPTS = {
     "export": "export_to_tfhub.py",
 }
 COMMANDS = (*SCRIPTS, "demo-page")
-_RESUMING = ("pretrain", "corpus", "classify", "tag", "squad", "race")
 
 
 def command(name: str) -> Any:
@@ -52,7 +51,7 @@ def command(name: str) -> Any:
 
 
 def run(name: str, argv: list[str] | None = None) -> None:
-    """Runs a command and ends the process, see `flags.run` and `stopping.ending`.
+    """Runs a command and ends the process, see `flags.run`.
 
     Args:
         name: the command.
@@ -62,15 +61,15 @@ def run(name: str, argv: list[str] | None = None) -> None:
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
-    resumes = " to resume" if name in _RESUMING else ""
-    imports.leave_out()
-    with stopping.ending(f"run the same command again{resumes}"):
-        found = command(name)
-        flags.run(
-            found.main,
-            found.SETTINGS,
-            takes_arguments=getattr(found, "TAKES_ARGUMENTS", False),
-            text=found.__doc__,
-            names=names,
-            argv=argv,
-        )
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        # Ctrl-C ends a command as SIGTERM does, also while it imports; see `stopping`.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    found = command(name)
+    flags.run(
+        found.main,
+        found.SETTINGS,
+        takes_arguments=getattr(found, "TAKES_ARGUMENTS", False),
+        text=found.__doc__,
+        names=names,
+        argv=argv,
+    )

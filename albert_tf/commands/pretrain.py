@@ -26,8 +26,8 @@ def main(
 ) -> None:
     """Trains and evaluates."""
     from albert_tf.tasks.pretraining import Pretraining
-    from albert_tf.train import loop, workers
-    from albert_tf.train.devices import is_chief, pad_multiple, together
+    from albert_tf.train import loop
+    from albert_tf.train.devices import is_chief, pad_multiple
     from albert_tf.train.run_file import RunFile
     from albert_tf.weights.folder import ModelFolder
 
@@ -35,10 +35,9 @@ def main(
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     notes = config.do_train and is_chief(strategy)
     log = functools.partial(print, file=sys.stderr)
-    with workers.watched(strategy):
-        together(
-            strategy, config.output_dir, lambda: run_file.check(log) if notes else None
-        )
+    with loop.locked(config, strategy):
+        if notes:
+            run_file.check(log)
         opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
         multiple = pad_multiple(strategy, config.xla)
         task = Pretraining(pretraining, config.do_eval, opened.folders, multiple)

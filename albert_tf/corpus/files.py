@@ -7,10 +7,11 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
 from albert_tf import errors
-from albert_tf.data.files import atomic
+from albert_tf.data.files import atomic, remove_temporary
 from albert_tf.errors import InputError
 
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
@@ -82,6 +83,13 @@ def create(path: str) -> Iterator[IO[bytes]]:
     except BaseException:
         remove([temporary])
         raise
+
+
+def remove_unfinished(targets: Iterable[str]) -> None:
+    """Removes what killed processes left of local files."""
+    for target in targets:
+        if not is_remote(target):
+            remove_temporary(Path(target).parent, Path(target).name)
 
 
 def remove(paths: Iterable[str]) -> None:

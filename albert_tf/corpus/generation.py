@@ -61,6 +61,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         is_remote = files.is_remote(work)
         lock = contextlib.nullcontext() if is_remote else locked(Path(work))
         with lock, runner as run:
+            files.remove_unfinished(config.targets)
             _Run(config, identity, work, log, run).make(plan)
     files.remove_folder(work)
     # Records may be moved to other machines, and what is trained on them needs it.

@@ -12,9 +12,6 @@ import abc
 import contextlib
 import dataclasses
 import functools
-import logging
-import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +27,6 @@ if TYPE_CHECKING:
     Batch = dict[str, tf.Tensor]
     Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-_log = logging.getLogger(__name__)
-# Of the beginning of each record file.
-_BYTES_TO_FINGERPRINT = 2**16
 # Records are drawn from as many; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 16
@@ -49,7 +43,7 @@ _EXAMPLES_TO_SORT = 8192
 
 
 @contextlib.contextmanager
-def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
+def translated_errors(source: "Source", where: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors into InputError.
 
     They name an operation and not the record that it met: the source looks for it,
@@ -71,7 +65,7 @@ def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
         yield
     except (kinds.OpError, UnicodeDecodeError) as error:
         if isinstance(error, of_records):
-            source.verify()
+            source.locate_error()
         hint = ""
         if isinstance(error, kinds.ResourceExhaustedError):
             hint = "; expected more memory, smaller batches, or for training more "
@@ -86,12 +80,7 @@ class Source(abc.ABC):
     def __len__(self) -> int:
         """Returns the number of examples."""
 
-    @property
-    def fingerprint(self) -> int | None:
-        """A number that most likely no other examples have; None: unknown."""
-        return None
-
-    def verify(self) -> None:  # noqa: B027 (not all sources can tell)
+    def locate_error(self) -> None:  # noqa: B027 (not all sources can tell)
         """Looks for an example that cannot be used, after TensorFlow has failed on one.
 
         Raises:
@@ -165,20 +154,8 @@ class Records(Source):
         """Returns the number of examples."""
         return sum(self.sizes)
 
-    @property
-    def fingerprint(self) -> int:
-        # The bytes as stored count: the same records compressed are others.
-        lengths = [os.path.getsize(path) for path in self.files]
-        layout = (sorted(self.spec.items()), self.sizes, lengths)
-        checksum = zlib.crc32(repr(layout).encode())
-        for path in self.files:
-            with open(path, "rb") as file:
-                checksum = zlib.crc32(file.read(_BYTES_TO_FINGERPRINT), checksum)
-        return checksum
-
-    def verify(self):
-        _log.warning("Looking for the record in %s", ", ".join(self.files))
-        records.verify(self.files, self.spec, self.limits)
+    def locate_error(self):
+        records.locate_error(self.files, self.spec, self.limits)
 
     def training(self, share, *, seed, start=0):
         if self.padded:
@@ -230,17 +207,6 @@ class ByLength(Source):
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    @property
-    def fingerprint(self) -> int:
-        checksum = 0
-        for begin in range(0, len(self), _ROWS_TO_PREPARE):
-            rows = np.arange(begin, min(begin + _ROWS_TO_PREPARE, len(self)))
-            made = self.make(rows, int(self.lengths[rows].max()))
-            for _, value in sorted(made.items()):
-                data = np.ascontiguousarray(value).tobytes()
-                checksum = zlib.crc32(data, checksum)
-        return checksum
 
     def training(self, share, *, seed, start=0):
         size = share.batch_size

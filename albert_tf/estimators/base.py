@@ -37,7 +37,7 @@ from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import expected, fits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import curves, finetune, loop, run_file
+from albert_tf.train import curves, finetune, run_file
 from albert_tf.train.devices import DistributionSettings
 from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
@@ -324,8 +324,7 @@ class FineTuned(Model):
             outcome = self._run(self._flags(values, splits, folder), verbose)
         self.folder_ = folder
         self.metrics_ = {**(outcome.best or outcome.metrics)}
-        for name in ("step", loop.FINGERPRINT):
-            self.metrics_.pop(name, None)
+        self.metrics_.pop("step", None)
         self._fitted = settings
         self._predictors.clear()
         return self

@@ -2,10 +2,9 @@
 
 In reading order:
 
-    config         sizes and rates: the keys of albert_config.json, published sizes
-    layers         the glossary of shapes; embeddings, attention, feed-forward, block
-    heads          what stands on the encoder, each beside its loss
-    models         the encoder, and the encoder with each head
-    optimizers     LAMB and AdamW as released, and the learning rate's schedule
-    registration   names the classes to Keras before their modules are imported
+    config       sizes and rates: the keys of albert_config.json, published sizes
+    layers       the glossary of shapes; embeddings, attention, feed-forward, block
+    heads        what stands on the encoder, each beside its loss
+    models       the encoder, and the encoder with each head
+    optimizers   LAMB and AdamW as released, and the learning rate's schedule
 """

@@ -102,12 +102,10 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         u = m / (sqrt(v) + epsilon) + weight_decay * w
         w = w - rate * u
 
-    Weights whose name ends in gamma, beta or bias are not decayed; Keras's method
-    `exclude_from_weight_decay` replaces that list.
-
-    Under `tf.distribute` the gradients are summed over the replicas first and clipped
-    once, by the norm of the sum, so that the number of replicas changes nothing. A
-    norm that is not finite makes every weight NaN, as TensorFlow's clipping does.
+    Weights whose name ends in gamma, beta or bias are not decayed. A norm that is not
+    finite makes every weight NaN, as TensorFlow's clipping does. Under `tf.distribute`
+    the caller sums the gradients over the replicas first, so that they are clipped by
+    the norm of the sum.
 
     **As released:** the rate is that of the current step, `iterations` before the
     update; the released train_op read that of the next one on CPU. On TPU each replica
@@ -121,15 +119,6 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         epsilon: added to the root of the second moment.
         global_clipnorm: largest norm of all gradients together; None: no clipping.
         name: name of the optimizer.
-
-    Attributes:
-        gradient_norms: after `apply`, and within the same trace, float32 [number of
-            variables given to `apply`]: the norm of each gradient, summed over the
-            replicas and not clipped; 0 where the gradient was None. The global norm is
-            the root of the sum of their squares. Every replica has the same; under
-            `MirroredStrategy` it is one tensor, not one for each.
-        gradients_are_summed: set it where the caller has summed them over the replicas,
-            as has to be done before Keras's `LossScaleOptimizer` looks at them.
     """
 
     def __init__(
@@ -151,9 +140,7 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
-        self.gradient_norms = None
-        self.gradients_are_summed = False
-        self.exclude_from_weight_decay(var_names=EXCLUDED)
+        self._places: dict[int, int] = {}
 
     def build(self, variables):
         if self.built:
@@ -162,33 +149,58 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         self._adam_m, self._adam_v = self.add_optimizer_variables(
             variables, ["adam_m", "adam_v"]
         )
-        for variable in variables:
-            # Keras remembers the answer. Later, under TensorFlow, it would see the
-            # whole path in the name, and a model may be called "debiased".
-            self._use_weight_decay(variable)
+        self._built_for = list(variables)
+        self._places = {id(variable): i for i, variable in enumerate(variables)}
 
     def slots(self, variable) -> dict[str, keras.Variable]:
         """Returns a variable's slots by their released names, adam_m and adam_v.
 
         Empty for a variable that the optimizer was not built with.
         """
-        if self._var_key(variable) not in self._trainable_variables_indices:
+        place = self._places.get(id(variable))
+        if place is None:
             return {}
-        index = self._get_variable_index(variable)
-        return {"adam_m": self._adam_m[index], "adam_v": self._adam_v[index]}
+        return {"adam_m": self._adam_m[place], "adam_v": self._adam_v[place]}
 
-    def update_step(self, gradient, variable, learning_rate):
+    def apply(self, grads, trainable_variables=None):
+        """Clips gradients by their global norm, and updates the variables.
+
+        Args:
+            grads: of each variable, of its shape; None leaves the variable as it is.
+            trainable_variables: the variables; by default those of `build`.
+        """
+        variables = trainable_variables or self._built_for
+        if not self.built:
+            self.build(variables)
+        pairs = [
+            # Reshaping turns TensorFlow's list of looked-up rows into the gradient.
+            (ops.reshape(gradient, variable.shape), variable)
+            for gradient, variable in zip(grads, variables, strict=True)
+            if gradient is not None
+        ]
+        scale = ops.ones(())
+        if self.global_clipnorm is not None:
+            norm = ops.sqrt(ops.sum(ops.square(norms([g for g, _ in pairs]))))
+            scale = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm)
+            scale += norm - norm  # 0, and NaN where the norm is infinite
+        rate = self.learning_rate
+        for gradient, variable in pairs:
+            self.update_step(gradient, variable, rate, scale)
+        self.iterations.assign_add(1)
+
+    def update_step(self, gradient, variable, learning_rate, scale=1.0):
         """Updates one variable and its slots.
 
         Args:
-            gradient: of the variable's shape, summed over the replicas, not clipped.
+            gradient: of the variable's shape, not clipped.
             variable: the variable.
-            learning_rate: float32 [] each: the rate, and the factor that clips.
+            learning_rate: float32 [].
+            scale: float32 []: what clipping multiplies the gradient by.
         """
         # Every product and sum is a pass over the whole variable, so scalars meet one
         # another first, and the square is the one that the norm was computed from: a
         # graph computes it once.
-        rate, scale = (ops.cast(x, variable.dtype) for x in learning_rate)
+        rate, scale = (ops.cast(x, variable.dtype) for x in (learning_rate, scale))
         gradient = ops.cast(gradient, variable.dtype)
         slots = self.slots(variable)
         m = self.beta_1 * slots["adam_m"] + ((1.0 - self.beta_1) * scale) * gradient
@@ -203,47 +215,9 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         """Returns the new value of a variable, whose update has no decay yet."""
         raise NotImplementedError  # AdamW and Lamb have their own.
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        grads = self._summed(grads, trainable_variables)
-        norms = [_norm(gradient) for gradient in grads]
-        self.gradient_norms = self._for_every_variable(norms)
-        scale = ops.ones(())
-        if self.global_clipnorm is not None:
-            norm = ops.sqrt(ops.sum(ops.square(ops.stack(norms))))
-            scale = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm)
-            scale += norm - norm  # 0, and NaN where the norm is infinite
-        # The factor takes the way of the rate, because under `tf.distribute` every
-        # replica has its own.
-        super()._backend_update_step(grads, trainable_variables, (learning_rate, scale))
-
-    def _summed(self, grads, variables):
-        """Returns the gradients summed over the replicas, all of them dense."""
-        # Keras on TensorFlow has such a method, the other backends have none.
-        sum_pairs = getattr(super(), "_all_reduce_sum_gradients", list)
-        if self.gradients_are_summed:
-            sum_pairs = list
-        pairs = sum_pairs(list(zip(grads, variables, strict=True)))
-        # Reshaping turns TensorFlow's list of looked-up rows into the gradient.
-        return [ops.reshape(gradient, variable.shape) for gradient, variable in pairs]
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # they are summed by now
-
-    def _clip_gradients(self, grads):
-        return grads  # they are clipped when they are summed
-
-    def _apply_weight_decay(self, variables):
-        pass  # it is part of the update
-
-    def _filter_empty_gradients(self, grads, vars):
-        self._has_gradient = tuple(gradient is not None for gradient in grads)
-        return super()._filter_empty_gradients(grads, vars)
-
-    def _for_every_variable(self, norms):
-        """Stacks norms, with 0 for the variables that have no gradient."""
-        rest = iter(norms)
-        zero = ops.zeros(())
-        return ops.stack([next(rest) if has else zero for has in self._has_gradient])
+    @staticmethod
+    def _is_decayed(variable) -> bool:
+        return not variable.name.endswith(EXCLUDED)
 
     def get_config(self):
         config = super().get_config()
@@ -265,7 +239,7 @@ class AdamW(ReleasedOptimizer):
     """
 
     def _updated(self, variable, update, rate):
-        if not self._use_weight_decay(variable):
+        if not self._is_decayed(variable):
             return variable - rate * update
         return (1.0 - rate * self.weight_decay) * variable - rate * update
 
@@ -280,13 +254,18 @@ class Lamb(ReleasedOptimizer):
     """
 
     def _updated(self, variable, update, rate):
-        if not self._use_weight_decay(variable):
+        if not self._is_decayed(variable):
             return variable - rate * update
         update += self.weight_decay * variable
         weight_norm, update_norm = _norm(variable), _norm(update)
         both = ops.logical_and(weight_norm > 0, update_norm > 0)
         ratio = ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
         return variable - (rate * ops.cast(ratio, variable.dtype)) * update
+
+
+def norms(gradients):
+    """Returns the Euclidean norm of each tensor, float32 [number of tensors]."""
+    return ops.stack([_norm(gradient) for gradient in gradients])
 
 
 def _norm(x):

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data import quiet
 from albert_tf.data.files import write_together
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -38,7 +37,6 @@ def convert(settings: ConversionSettings) -> None:
             configuration, a `precision` that the format does not have, a vocabulary
             that does not fit, or outputs that differ by more than `TOLERANCE`.
     """
-    quiet.tensorflow()
     _check_settings(settings)
     opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
     source, model = opened.source, _model(settings, opened)

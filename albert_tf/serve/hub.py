@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf
 
 from albert_tf import weights
-from albert_tf.data import quiet
 from albert_tf.errors import InputError
 from albert_tf.model import heads, models
 from albert_tf.serve import saved_models
@@ -40,7 +39,6 @@ def export(settings: HubSettings) -> None:
     Raises:
         InputError: no weights, configuration or vocabulary, or no place to write to.
     """
-    quiet.tensorflow()
     folder = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"

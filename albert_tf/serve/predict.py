@@ -20,7 +20,6 @@ from typing import IO, TYPE_CHECKING, Any
 import tqdm
 
 from albert_tf import errors
-from albert_tf.data import quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
@@ -184,8 +183,6 @@ def run(
     Raises:
         InputError: see `load`; or a file cannot be read or written, or a row is bad.
     """
-    if sessions.find(config.model) is None:
-        quiet.tensorflow()
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
     predictor = load(

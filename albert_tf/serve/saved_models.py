@@ -6,6 +6,7 @@ A SavedModel of this package holds its model's variables once, under the names t
 
 import contextlib
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.data import files, stopping
+from albert_tf.data import files
 from albert_tf.errors import InputError
 from albert_tf.tasks.serving import ServingFunction
 from albert_tf.weights import metadata
@@ -130,13 +131,13 @@ def check_writable(folder: str | Path) -> None:
 def _replaced(folder: Path) -> Iterator[Path]:
     """Yields an empty folder that takes the place of another when all went well."""
     with _beside(folder) as work:
-        new, old = work / "new", work / files.REPLACED / folder.name
-        yield new
-        old.parent.mkdir()
-        with stopping.held():
-            if folder.exists():
-                folder.rename(old)
-            new.rename(folder)
+        yield work / "new"
+        for path in (work / "new").rglob("*"):
+            if path.is_file():
+                files.flush(path)
+        if folder.exists():
+            folder.rename(work / "old")
+        (work / "new").rename(folder)
 
 
 @contextlib.contextmanager
@@ -146,12 +147,16 @@ def _beside(folder: Path) -> Iterator[Path]:
         raise InputError(
             f"{folder}: exists and is no SavedModel; expected a new folder"
         )
+    work = folder.with_name(f".{folder.name}.writing")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.temporary_in(folder.parent) as work:
-            yield work
+        if work.exists():  # a killed process has left it
+            shutil.rmtree(work)
+        work.mkdir(parents=True)
+        yield work
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _callable_by_keras(signature: Callable) -> Callable:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.data import cores, quiet
+from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
@@ -145,9 +145,8 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     try:
         # By itself it would take a single thread.
         threads = num_threads or cores.available()
-        with quiet.standard_error():
-            interpreter = Interpreter(str(path), num_threads=threads)
-            interpreter.allocate_tensors()  # which logs that it uses XNNPACK
+        interpreter = Interpreter(str(path), num_threads=threads)
+        interpreter.allocate_tensors()
     except (ValueError, RuntimeError):
         raise InputError(f"{path}: no LiteRT model") from None
     # A signature's runner gives its inputs the sizes of what they are given.

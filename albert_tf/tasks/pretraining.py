@@ -343,7 +343,7 @@ def _check_features(
 
 def _verified(read: Iterable[base.Batch], source: Records) -> Iterator[base.Batch]:
     """Yields batches; names the record where TensorFlow fails on one."""
-    with batches.blaming(source, lambda: ", ".join(source.files)):
+    with batches.translated_errors(source, lambda: ", ".join(source.files)):
         yield from read
 
 

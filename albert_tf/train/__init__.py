@@ -3,15 +3,13 @@
 In reading order:
 
     devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
-    workers      how workers end where one of them is lost
-    step         what the devices compute, an orbit trainer: train, evaluate, predict
-    loop         the one loop over orbit: start, resume, log, save, evaluate, stop
+    step         what the devices compute: train, evaluate, predict
+    loop         the one loop: start, resume, log, save, evaluate, stop
     checkpoints  released TF1 checkpoints that also hold the run's position
     report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
     trackers     the same for Weights & Biases and MLflow
     run_file     run.json: what a run was given, and what differs when it resumes
     curves       metrics.jsonl as numbers and as a picture
-    memory       whether a training step fits into the machine
     seeds        fine-tuning, once or with several seeds
     finetune     the driver of every family: data, training, predictions, export
 """

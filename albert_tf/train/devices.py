@@ -1,27 +1,19 @@
 """Which devices a run uses, and what its workers agree on: `tf.distribute`."""
 
 import contextlib
-import ctypes
 import dataclasses
-import functools
 import os
 import shutil
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.train import workers
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
-
-# More than C's `struct sigaction` has on any system.
-_SIGACTION_BYTES = 512
-_SECONDS_WITHOUT_HANDLER = 0.002
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,41 +30,24 @@ class DistributionSettings(flags.Settings):
             "names them, all GPUs of this machine, or its CPU; mirrored: all GPUs, or "
             "the --cpu_devices.",
             "auto",
-            resume="free",
         )
     )
     cpu_devices: int = flags.field(
         "Devices to divide the CPU into, to try --distribution=mirrored without GPUs.",
         1,
         at_least=1,
-        resume="free",
     )
-    use_tpu: bool = flags.field(
-        "Run on a TPU; short for --distribution=tpu.", False, resume="free"
-    )
+    use_tpu: bool = flags.field("Run on a TPU; short for --distribution=tpu.", False)
     tpu_name: str | None = flags.field(
         "Name or grpc:// address of the TPU; without it the one of this machine.",
         None,
-        resume="free",
     )
-    tpu_zone: str | None = flags.field("Zone of the TPU.", None, resume="free")
-    gcp_project: str | None = flags.field(
-        "Google Cloud project of the TPU.", None, resume="free"
-    )
-    master: str | None = flags.field(
-        "The same as --tpu_name, as released.", None, resume="free"
-    )
+    tpu_zone: str | None = flags.field("Zone of the TPU.", None)
+    gcp_project: str | None = flags.field("Google Cloud project of the TPU.", None)
+    master: str | None = flags.field("The same as --tpu_name, as released.", None)
     num_tpu_cores: int | None = flags.field(
         "Cores that the TPU must have; without it any number.",
         None,
-        resume="free",
-    )
-    worker_timeout: int = flags.field(
-        "Seconds in which the other workers end where one is lost: it died, hangs, "
-        "cannot be reached or did not come; 0: as TensorFlow does it.",
-        300,
-        at_least=0,
-        resume="free",
     )
 
     def __post_init__(self) -> None:
@@ -126,7 +101,7 @@ def create(config: DistributionSettings) -> "tf.distribute.Strategy":
         )
     kind = config.distribution
     if kind == "multi_worker" or (kind == "auto" and _names_workers()):
-        return _multi_worker(config.worker_timeout)
+        return _multi_worker()
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
@@ -172,12 +147,10 @@ def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
     return 8 if xla else 1
 
 
-def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[float]:
-    """Adds up float32 numbers over the replicas of all workers, one by one.
-
-    Returns:
-        The sums.
-    """
+def all_reduce_sum(
+    strategy: "tf.distribute.Strategy", own: Sequence[float]
+) -> list[float]:
+    """Sums float32 numbers over the replicas of all workers, one by one."""
     import tensorflow as tf
 
     def total():
@@ -188,57 +161,39 @@ def add_up(strategy: "tf.distribute.Strategy", own: Sequence[float]) -> list[flo
     return strategy.experimental_local_results(totals)[0].numpy().tolist()
 
 
-def wait_for_all(strategy: "tf.distribute.Strategy") -> None:
+def barrier(strategy: "tf.distribute.Strategy") -> None:
     """Returns once every worker has called it."""
     if is_multi_worker(strategy):
-        add_up(strategy, [0.0])
+        all_reduce_sum(strategy, [0.0])
 
 
-def together(
-    strategy: "tf.distribute.Strategy", folder: str, work: Callable[[], None]
-) -> None:
-    """Does something on every worker; where one of them refuses, all of them end.
+@contextlib.contextmanager
+def worker_errors(strategy: "tf.distribute.Strategy") -> Iterator[None]:
+    """Turns the errors that TensorFlow raises for a lost worker into InputError.
 
-    The others would wait for that one in their next step.
-
-    Args:
-        strategy: the devices of all workers.
-        folder: the run's, for the message.
-        work: what to do on each worker.
-
-    Raises:
-        InputError: `work` raised it, here or on another worker.
+    Its coordination service notices a worker that died or hangs, and then fails every
+    collective operation of the others.
     """
-    if (refusal := refusal_of_any(strategy, folder, work)) is not None:
-        raise refusal
-
-
-def refusal_of_any(
-    strategy: "tf.distribute.Strategy", folder: str, work: Callable[[], None]
-) -> InputError | None:
-    """Does something on every worker; returns why one refused, see `together`."""
     import tensorflow as tf
 
-    refusal = None
-    try:
-        work()
-    except InputError as mistake:
-        refusal = mistake
-    refused = refusal is not None
-    if is_multi_worker(strategy):
-        try:
-            [refusals] = add_up(strategy, [float(refused)])
-            refused = refusals > 0
-        except tf.errors.UnavailableError:
-            refused = True  # that worker ended before this one got the sum
-    if not refused:
-        return None
-    return refusal or InputError(
-        f"--output_dir={folder}: refused by another worker, whose log has the reason"
+    lost = (
+        *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError),
+        *(tf.errors.DeadlineExceededError, tf.errors.CancelledError),
     )
+    try:
+        yield
+    except lost as error:
+        if not is_multi_worker(strategy):
+            raise
+        raise InputError(
+            "another worker was lost: it ended, see its log, or does not answer; the "
+            "same command on all workers resumes"
+        ) from error
 
 
-def spread_seeds(strategy: "tf.distribute.Strategy", model: "keras.Model") -> None:
+def fold_in_replica_id(
+    strategy: "tf.distribute.Strategy", model: "keras.Model"
+) -> None:
     """Lets every replica drop other values; the first keeps the seeds it has.
 
     The states of the seed generators are equal on all replicas, and each replica counts
@@ -268,102 +223,25 @@ def _in_slurm_step() -> bool:
     return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
 
 
-def _multi_worker(timeout: int) -> "tf.distribute.Strategy":
+def _multi_worker() -> "tf.distribute.Strategy":
     import tensorflow as tf
-    from tensorflow.python.eager import context
 
     if not _names_workers():
         raise InputError(
             "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
             "start by Slurm's srun; got neither"
         )
-    if timeout:  # else TensorFlow aborts 10 seconds after a worker's last sign of life
-        service = context.context()
-        service.configure_coordination_service = functools.partial(
-            service.configure_coordination_service,
-            heartbeat_timeout_in_ms=1000 * timeout,
-        )
     where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
     named = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         resolver = named() if where == "TF_CONFIG" else _slurm()
-        watch = workers.meet(resolver, timeout)
-        judging = watch.judging_errors() if watch else contextlib.nullcontext()
-        with judging, _letting_threads_run(), _keeping_handler():
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(
-                cluster_resolver=resolver
-            )
-    except (ValueError, KeyError, RuntimeError) as error:
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    except (ValueError, KeyError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(f"the workers that {where} names: {error}") from None
-    strategy.watch = watch
-    return strategy
-
-
-@contextlib.contextmanager
-def _keeping_handler() -> Iterator[None]:
-    """Puts the handler of SIGTERM back at once where TensorFlow replaces it.
-
-    Its coordination service takes the signal for itself, and nobody asks it; what came
-    before the workers are connected, which may take seconds, would be lost.
-    """
-    sigaction = ctypes.CDLL(None).sigaction
-    handler = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    sigaction(signal.SIGTERM, None, handler)
-    done = threading.Event()
-
-    def keep() -> None:
-        while not done.wait(_SECONDS_WITHOUT_HANDLER):
-            sigaction(signal.SIGTERM, handler, None)
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield
     finally:
-        done.set()
-        thread.join()
-        sigaction(signal.SIGTERM, handler, None)
-
-
-@contextlib.contextmanager
-def _letting_threads_run() -> Iterator[None]:
-    """Lets Python's other threads run while TensorFlow connects the workers.
-
-    Its own binding keeps the interpreter's lock for so long, which is for ever where
-    one of them does not answer. ctypes releases it.
-    """
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
-    binding = context.pywrap_tfe
-    original = binding.TFE_EnableCollectiveOps
-    try:
-        library = ctypes.CDLL(f"{tf.sysconfig.get_lib()}/libtensorflow_cc.so.2")
-        enable_collective_ops = library.TFE_EnableCollectiveOps
-    except (OSError, AttributeError):  # not on Linux
-        yield
-        return
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    enable_collective_ops.argtypes = (pointer, ctypes.c_char_p, size, pointer)
-    enable_collective_ops.restype = None
-    library.TF_NewStatus.restype = pointer
-    library.TF_GetCode.argtypes = library.TF_Message.argtypes = (pointer,)
-    library.TF_Message.restype = ctypes.c_char_p
-    address = ctypes.pythonapi.PyCapsule_GetPointer
-    address.restype, address.argtypes = pointer, (ctypes.py_object, ctypes.c_char_p)
-
-    def enable(handle, server):
-        status = library.TF_NewStatus()
-        enable_collective_ops(address(handle, None), server, len(server), status)
-        if code := library.TF_GetCode(status):
-            message = library.TF_Message(status).decode()
-            raise tf.errors.exception_type_from_error_code(code)(None, None, message)
-
-    binding.TFE_EnableCollectiveOps = enable
-    try:
-        yield
-    finally:
-        binding.TFE_EnableCollectiveOps = original
+        # TensorFlow's own handler would take the signal, and nobody asks it.
+        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
 def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":

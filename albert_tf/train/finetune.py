@@ -20,21 +20,16 @@ import keras
 import tensorflow as tf
 
 from albert_tf import weights
-from albert_tf.data import cache, checksums
+from albert_tf.data import cache
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, saved_models
 from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import loop, report, seeds, workers
+from albert_tf.train import loop, report, seeds
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import (
-    DistributionSettings,
-    is_chief,
-    pad_multiple,
-    together,
-)
+from albert_tf.train.devices import DistributionSettings, is_chief, pad_multiple
 from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
@@ -81,23 +76,18 @@ def run(
             print(line, file=log, flush=True)
 
     run_file = RunFile(Path(config.output_dir), (settings, config, model, devices))
-
-    def check_folders() -> None:
+    with loop.locked(config, strategy):
         _check_export(config.export_dir, config.output_dir, strategy)
         _check_start(config)
         if config.do_train:
             run_file.check(log_line)
+        task, splits = _prepare(family, settings, config, model, strategy, log_line)
 
-    watched = workers.watched(strategy)
-    with watched, loop.locked(config, strategy):
-        together(strategy, config.output_dir, check_folders)
-        unsaved: list[Callable[[], None]] = []
-        task, splits = _prepare(
-            family, settings, config, model, strategy, unsaved, log_line
-        )
-        if config.do_train and writes:
-            unsaved.append(functools.partial(run_file.write, task))
-        outcome = seeds.run(task, config, strategy, unsaved, log)
+        def ready() -> None:
+            if config.do_train and writes:
+                run_file.write(task)
+
+        outcome = seeds.run(task, config, strategy, ready, log)
         best = outcome.best
         if best:
             key = task.key_metric
@@ -135,7 +125,6 @@ def _prepare(
     config: FineTuningSettings,
     model: ModelSettings,
     strategy: tf.distribute.Strategy,
-    unsaved: list[Callable[[], None]],
     log_line: Callable[[str], None],
 ) -> tuple[FineTuningTask, Splits]:
     """Reads and encodes the data; returns the task and its splits."""
@@ -154,7 +143,7 @@ def _prepare(
     encoded: dict[int, Split] = {}
     for split in itertools.chain.from_iterable(splits.values()):
         if id(split) not in encoded:
-            encoded[id(split)] = _encoded(task, split, config, unsaved, log_line)
+            encoded[id(split)] = _encoded(task, split, config, log_line)
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
     task.use(splits)
     return task, splits
@@ -164,13 +153,12 @@ def _encoded(
     task: FineTuningTask,
     split: Split,
     config: FineTuningSettings,
-    unsaved: list[Callable[[], None]],
     log_line: Callable[[str], None],
 ) -> Split:
     """Encodes a split, or takes what an earlier run has kept of it."""
     path = config.cache / task.cache_file(split)
     arrays, is_kept = cache.load_or_make(
-        path, task.made_from(split), lambda: dict(task.encode(split)), unsaved
+        path, task.made_from(split), lambda: dict(task.encode(split))
     )
     if is_kept:
         log_line(f"{split.name}: encoded before, in {path}")
@@ -244,8 +232,6 @@ def _export(
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"
         runtimes.save(model, path, runtime)
         log_line(f"Written: {path}, which takes ids")
-    if task.runtimes:
-        checksums.write(folder)
 
 
 def _pad_multiple(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> int:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import sys
 import time
 import zlib
@@ -12,32 +11,21 @@ from typing import IO
 
 import keras
 import numpy as np
-import orbit
 import tensorflow as tf
 
-from albert_tf import errors, weights
-from albert_tf.data import files, quiet, stopping
+from albert_tf import weights
+from albert_tf.data import files, stopping
 from albert_tf.errors import InputError
 from albert_tf.model import optimizers
 from albert_tf.tasks.base import Task
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train import devices, memory, trackers
+from albert_tf.train import devices, trackers
 from albert_tf.train.checkpoints import Checkpoints, steps_made
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
 from albert_tf.train.step import Trainer
 from albert_tf.weights.folder import ModelFolder
 
-# orbit has no setting that stops it from printing every call of the trainer, which the
-# reporter logs, and from warning of updates that float16 skips.
-orbit.controller._log = lambda message: None
-orbit.controller.logging = logging.getLogger("orbit")
-orbit.controller.logging.setLevel(logging.ERROR)
-
-# In the best checkpoint's notes: which examples its metrics are of.
-FINGERPRINT = "evaluation_fingerprint"
-# Saves in a row that fail until a run ends, and the wait where no next one comes.
-_ATTEMPTS, _SECONDS_BETWEEN = 3, 10.0
 _OPTIMIZERS = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}
 _POLICIES = {
     "float32": "float32",
@@ -71,7 +59,7 @@ class Outcome:
 
     def use_best(self) -> None:
         """Restores the best checkpoint's weights, if there is one."""
-        devices.wait_for_all(self.strategy)
+        devices.barrier(self.strategy)
         self.checkpoints.restore_best()
 
 
@@ -84,7 +72,6 @@ def prepare(
         InputError: see `trackers.check` and `devices.create`.
     """
     trackers.check(config)
-    quiet.tensorflow()
     strategy = devices.create(distribution)
     keras.config.set_dtype_policy(_POLICIES[config.precision])
     if config.deterministic:
@@ -96,18 +83,15 @@ def prepare(
 def locked(
     config: TrainingSettings, strategy: tf.distribute.Strategy
 ) -> Iterator[None]:
-    """Keeps other runs out of `output_dir`, which the first worker does for all.
+    """Keeps other runs out of `output_dir`, which the chief locks for all workers.
 
     Raises:
-        InputError: see `files.locked`, on every worker.
+        InputError: see `files.locked`; or another worker was lost.
     """
     with contextlib.ExitStack() as stack:
-
-        def lock():
-            if is_chief(strategy):
-                stack.enter_context(files.locked(Path(config.output_dir)))
-
-        devices.together(strategy, config.output_dir, lock)
+        stack.enter_context(devices.worker_errors(strategy))
+        if is_chief(strategy):
+            stack.enter_context(files.locked(Path(config.output_dir)))
         yield
 
 
@@ -129,11 +113,10 @@ def run(
 
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints,
-            another run is at work in the folder, or the loss or a gradient became
-            infinite or not a number.
-        UnsavedError: no checkpoint could be written, three times in a row.
-        Stopped: SIGTERM or SIGINT asked for it; where something was trained, a
-            checkpoint of the last step is saved.
+            another run is at work in the folder, the loss or a gradient became infinite
+            or not a number, a file cannot be written, or another worker was lost.
+        Stopped: SIGTERM or SIGINT asked for it; if something was trained, a checkpoint
+            of the last step is saved.
     """
     with locked(config, strategy):
         return _run_locked(task, config, strategy, log, ready)
@@ -146,33 +129,20 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
         model = task.build_model()
         optimizer = build_optimizer(config)
         optimizer.build(model.trainable_variables)
-    memory.check(model, task, config, strategy)
     folder = Path(config.output_dir)
     reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
-    checkpoints = Checkpoints(
-        folder,
-        model,
-        optimizer,
-        config.keep_checkpoint_max,
-        reporter.log,
-        task.training.fingerprint if config.do_train and task.training else None,
-    )
+    checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
     examples_seen = _start(task, config, model, checkpoints, reporter.log)
+    # Also keeps the chief from writing before all workers have read.
     _check_agreement(strategy, model, optimizer, examples_seen, config)
-
-    def prepare_folder():
-        if is_chief(strategy):
-            checkpoints.remove_unfinished()
-            if config.do_train:
-                task.describe(folder)
-        ready()
-
-    devices.together(strategy, config.output_dir, prepare_folder)
-    devices.spread_seeds(strategy, model)
+    if is_chief(strategy) and config.do_train:
+        task.describe(folder)
+    ready()
+    devices.fold_in_replica_id(strategy, model)
     reporter.started(model, strategy, steps_made(optimizer))
-    with contextlib.closing(reporter), stopping.watched(reporter.log) as watch:
+    with contextlib.closing(reporter), stopping.watched() as flag:
         trainer = Trainer(
-            task, config, strategy, model, optimizer, examples_seen, reporter.log, watch
+            task, config, strategy, model, optimizer, examples_seen, reporter.log, flag
         )
         loop = _Loop(config, strategy, trainer, checkpoints, reporter)
         metrics = loop.run()
@@ -180,7 +150,7 @@ def _run_locked(task, config, strategy, log, ready) -> Outcome:
 
 
 class _Loop:
-    """Lets orbit train from one line, checkpoint or evaluation to the next."""
+    """Trains from one line, checkpoint or evaluation to the next."""
 
     def __init__(self, config, strategy, trainer, checkpoints, reporter):
         self._config = config
@@ -189,29 +159,14 @@ class _Loop:
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._is_chief = is_chief(strategy)
-        self._strategy = strategy
         self._saved = self._step
-        self._failed_saves = 0
         self._saved_at = time.monotonic()
-        # The step after which --save_checkpoints_minutes are over.
-        self._last_in_time = sys.maxsize
-        self._seconds_per_step = 0.0
-        self._fingerprint = self._evaluation_fingerprint()
         # Every worker has it, though only the chief writes it.
-        self.best: Mapping[str, float] = self._comparable(checkpoints.best)
-        # Means of the steps since the last line, of all updates that orbit asked for.
-        self._trained: dict[str, float] = {}
-        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        # No summary_dir: the reporter writes a point for each of its lines. orbit would
-        # write one at every checkpoint, too, of as many steps as came since the line.
-        self._controller = orbit.Controller(
-            global_step=trainer.optimizer.iterations.value,
-            trainer=trainer,
-            evaluator=trainer,
-            strategy=strategy,
-            steps_per_loop=config.iterations_per_loop if self._on_tpu else sys.maxsize,
-            train_actions=[self._trained.update],
-        )
+        self.best: Mapping[str, float] = checkpoints.best
+
+    @property
+    def _step(self) -> int:
+        return steps_made(self._trainer.optimizer)
 
     def run(self) -> Mapping[str, float]:
         """Trains and evaluates as far as asked; returns the last metrics.
@@ -220,150 +175,91 @@ class _Loop:
             Stopped: a signal asked for it; the state is saved.
         """
         try:
-            metrics = self._train_and_evaluate()
-            self._trainer.stop_if_asked()
+            return self._train_and_evaluate()
         except stopping.Stopped as stop:
             saved = self._config.do_train and self._step > 0
             if saved:
-                self._save(is_last=True)
+                self._save()
             self._reporter.log(
                 f"Stopped by {stop.signal.name} at step {self._step:,}"
                 f"{': saved' if saved else ''}; run the same command again to resume"
             )
             raise
-        return metrics
 
     def _train_and_evaluate(self) -> Mapping[str, float]:
-        config = self._config
+        config, evaluates = self._config, self._task.evaluation is not None
+        trained: Mapping[str, float] = {}
         evaluated: Mapping[str, float] = {}
         if config.do_train:
-            if self._lacks_evaluation():
+            if evaluates and self._lacks_evaluation():
                 evaluated = self._evaluate()
-            ended = self._step >= self._last_step or self._is_stale()
+            ended = self._step >= config.num_train_steps or self._is_stale()
             while not ended:
-                self._train()
-                ended = self._step >= self._last_step
-                if self._evaluates and self._is_due(config.steps_between_evaluations):
+                first, step = not trained, self._step  # logged after one step
+                metrics = self._trainer.train(1 if first else self._steps_to_event())
+                if self._step == step:
+                    continue  # float16 has skipped the updates
+                trained = metrics
+                if first or self._is_due(config.log_steps):
+                    self._reporter.trained(self._step, trained)
+                    self._trainer.start_window()
+                if self._is_due(config.save_checkpoints_steps) or self._is_late():
+                    self._save()
+                ended = self._step >= config.num_train_steps
+                if evaluates and self._is_due(config.steps_between_evaluations):
                     evaluated = self._evaluate()
                     ended = ended or self._is_stale()
-            if self._trained:
-                best = {k: v for k, v in self.best.items() if k != FINGERPRINT}
-                self._reporter.finished(best)
-        if self._evaluates and not evaluated:
+            if trained:
+                self._reporter.finished(self.best)
+        if evaluates and not evaluated:
             evaluated = self._evaluate()
-        return evaluated or self._trained
+        return evaluated or trained
 
-    def _train(self) -> None:
-        """Trains to the next event; logs and saves where that is due."""
-        config = self._config
-        first = not self._trained  # logged after one step
-        step, begin = self._step, time.monotonic()
-        self._controller.train(step + 1 if first else self._next_event())
-        self._seconds_per_step = (time.monotonic() - begin) / (self._step - step)
-        if first or self._is_due(config.log_steps):
-            self._reporter.trained(self._step, self._trained, self._last_step)
-            self._trainer.start_window()
-        late = self._step >= self._last_in_time and self._steps_in_time() < 1
-        if late or self._is_due(config.save_checkpoints_steps):
-            self._save()
-
-    @property
-    def _step(self) -> int:
-        return steps_made(self._trainer.optimizer)
-
-    @property
-    def _evaluates(self) -> bool:
-        return self._task.evaluation is not None
-
-    def _next_event(self) -> int:
-        """Returns the step at which something is due next."""
+    def _steps_to_event(self) -> int:
+        """Returns the number of steps until something is due."""
         config, step = self._config, self._step
         intervals = [config.log_steps, config.save_checkpoints_steps]
-        if self._evaluates:
+        if self._task.evaluation is not None:
             intervals.append(config.steps_between_evaluations)
-        steps = [step + interval - step % interval for interval in intervals]
-        self._last_in_time = step + max(self._steps_in_time(), 1)
-        return min(*steps, self._last_in_time, self._last_step)
-
-    @property
-    def _last_step(self) -> int:
-        return self._config.num_train_steps
-
-    def _steps_in_time(self) -> int:
-        """Returns how many steps fit in before a checkpoint is due."""
-        seconds = 60 * self._config.save_checkpoints_minutes
-        if not seconds:
-            return sys.maxsize
-        left = seconds - (time.monotonic() - self._saved_at)
-        steps = left / max(self._seconds_per_step, 1e-9)
-        if devices.is_multi_worker(self._strategy):
-            # On each of them the same.
-            steps, count = devices.add_up(self._strategy, [steps, 1.0])
-            steps /= count
-        return int(steps)
+        left = (interval - step % interval for interval in intervals)
+        return min(*left, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
         """Whether an event is due after this step: at intervals, and at the end."""
         step = self._step
-        return step % interval == 0 or step >= self._last_step
+        return step % interval == 0 or step >= self._config.num_train_steps
+
+    def _is_late(self) -> bool:
+        """Whether the last checkpoint is --save_checkpoints_minutes old."""
+        seconds = 60 * self._config.save_checkpoints_minutes
+        return 0 < seconds <= time.monotonic() - self._saved_at
 
     def _lacks_evaluation(self) -> bool:
         """Whether the run was stopped just before an evaluation."""
         step = self._step
         due = step > 0 and step % self._config.steps_between_evaluations == 0
-        return self._evaluates and due and not self._reporter.has_evaluation(step)
+        return due and not self._reporter.has_evaluation(step)
 
     def _evaluate(self) -> Mapping[str, float]:
-        metrics = self._controller.evaluate()
-        key = self._task.key_metric
+        metrics, key = self._trainer.evaluate(), self._task.key_metric
         best = self.best.get(key, -np.inf)
         better = self._config.do_train and metrics[key] > best
         if better:
             self.best = {"step": self._step, **metrics}
-            if self._fingerprint is not None:
-                self.best = {**self.best, FINGERPRINT: self._fingerprint}
-            self._save(marks_best=True)
+            self._save()
             if self._is_chief:
+                self._checkpoints.mark_best(self._step, self.best)
                 self._task.best_marked(self._reporter.folder, metrics)
         best = max(best, metrics[key])
         self._reporter.evaluated(self._step, metrics, better, best)
         return metrics
 
-    def _save(self, *, marks_best: bool = False, is_last: bool = False) -> None:
-        """Writes a checkpoint, unless this step's is written.
-
-        One that fails is warned of, and the next save is the next attempt. The best and
-        the last one have no next: they are tried again here.
-
-        Raises:
-            UnsavedError: too many saves in a row failed, on every worker.
-        """
-        config = self._config
-        waits = marks_best or is_last or self._step >= self._last_step
+    def _save(self) -> None:
+        """Writes a checkpoint, unless this step's is written."""
         self._saved_at = time.monotonic()
-
-        def save():
-            if self._is_chief and self._saved != self._step:
-                self._checkpoints.save(self._trainer.examples_seen)
-                self._saved = self._step
-            if self._is_chief and marks_best:
-                prefix = self._checkpoints.prefix(self._step)
-                self._checkpoints.mark_best(prefix, self.best)
-
-        while failure := devices.refusal_of_any(
-            self._strategy, config.output_dir, save
-        ):
-            self._failed_saves += 1
-            if self._failed_saves == _ATTEMPTS:
-                raise errors.UnsavedError(
-                    f"{failure}; given up after {_ATTEMPTS} saves in a row, the same "
-                    f"command resumes from the last checkpoint"
-                ) from failure
-            self._reporter.log(f"Warning: {failure}; the next save tries again")
-            if not waits:
-                return
-            time.sleep(_SECONDS_BETWEEN)
-        self._failed_saves = 0
+        if self._is_chief and self._saved != self._step:
+            self._checkpoints.save(self._trainer.examples_seen)
+            self._saved = self._step
 
     def _is_stale(self) -> bool:
         """Whether the best evaluation is long enough ago to stop early."""
@@ -371,34 +267,12 @@ class _Loop:
         patience = config.early_stopping * config.steps_between_evaluations
         if not patience or not best or step - best["step"] < patience:
             return False
-        if step < self._last_step:
+        if step < config.num_train_steps:
             self._reporter.log(
                 f"Stopped at step {step:,}: no better {self._task.key_metric} than at "
                 f"step {best['step']:,} in {config.early_stopping} evaluations"
             )
         return True
-
-    def _evaluation_fingerprint(self) -> int | None:
-        """Returns a number that identifies what is evaluated; None: unknown."""
-        source, config = self._task.evaluation, self._config
-        fingerprint = None if source is None else source.fingerprint
-        if source is None or fingerprint is None:
-            return None
-        most = config.max_eval_steps * config.eval_batch_size or len(source)
-        return zlib.crc32(str(min(most, len(source))).encode(), fingerprint)
-
-    def _comparable(self, best: Mapping[str, float]) -> Mapping[str, float]:
-        """Returns the best checkpoint's metrics, if they are of the same examples."""
-        if self._fingerprint is None:
-            return best
-        if best.get(FINGERPRINT) in (None, self._fingerprint):
-            return best
-        if self._config.do_train:
-            self._reporter.log(
-                f"The best checkpoint so far, of step {best['step']:,}, was evaluated "
-                f"on other examples: the next evaluation replaces it"
-            )
-        return {}
 
 
 def _start(task, config, model, checkpoints, log) -> int:
@@ -459,7 +333,6 @@ def build_optimizer(
     optimizer = _OPTIMIZERS[config.optimizer](
         build_schedule(config), weight_decay=config.weight_decay, global_clipnorm=1.0
     )
-    optimizer.gradients_are_summed = True  # by the step, see `step.py`
     if config.precision == "float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
@@ -503,7 +376,7 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
     numbers = (steps_made(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
     # Small enough for sums over thousands of replicas to be exact.
     own = [float(number % 4096) for number in numbers]
-    if devices.add_up(strategy, own) != [replicas * number for number in own]:
+    if devices.all_reduce_sum(strategy, own) != [replicas * number for number in own]:
         raise InputError(
             f"--output_dir={config.output_dir}: the workers see different "
             f"checkpoints there; expected a folder that all of them share"

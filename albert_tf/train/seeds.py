@@ -1,7 +1,6 @@
 """Trains once, or several times with seeds that differ; keeps the best run."""
 
 import dataclasses
-import functools
 import json
 import statistics
 import sys
@@ -32,14 +31,12 @@ def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
         InputError: batches do not fit the devices, a runtime is missing, or
             `output_dir` holds several runs, and one is asked for, or the reverse.
     """
-    devices = strategy.num_replicas_in_sync
-    for part in ("eval", "predict"):
-        size = getattr(config, f"{part}_batch_size")
-        if getattr(config, f"do_{part}") and size % devices:
-            raise InputError(
-                f"--{part}_batch_size={size}: expected a multiple of {devices}, the "
-                f"number of devices"
-            )
+    devices, size = strategy.num_replicas_in_sync, config.predict_batch_size
+    if config.do_predict and size % devices:
+        raise InputError(
+            f"--predict_batch_size={size}: expected a multiple of {devices}, the "
+            f"number of devices"
+        )
     if config.runtime is not None:
         if devices > 1:
             raise InputError(
@@ -66,19 +63,18 @@ def run(
     task: FineTuningTask,
     config: FineTuningSettings,
     strategy: tf.distribute.Strategy,
-    unsaved: Sequence[Callable[[], None]] = (),
+    ready: Callable[[], None] = lambda: None,
     log: IO[str] = sys.stderr,
 ) -> Outcome:
     """Trains and evaluates, once or with several seeds; leaves `checkpoint` in place.
 
     Of several runs, `output_dir` gets the best one's weights and what goes with them.
-    Nothing is written before the weights are checked.
 
     Args:
         task: what to do.
         config: how.
         strategy: on which devices, see `loop.prepare`.
-        unsaved: what writes converted examples, see `cache.load_or_make`.
+        ready: called once the weights are checked.
         log: where progress goes.
 
     Returns:
@@ -90,39 +86,39 @@ def run(
     config = _with_steps(task, config)
     if config.start:
         config = dataclasses.replace(
-            config,
-            init_checkpoint=config.start,
-            albert_hub_module_handle=None,
+            config, init_checkpoint=config.start, albert_hub_module_handle=None
         )
-    key = task.key_metric
-    best: Outcome | None = None
-    metrics: list[Mapping[str, float]] = []
-    for number in range(config.num_runs):
+    key, metrics = task.key_metric, list[Mapping[str, float]]()
+    for number in range(1, config.num_runs + 1):
         one = config
         if config.num_runs > 1:
-            folder = f"{config.output_dir}/run-{number + 1}"
-            one = dataclasses.replace(
-                config, seed=config.seed + number, output_dir=folder
-            )
-            print(f"Run {number + 1} of {config.num_runs}: {folder}", file=log)
-        waiting = () if number else unsaved
-        ready = functools.partial(_write_inputs, task, one, strategy, waiting)
-        outcome = loop.run(task, one, strategy, log, ready)
+            folder = f"{config.output_dir}/run-{number}"
+            seed = config.seed + number - 1
+            one = dataclasses.replace(config, seed=seed, output_dir=folder)
+            print(f"Run {number} of {config.num_runs}: {folder}", file=log)
+
+        def write(one=one) -> None:
+            ready()
+            if one.do_train and is_chief(strategy):
+                _write_task(task, Path(one.output_dir))
+
+        outcome = loop.run(task, one, strategy, log, write)
         metrics.append(outcome.best or outcome.metrics)
         # The models of other runs are not kept: they would fill a device.
-        if best is None or metrics[-1].get(key, 0.0) > max(
+        if number == 1 or metrics[-1].get(key, 0.0) > max(
             earlier.get(key, 0.0) for earlier in metrics[:-1]
         ):
             best = outcome
         del outcome
-    assert best is not None
     if config.num_runs > 1 and key in metrics[-1]:
         summary = summarize(task, metrics)
         print(summary.pop("text"), file=log)
         if is_chief(strategy):
             whole = Path(config.output_dir)
             metadata.copy(whole / f"run-{summary['best']}", whole)
-            _write(whole / _RUNS, {**summary, "runs": metrics})
+            with atomic(str(whole / _RUNS)) as file:
+                text = json.dumps({**summary, "runs": metrics}, indent=2)
+                file.write(f"{text}\n".encode())
     if config.checkpoint == "best":
         best.use_best()
     if config.runtime is not None:
@@ -130,15 +126,10 @@ def run(
     return best
 
 
-def _write_inputs(task, config, strategy, unsaved) -> None:
-    """Writes what the run was given: converted examples and, to train, `task.json`."""
-    for save in unsaved:
-        save()
-    if config.do_train and is_chief(strategy):
-        folder = Path(config.output_dir)
-        stored = metadata.read_task(folder) or {}
-        kept = {key: stored[key] for key in task.kept if key in stored}
-        metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
+def _write_task(task: FineTuningTask, folder: Path) -> None:
+    stored = metadata.read_task(folder) or {}
+    kept = {key: stored[key] for key in task.kept if key in stored}
+    metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
 
 
 def summarize(
@@ -157,35 +148,27 @@ def summarize(
     """
     key = task.key_metric
     values = [each[key] for each in metrics]
-    failed = [n for n, each in enumerate(metrics, 1) if task.complaint(each)]
-    sound = [value for n, value in enumerate(values, 1) if n not in failed]
+    reasons = [task.complaint(each) for each in metrics]
+    sound = [v for v, reason in zip(values, reasons, strict=True) if not reason]
     lines = [f"{key} of {len(values)} runs:"]
-    for number, value in enumerate(values, 1):
-        reason = task.complaint(metrics[number - 1])
-        lines.append(f"  run {number}  {value:.4f}" + (f"  {reason}" if reason else ""))
-    lines.append(f"  mean {_mean(values):.4f}, spread {_spread(values):.4f}")
-    if failed and sound:
-        lines.append(
-            f"  without failed runs: mean {_mean(sound):.4f}, spread "
-            f"{_spread(sound):.4f}"
-        )
-    return {
-        "text": "\n".join(lines),
-        "best": values.index(max(values)) + 1,
-        "mean": _mean(values),
-        "spread": _spread(values),
-        "mean_of_sound": _mean(sound) if sound else None,
-        "spread_of_sound": _spread(sound) if sound else None,
-        "failed": failed,
-    }
+    for number, (value, reason) in enumerate(zip(values, reasons, strict=True), 1):
+        lines.append(f"  run {number}  {value:.4f}  {reason or ''}".rstrip())
+    mean, spread = _mean_and_spread(values)
+    lines.append(f"  mean {mean:.4f}, spread {spread:.4f}")
+    summary = {"best": values.index(max(values)) + 1, "mean": mean, "spread": spread}
+    summary |= {"mean_of_sound": None, "spread_of_sound": None}
+    if sound:
+        mean, spread = _mean_and_spread(sound)
+        summary |= {"mean_of_sound": mean, "spread_of_sound": spread}
+        if len(sound) < len(values):
+            lines.append(f"  without failed runs: mean {mean:.4f}, spread {spread:.4f}")
+    failed = [number for number, reason in enumerate(reasons, 1) if reason]
+    return {**summary, "failed": failed, "text": "\n".join(lines)}
 
 
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values)
-
-
-def _spread(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return statistics.fmean(values), spread
 
 
 def _with_steps(task: FineTuningTask, config: FineTuningSettings) -> FineTuningSettings:
@@ -216,8 +199,3 @@ def _with_steps(task: FineTuningTask, config: FineTuningSettings) -> FineTuningS
         eval_every_steps=between,
         eval_every_epochs=None,
     )
-
-
-def _write(path: Path, contents: Mapping[str, Any]) -> None:
-    with atomic(str(path)) as file:
-        file.write(json.dumps(contents, indent=2).encode() + b"\n")

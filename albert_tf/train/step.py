@@ -1,4 +1,4 @@
-"""Training steps, evaluation and prediction on whatever devices, for orbit."""
+"""Training steps, evaluation and prediction on whatever devices."""
 
 import contextlib
 import dataclasses
@@ -9,16 +9,15 @@ from typing import Any
 
 import keras
 import numpy as np
-import orbit
 import tensorflow as tf
 
 from albert_tf.data import batches
-from albert_tf.data.stopping import Watch
+from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
-from albert_tf.model import layers
+from albert_tf.model import layers, optimizers
 from albert_tf.serve import runtimes, sessions
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import is_multi_worker
+from albert_tf.train.devices import is_multi_worker, worker_errors
 
 _ROW = "row"
 # Seconds between two lines of progress in an evaluation; and how long one has to take
@@ -31,7 +30,7 @@ _STEPS_TO_AGREE = 4
 _LOWEST_LOSS_SCALE = 1.0
 
 
-class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+class Trainer:
     """Trains, evaluates and predicts.
 
     Args:
@@ -42,7 +41,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         optimizer: built for the model, under the strategy.
         examples_seen: where to resume in the data.
         log: gets lines of progress of a long evaluation or prediction.
-        watch: asks to stop between two steps.
+        flag: asks to stop between two steps.
 
     Attributes:
         task: as given.
@@ -60,7 +59,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         optimizer,
         examples_seen: int = 0,
         log: Callable[[str], None] = lambda text: None,
-        watch: Watch | None = None,
+        flag: StopFlag | None = None,
     ):
         self.task = task
         self.model = model
@@ -70,7 +69,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._config = config
         self._strategy = strategy
         self._log = log
-        self._watch = watch or Watch()
+        self._flag = flag or StopFlag()
         # Whether this worker is to stop: passed on with the sums of each step.
         self._stops: tf.Variable | None = None
         if is_multi_worker(strategy):
@@ -86,7 +85,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self._gradients = self._compile_gradients()
 
-    def train(self, num_steps: tf.Tensor | int) -> dict[str, float]:
+    def train(self, num_steps: int) -> dict[str, float]:
         """Makes some updates.
 
         Args:
@@ -104,30 +103,27 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         if self._iterator is None:
             self._iterator = iter(self._training())
         begin = time.perf_counter()
-        with self._blaming(self.task.training):
+        with self._translated_errors(self.task.training):
             if isinstance(self._strategy, tf.distribute.TPUStrategy):
-                count, waited = int(num_steps), 0.0
+                count, waited = num_steps, 0.0
                 results = [self._loop(self._iterator, tf.constant(count))]
             else:
-                results, waited = self._steps(int(num_steps))
+                results, waited = self._steps(num_steps)
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
         self.examples_seen += count * self._config.train_batch_size
         self._window.add(count, sums, time.perf_counter() - begin, waited)
         if any(map(self._is_to_stop, sums)):
-            self._watch.stop()
+            self._flag.stop()
         return self._train_metrics(results[-1])
 
     def start_window(self) -> None:
         """Begins a new window of steps to take means over."""
         self._window = _Window()
 
-    def evaluate(self, num_steps: tf.Tensor | None = None) -> dict[str, float]:
+    def evaluate(self) -> dict[str, float]:
         """Evaluates the task's examples, at most `max_eval_steps` batches.
-
-        Args:
-            num_steps: not used; orbit passes it.
 
         Returns:
             The means of losses and metrics, and the task's scores.
@@ -149,7 +145,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
                 sums, kept = step(batch)
                 totals.append(sums.numpy())
                 if self._is_to_stop(totals[-1]):
-                    self._watch.stop()
+                    self._flag.stop()
                 if kept:
                     yield _with_rows(kept)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
@@ -159,7 +155,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             metrics.update(self.task.reported_metrics(means))
 
         rest = predictions()
-        with self._blaming(source):
+        with self._translated_errors(source):
             scores = self.task.score(batches.in_order(rest), metrics)
             for _ in rest:  # what the task did not ask for
                 pass
@@ -194,18 +190,8 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         step = self._predict_in_session
         if self._session is None:
             step = self._graph("predict", self._predict_step, dataset)
-        with self._blaming(source):
+        with self._translated_errors(source):
             yield from batches.in_order(_with_rows(step(batch)) for batch in logged)
-
-    def stop_if_asked(self) -> None:
-        """Raises Stopped if a signal came to any worker since the last step."""
-        self._share_signal()
-        sums = tf.zeros([0])
-        if self._stops is not None:
-            added = tf.function(lambda: self._added_up(tf.zeros([0])), autograph=False)
-            sums = self._first(self._strategy.run(added))
-        if self._is_to_stop(sums):
-            self._watch.stop()
 
     # Reading
 
@@ -238,10 +224,13 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return read(tf.distribute.InputContext())
         return self._strategy.distribute_datasets_from_function(read)
 
-    def _blaming(self, source: batches.Source) -> contextlib.AbstractContextManager:
-        return batches.blaming(
-            source, lambda: f"after step {steps_made(self.optimizer):,}"
-        )
+    @contextlib.contextmanager
+    def _translated_errors(self, source: batches.Source) -> Iterator[None]:
+        def where():
+            return f"after step {steps_made(self.optimizer):,}"
+
+        with batches.translated_errors(source, where), worker_errors(self._strategy):
+            yield
 
     def _logged(self, dataset, verb: str, batch_size: int, count: int):
         """Yields batches; logs now and then how many are done, and how fast."""
@@ -262,13 +251,13 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 
     def _share_signal(self) -> None:
         """Passes on to other workers, with the next sums, that this one is to stop."""
-        if self._stops is not None and self._watch.number is not None:
+        if self._stops is not None and self._flag.number is not None:
             self._stops.assign(1.0)
 
     def _is_to_stop(self, sums: Any) -> bool:
         """Whether to stop: of several workers, the sums of a step decide for all."""
         if self._stops is None:
-            return self._watch.number is not None
+            return self._flag.number is not None
         return bool(sums[-1] > 0)
 
     # Steps of all replicas
@@ -374,7 +363,6 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         weights = _all_reduce_sum(self.task.weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulated(batch, weights)
-        norms = tf.stack([tf.norm(variable.value) for variable in self._reached])
         # Before the loss scale: what is infinite on one device has to be seen on all.
         gradients = _all_reduce_sum(gradients)
         scale = self._loss_scale()  # before the update, which may change it
@@ -386,8 +374,7 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             self.optimizer.apply(gradients, self._reached)
         return {
             "sums": self._added_up(sums),
-            "gradient_norms": self._gradient_norms(gradients, scale),
-            "weight_norms": norms,
+            "gradient_norms": optimizers.norms(gradients) / scale,
             "learning_rate": rate,
             "loss_scale": scale,
         }
@@ -468,11 +455,6 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return tf.convert_to_tensor(self.optimizer.dynamic_scale)
         return tf.ones(())
 
-    def _gradient_norms(self, gradients, scale):
-        if self._scales_loss:
-            return tf.stack([tf.norm(gradient) for gradient in gradients]) / scale
-        return self.optimizer.gradient_norms
-
     # Metrics
 
     def _packed(self, kind, loss, losses, outputs, batch):
@@ -521,22 +503,15 @@ class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return
         first = int(bad.argmax())
         step = steps_made(self.optimizer) - int(applied[first:].sum()) + 1
-        result = results[first]
-        gradients = _group_norms(self._reached, result["gradient_norms"].numpy())
-        before = _group_norms(self._reached, result["weight_norms"].numpy())
-        groups = "; ".join(
-            f"{name}: weights {before[name]:.3g}, gradient {gradients[name]:.3g}"
-            for name in before
-        )
-        scaled = ""
+        result, scaled = results[first], ""
         if self._scales_loss:
             scaled = f" and a loss scale of {float(result['loss_scale']):g}"
         raise InputError(
             f"step {step}: the loss is {losses[first]}, the norm of the gradient "
-            f"{float(tf.norm(result['gradient_norms']))}, at a learning rate of "
-            f"{float(result['learning_rate']):.3g}{scaled} (norms of {groups}). No "
-            f"checkpoint was written since. Try a lower --learning_rate, more "
-            f"--num_warmup_steps, or --precision=float32"
+            f"{norms[first]}, at a learning rate of "
+            f"{float(result['learning_rate']):.3g}{scaled}. No checkpoint was written "
+            f"since. Try a lower --learning_rate, more --num_warmup_steps, or "
+            f"--precision=float32"
         )
 
 
@@ -583,12 +558,3 @@ class _Window:
         self.sums = self.sums + sums.sum(axis=0, dtype=np.float64)
         self.seconds += seconds
         self.waited += waited
-
-
-def _group_norms(variables, norms: np.ndarray) -> dict[str, float]:
-    """Joins the norms of variables by the part of the model that they belong to."""
-    squares: dict[str, float] = {}
-    for variable, norm in zip(variables, norms, strict=True):
-        group = "/".join(variable.path.split("/")[:2])
-        squares[group] = squares.get(group, 0.0) + float(norm) ** 2
-    return {group: square**0.5 for group, square in squares.items()}

@@ -18,7 +18,6 @@ class CheckpointSettings(flags.Settings):
         "newest where there is no best), or newest; the path of a checkpoint names any "
         "other.",
         "best",
-        resume="free",
     )
 
 

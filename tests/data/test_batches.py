@@ -40,38 +40,24 @@ def flat(lists):
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_sought", "hint"),
+    ("kind", "hint"),
     [
-        ("InvalidArgumentError", True, ""),
-        ("DataLossError", True, ""),
-        ("UnavailableError", False, ""),
+        ("InvalidArgumentError", ""),
+        ("UnavailableError", ""),
         (
             "ResourceExhaustedError",
-            False,
             "; expected more memory, smaller batches, or for training more "
             "--gradient_accumulation_steps or --recompute=block",
         ),
     ],
 )
-def test_records_are_read_again_where_one_may_be_to_blame(
-    kind, is_sought, hint, source, caplog
-):
-    made = source()
-    with pytest.raises(InputError) as mistake, batches.blaming(made, lambda: "a place"):
+def test_errors_of_tensorflow_are_one_line(kind, hint, source):
+    with (
+        pytest.raises(InputError) as mistake,
+        batches.translated_errors(source(), lambda: "a place"),
+    ):
         raise getattr(tf.errors, kind)(None, None, "what happened")
     assert str(mistake.value) == f"a place: what happened{hint}"
-    line = f"Looking for the record in {', '.join(made.files)}"
-    assert caplog.messages == [line] * is_sought
-
-
-def test_a_fingerprint_tells_records_from_others(source):
-    found = source(sizes=(7, 7))
-    known = found.fingerprint
-    assert dataclasses.replace(found, files=found.files[::-1]).fingerprint != known
-    fewer = {"number": SPEC["number"]}
-    assert dataclasses.replace(found, spec=fewer).fingerprint != known
-    assert source(sizes=(7, 8)).fingerprint != known
-    assert source(sizes=(7, 7)).fingerprint == known
 
 
 def test_every_epoch_has_every_example_once_in_another_order(source):

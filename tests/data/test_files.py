@@ -1,8 +1,5 @@
 import errno
-import fcntl
 import os
-import re
-import stat
 import subprocess
 import sys
 import threading
@@ -41,96 +38,61 @@ def test_a_link_to_a_file_that_is_not_there_yet_makes_it(tmp_path):
     assert (tmp_path / "target").read_bytes() == b"new"
 
 
-def test_a_pipe_is_written_to(tmp_path):
-    path, read = tmp_path / "pipe", []
-    os.mkfifo(path)
-    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
-    reader.daemon = True
-    reader.start()
-    write(path)
-    reader.join(10)
-    assert read == [b"new"]
-    assert stat.S_ISFIFO(path.stat().st_mode)
-
-
-def test_a_device_is_written_to(tmp_path):
-    link = tmp_path / "null"
-    link.symlink_to("/dev/null")
-    write(link)
-    assert link.is_symlink()
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_output_to_a_stream_stands_between_what_else_is_printed(tmp_path, name):
-    program = (
-        "import sys; from albert_tf.data import files\n"
-        "print('before', flush=True)\n"
-        "with files.atomic(sys.argv[1]) as file: file.write(b'during\\n')\n"
-        "print('after')\n"
-    )
-    with open(tmp_path / "out", "w") as out:
-        subprocess.run(
-            [sys.executable, "-c", program, name], stdout=out, check=True, cwd=ROOT
-        )
-    assert (tmp_path / "out").read_text() == "before\nduring\nafter\n"
-    assert os.listdir(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
-def test_a_replaced_file_keeps_its_permissions(tmp_path, mode):
-    path = tmp_path / "x"
-    path.write_bytes(b"old")
-    path.chmod(mode)
-    write(path)
-    assert stat.S_IMODE(path.stat().st_mode) == mode
-
-
-def test_a_full_device_is_named(tmp_path):
-    link = tmp_path / "full"
-    link.symlink_to("/dev/full")
-    with pytest.raises(InputError) as error:
-        write(link)
-    assert str(error.value) == f"{link}: cannot be written: No space left on device"
-
-
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(InputError) as error:
         write(tmp_path)
     assert str(error.value) == f"{tmp_path}: cannot be written: Is a directory"
 
 
-def test_an_error_that_is_not_the_outputs_is_not_blamed_on_it(tmp_path):
-    with pytest.raises(TimeoutError) as error, files.atomic(str(tmp_path / "x")):
-        raise TimeoutError("the server did not answer")
-    assert str(error.value) == "the server did not answer"
-    assert os.listdir(tmp_path) == []
+def test_an_error_of_the_block_passes_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyError), files.atomic(str(path)) as file:
+        file.write(b"half")
+        raise KeyError
+    assert os.listdir(tmp_path) == ["x"] and path.read_bytes() == b"old"
 
 
-def test_of_temporary_folders_only_those_of_dead_processes_are_removed(tmp_path):
-    dead = tmp_path / ".writing-dead"
-    (dead / files.REPLACED / "export").mkdir(parents=True)
-    (dead / files.REPLACED / "other").mkdir()
-    (tmp_path / "other").mkdir()
-    with files.temporary_in(tmp_path) as first, files.temporary_in(tmp_path) as second:
-        assert {*tmp_path.iterdir()} == {
-            first,
-            second,
-            tmp_path / "export",  # killed before another took its place
-            tmp_path / "other",
-        }
-    assert sorted(os.listdir(tmp_path)) == ["export", "other"]
+def test_a_full_disk_is_named_and_leaves_the_old_file(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError) as error:
+        write(path)
+    assert str(error.value) == f"{path}: cannot be written: No space left on device"
+    assert os.listdir(tmp_path) == ["x"] and path.read_bytes() == b"old"
 
 
-def test_of_leftovers_only_those_of_dead_processes_are_removed(tmp_path):
-    target = tmp_path / "x[1].tfrecord"
-    of_a_user = [f"x[1].tfrecord.tmp-{end}" for end in ("", "old", "7-a", "7-0123ABCD")]
-    of_others = ["x1.tfrecord.tmp-7-89abcdef", *of_a_user]
-    for name in [*of_others, "x[1].tfrecord.tmp-7-0123abcd"]:
-        (tmp_path / name).write_bytes(b"")
-    with files.atomic(str(target)) as file:
-        file.write(b"new")
-    assert sorted(os.listdir(tmp_path)) == sorted(["x[1].tfrecord", *of_others])
+def test_files_move_together_a_checkpoint_index_behind_its_data(tmp_path, monkeypatch):
+    moved = []
+    replace = Path.replace
+    monkeypatch.setattr(
+        Path, "replace", lambda self, to: moved.append(to.name) or replace(self, to)
+    )
+    (tmp_path / "m.index").write_text("old")
+    names = ["checkpoint", "m.data-00000-of-00001", "m.index"]
+    with pytest.raises(KeyError), files.write_together(tmp_path) as new:
+        (new / "m.index").touch()
+        raise KeyError
+    assert (tmp_path / "m.index").read_text() == "old"
+    with files.write_together(tmp_path) as new:
+        for name in names:
+            (new / name).write_text("new")
+    assert moved == [names[1], names[2], names[0]]
+    assert sorted(os.listdir(tmp_path)) == names
+
+
+def test_the_lock_removes_what_killed_processes_left(tmp_path):
+    left = ["x.tmp-0123abcd", ".tmp-89abcdef/new"]
+    others = ["x.tmp-", "x.tmp-old", "x.tmp-7-0123ABCD"]
+    for name in (*left, *others):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    take(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
 
 
 HOLD = """
@@ -167,10 +129,8 @@ def test_the_second_is_refused_until_the_first_is_killed(holder, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(InputError) as mistake:
         take(folder)
-    assert re.fullmatch(
-        rf"{folder}: another run is at work here \(process {holder.pid} on \S+, since "
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\); expected a folder of its own",
-        str(mistake.value),
+    assert str(mistake.value) == (
+        f"{folder}: another run is at work here; expected a folder of its own"
     )
     holder.kill()
     holder.wait()
@@ -204,58 +164,8 @@ def test_another_thread_is_refused(tmp_path):
     assert refused
 
 
-def test_a_lock_file_that_its_holder_removes_meanwhile_is_no_lock(
-    tmp_path, monkeypatch
-):
-    flock, inodes = fcntl.flock, []
-
-    def slow(file, operation):
-        if not inodes:
-            (tmp_path / files.LOCK).unlink()
-        inodes.append(os.fstat(file).st_ino)
-        flock(file, operation)
-
-    monkeypatch.setattr(fcntl, "flock", slow)
-    with files.locked(tmp_path):
-        assert len(inodes) == 2
-        assert (tmp_path / files.LOCK).stat().st_ino == inodes[-1]
-
-
-def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
-    def fail(file, operation):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
-    take(tmp_path)
-    assert caplog.messages == [
-        f"{tmp_path}: this file system has no locks (Function not implemented); start "
-        f"no second run there"
-    ]
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError) as mistake:
         take(tmp_path / "file")
     assert str(mistake.value) == f"{tmp_path}/file: cannot be written: File exists"
-
-
-def test_the_system_begins_to_write_long_files_before_they_end(tmp_path, monkeypatch):
-    begun = []
-    monkeypatch.setattr(files.os, "posix_fadvise", lambda *a: begun.append(a[1:]))
-    part = bytes(3 << 20)
-    with files.atomic(str(tmp_path / "x")) as file:
-        for _ in range(5):
-            file.write(part)
-    advice = os.POSIX_FADV_DONTNEED
-    assert begun == [(0, 6 << 20, advice), (6 << 20, 6 << 20, advice)]
-
-
-def test_long_output_goes_into_a_pipe(monkeypatch):
-    reader, writer = os.pipe()
-    monkeypatch.setattr(files, "_BEGUN_TOGETHER", 1)
-    with files.atomic(f"/dev/fd/{writer}") as file:
-        file.write(b"text")
-    os.close(writer)
-    assert os.read(reader, 9) == b"text"
-    os.close(reader)

@@ -27,23 +27,23 @@ def test_a_full_disk_keeps_the_best_checkpoint(checkpoints, tmp_path, monkeypatc
         return copyfile(source, target)
 
     copyfile = shutil.copyfile
-    checkpoints.mark_best(checkpoints.prefix(3), {"step": 3})
+    checkpoints.mark_best(3, {"step": 3})
     before = best(tmp_path)
     assert before["model.ckpt-best.index"] == "3.index" and len(before) == 3
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(InputError) as mistake:
-        checkpoints.mark_best(checkpoints.prefix(4), {"step": 4})
+        checkpoints.mark_best(4, {"step": 4})
     assert str(mistake.value) == (
         f"{tmp_path}/model.ckpt-best: cannot be written: No space left on device"
     )
     assert best(tmp_path) == before
-    assert not list(tmp_path.glob(".writing-*"))
+    assert not list(tmp_path.glob("*.tmp-*"))
 
 
 def test_metrics_of_a_best_checkpoint_without_its_index_are_not_taken(
     checkpoints, tmp_path
 ):
-    checkpoints.mark_best(checkpoints.prefix(3), {"step": 3})
+    checkpoints.mark_best(3, {"step": 3})
     assert checkpoints.best == {"step": 3}
     (tmp_path / "model.ckpt-best.index").unlink()  # killed while it marked another
     assert checkpoints.best == {}

@@ -3,7 +3,6 @@
 A run is a process where its devices, signals or exit code are what matters.
 """
 
-import contextlib
 import io
 import json
 import os
@@ -268,7 +267,7 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, whole, tmp_p
     last = max(int(path.stem.partition("-")[2]) for path in saved)
     text = start("killed", *flags, **options).wait().text
     assert f"Resuming from {tmp_path / 'killed'}/model.ckpt-{last}" in text
-    assert not list((tmp_path / "killed").glob(".writing-*"))
+    assert not list((tmp_path / "killed").glob("*.tmp-*"))
     assert_equal(tmp_path / "killed", whole, 80, f"killed at {steps}")
 
 
@@ -281,27 +280,17 @@ def assert_equal(folder, other, step, note=""):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_damaged_checkpoints_are_skipped(run, tmp_path):
+def test_a_damaged_checkpoint_is_named(run, tmp_path):
     flags = ["--num_train_steps=6", "--save_checkpoints_steps=2"]
     run("run", *flags)
-    expected = tensors(tmp_path / "run", 6)
-    cut = tmp_path / "run/model.ckpt-6.data-00000-of-00001"
-    cut.write_bytes(cut.read_bytes()[:-900])
-    changed = tmp_path / "run/model.ckpt-4.data-00000-of-00001"
+    changed = tmp_path / "run/model.ckpt-6.data-00000-of-00001"
     content = bytearray(changed.read_bytes())
     content[700] ^= 1
     changed.write_bytes(content)
-    text = run("run", *flags)
-    for step in (6, 4):
-        assert re.search(
-            rf"run/model\.ckpt-{step} is damaged \(.+\): skipped for the one "
-            rf"before it\n",
-            text,
-        )
-    assert f"Resuming from {tmp_path}/run/model.ckpt-2: weights, optimizer, 16" in text
-    actual = tensors(tmp_path / "run", 6)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+    with pytest.raises(InputError, match=f"^{tmp_path}/run/model.ckpt-6"):
+        run("run", *flags)
+    changed.with_name("model.ckpt-6.index").unlink()
+    assert f"Resuming from {tmp_path}/run/model.ckpt-4: " in run("run", *flags)
 
 
 @pytest.mark.usefixtures("eagerly", "draws")
@@ -359,62 +348,17 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_p
     assert ended["global_step"] == 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[1]", "7", '{"step": "3"}', '{"step": 3, "loss": []}', "[" * 10**5, "\xff"],
-)
-def test_notes_of_the_best_that_are_none(text, tmp_path):
-    from albert_tf.train import checkpoints
-
-    opened = checkpoints.Checkpoints.__new__(checkpoints.Checkpoints)
-    opened._folder = tmp_path
-    (tmp_path / "model.ckpt-best.index").touch()
-    (tmp_path / "model.ckpt-best.json").write_text(text, encoding="latin-1")
-    assert opened.best == {}
-    (tmp_path / "model.ckpt-best.json").write_text('{"step": 3, "loss": 0.5}')
-    assert opened.best == {"step": 3, "loss": 0.5}
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_other_records_than_a_run_began_with_are_noticed(run, files, tmp_path):
-    other = tmp_path / "other.tfrecord"
-    other.write_bytes(2 * (files / "train.tfrecord").read_bytes())
-    notices = (
-        "model.ckpt-1 was trained on other examples than those given",
-        "of step 1, was evaluated on other examples: the next evaluation",
-    )
-
-    def noticed(steps, path):
-        flags = [f"--{name}={path}" for name in ("input_file", "eval_input_file")]
-        text = run("run", f"--num_train_steps={steps}", *flags)
-        assert text.count("other examples") == sum(notice in text for notice in notices)
-        return [notice in text for notice in notices]
-
-    assert noticed(1, files / "train.tfrecord") == [False, False]
-    assert noticed(2, other) == [True, True]
-    assert noticed(3, other) == [False, False]
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_a_loss_that_is_not_finite_stops_the_run(run, tmp_path):
     flags = ["--learning_rate=1e25", "--optimizer=adamw", "--save_checkpoints_steps=2"]
     pattern = (
-        r"step \d+: the loss is \S+, the norm of the gradient (nan|inf), at a "
-        r"learning rate of \d.+ "
-        r"\(norms of encoder/embeddings: weights .+, gradient .+; "
-        r".*albert_pretrainer\w*/masked_lm: "
+        r"^step \d+: the loss is \S+, the norm of the gradient (nan|inf), at a "
+        r"learning rate of \d\S+\. No checkpoint was written since"
     )
     with pytest.raises(InputError, match=pattern):
         run("run", *flags, "--num_warmup_steps=3")
     kept = tensors(tmp_path / "run", 2)
     assert all(np.isfinite(value).all() for value in kept.values())
-
-
-def test_a_flat_loss_is_warned_of(run):
-    flags = ["--num_train_steps=110", "--log_steps=110", "--learning_rate=1e-9"]
-    text = run("run", *flags)
-    assert "Warning: after the warm-up masked_lm_loss is 3." in text
-    assert "3.14 would be guessing" in text
 
 
 @pytest.mark.parametrize(
@@ -457,15 +401,15 @@ def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
     assert "Traceback" not in text
 
 
+LOST = "error: another worker was lost: it ended, see its log, or does not answer; the "
+
+
 def test_no_worker_waits_for_one_that_is_refused(start, tmp_path):
     with data_files.locked(tmp_path / "run"):
         chief, other = [start("run", environ=e) for e in workers_of_a_cluster()]
-        text = chief.wait(2).text + other.wait(2).text
-    assert f"error: {tmp_path}/run: another run is at work here (process" in text
-    assert (
-        f"error: --output_dir={tmp_path}/run: refused by another worker, whose log "
-        f"has the reason\n"
-    ) in text
+        text = chief.wait(2).text
+        assert LOST in other.wait(2).text
+    assert f"error: {tmp_path}/run: another run is at work here; expected" in text
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -548,7 +492,7 @@ def encode():
         return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
     return strategy.run(lambda: on_replica()["pooled_output"])
 
-devices.spread_seeds(strategy, encoder)
+devices.fold_in_replica_id(strategy, encoder)
 seen = []
 for _ in range(3):
     seen += [part.numpy() for part in strategy.experimental_local_results(encode())]
@@ -608,10 +552,7 @@ def test_generated_records_are_masked_while_training(run, files, data, tmp_path)
     assert_equal(tmp_path / "one", tmp_path / "two", 3)
 
 
-STOPPED = (
-    "{name}: stopping after this step; another signal ends the run at once\n",
-    "Stopped by {name} at step {step}: saved; run the same command again to resume\n",
-)
+STOPPED = "Stopped by {name} at step {step}: saved; run the same command again to "
 
 
 def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, whole, tmp_path):
@@ -623,7 +564,7 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, whole, tmp_pa
         text = run.wait(128 + number).text
         name = signal.Signals(number).name
         [step] = re.findall(rf"Stopped by {name} at step (\d+)", text)
-        assert text.endswith("".join(STOPPED).format(name=name, step=step))
+        assert STOPPED.format(name=name, step=step) in text
         steps.append(int(step))
     assert 1 <= steps[1] < steps[2] < 80
     assert steps[1] < 40  # and not at the next line of progress
@@ -652,11 +593,12 @@ def test_workers_stop_together_when_one_gets_a_signal_or_is_lost(start, tmp_path
         worker.wait(143)
     [step] = re.findall(r"Stopped by SIGTERM at step (\d+): saved", chief.text)
     assert 1 <= int(step) < 60
-    chief, other = workers("run")
-    chief.wait_for("Resuming")
-    other.kill(signal.SIGKILL)
-    lost = r"error: worker 1 \(localhost:\d+\) is lost: its connection was closed; run"
-    assert re.search(lost, chief.wait(75).text)
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        chief, other = workers("run")
+        chief.wait_for("Resuming")
+        other.kill(number)
+        assert LOST in chief.wait(2).text
+        other.kill()
     for worker in workers("run"):
         worker.wait()
     assert_equal(tmp_path / "run", tmp_path / "whole", 60)
@@ -665,14 +607,13 @@ def test_workers_stop_together_when_one_gets_a_signal_or_is_lost(start, tmp_path
 def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
     first = start("run", "--num_train_steps=100000", "--log_steps=1000")
     first.wait_for("\nstep 1/")
-    unfinished = tmp_path / "run/.writing-now"
-    unfinished.mkdir()
+    unfinished = tmp_path / "run/x.tmp-01234567"
+    unfinished.touch()
     text = start("run").wait(2).text
-    pattern = (
-        rf"error: {tmp_path}/run: another run is at work here \(process \d+ on \S+, "
-        r"since [-0-9]{10} [:0-9]{8}\); expected a folder of its own\n"
+    assert text == (
+        f"error: {tmp_path}/run: another run is at work here; expected a folder of its "
+        f"own\n"
     )
-    assert re.search(pattern, text) and "Traceback" not in text
     assert unfinished.exists()
     first.kill(signal.SIGTERM)
     first.wait(143)
@@ -682,7 +623,7 @@ def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
 
 
 class Recorder:
-    """Stands for checkpoints, reporter and what trains; lists what is asked of them.
+    """Stands for checkpoints, reporter and trainer; lists what is asked of them.
 
     Args:
         overflows: calls of `train` that make no update, as in float16.
@@ -690,6 +631,7 @@ class Recorder:
     """
 
     folder = None
+    examples_seen = 0
 
     def __init__(self, overflows=(), accuracies=(0.5,) * 9):
         self.best = {}
@@ -697,7 +639,7 @@ class Recorder:
         iterations = keras.Variable(0, dtype="int32")
         self.optimizer = types.SimpleNamespace(iterations=iterations)
         self.task = types.SimpleNamespace(
-            evaluation=types.SimpleNamespace(fingerprint=None),
+            evaluation=[],
             key_metric="accuracy",
             best_marked=lambda folder, metrics: None,
         )
@@ -712,35 +654,17 @@ class Recorder:
         self._calls += 1
         if self._calls not in self._overflows:
             self.optimizer.iterations.assign_add(num_steps)
-        self.events.append(int(num_steps))
+        self.events.append(num_steps)
         return {"loss": 1.0}
 
-    def evaluate(self, num_steps):
+    def start_window(self):
+        pass
+
+    def evaluate(self):
         return {"accuracy": next(self._accuracies)}
 
     def log(self, text):
         self.events.append(text)
-
-    def sparing(self, what):
-        return contextlib.nullcontext()
-
-
-def trainer(recorder):
-    """Returns the recorder as a trainer of orbit."""
-    import orbit
-
-    class Trainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
-        def train(self, num_steps):
-            return recorder.train(num_steps)
-
-        def evaluate(self, num_steps):
-            return recorder.evaluate(num_steps)
-
-    made = Trainer()
-    made.task, made.optimizer = recorder.task, recorder.optimizer
-    made.examples_seen, made.model = 0, None
-    made.start_window = made.stop_if_asked = lambda: None
-    return made
 
 
 def events(recorder, **settings):
@@ -752,8 +676,8 @@ def events(recorder, **settings):
     settings["output_dir"] = "x"
     strategy = types.SimpleNamespace(cluster_resolver=None)
     config = loop.TrainingSettings(**settings)
-    loop._Loop(config, strategy, trainer(recorder), recorder, recorder).run()
-    return [event for event in recorder.events if event != "prefix"]
+    loop._Loop(config, strategy, recorder, recorder, recorder).run()
+    return recorder.events
 
 
 def test_the_loop_trains_to_the_next_event():
@@ -768,33 +692,23 @@ def test_the_loop_trains_to_the_next_event():
 def test_checkpoints_come_by_the_clock_too(monkeypatch):
     from albert_tf.train import loop
 
-    now = 0.0
-
-    class Slow(Recorder):
-        """A step takes 50 seconds, the first one 80 more."""
-
-        def train(self, num_steps):
-            nonlocal now
-            now += 50 * int(num_steps) + 80 * (self._calls == 0)
-            return super().train(num_steps)
-
-    monkeypatch.setattr(loop, "time", types.SimpleNamespace(monotonic=lambda: now))
+    now = iter(range(0, 9999, 100))  # seconds, at one look at the clock and the next
+    clock = types.SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr(loop, "time", clock)
     made = events(
-        Slow(), log_steps=99, eval_every_steps=99, save_checkpoints_minutes=4.0
+        Recorder(),
+        log_steps=1,
+        eval_every_steps=99,
+        save_checkpoints_steps=99,
+        save_checkpoints_minutes=4.0,
     )
-    # 240 seconds are over after steps 3 and 9; the other checkpoints are those of steps
-    # 5 and 10. By the first step alone step 2 would be the last in time.
-    assert made == [
-        *(1, "trained", 1, 1, "save", 2, "save", 4, "save", 1),
-        *("trained", "save", "mark_best", "evaluated", "finished"),
-    ]
+    lines = [event for event in made if event in ("trained", "save")]
+    assert lines[:8] == [*3 * ["trained"], "save", *3 * ["trained"], "save"]
 
 
-def test_steps_that_float16_skips_are_no_event(capfd):
+def test_steps_that_float16_skips_are_no_event():
     with_overflows = events(Recorder(overflows=(1, 3)))
-    assert with_overflows[:6] == [1, 1, "trained", 2, 2, "save"]
-    out, err = capfd.readouterr()
-    assert not out and "global_step" not in err  # orbit's own lines
+    assert with_overflows[:7] == [1, 1, "trained", 2, 2, "save", "mark_best"]
 
 
 def test_early_stopping_counts_from_the_best_evaluation():

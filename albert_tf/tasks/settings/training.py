@@ -115,12 +115,6 @@ class TrainingSettings(CheckpointSettings):
         False,
     )
 
-    check_memory: bool = flags.field(
-        "Refuse a training step on the CPU that needs more memory than there is.",
-        True,
-        resume="free",
-    )
-
     wandb: str | None = flags.field(
         "Project of Weights & Biases that gets settings and metrics, too; with "
         "WANDB_MODE=offline in the environment it needs no network.",
