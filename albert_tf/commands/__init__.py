@@ -14,7 +14,6 @@ In reading order:
     export       export TF-Hub modules
     score        score predictions of SQuAD, RACE and GLUE
     demo-page    try a model on a local page
-    check        verify the files of a folder
 
 A module describes one command: its docstring is what --help prints, `SETTINGS` are the
 classes of its flags, and `main` gets one object of each, then, with `TAKES_ARGUMENTS`,
@@ -41,7 +40,7 @@ SCRIPTS = {
     "convert": "convert_checkpoint.py",
     "export": "export_to_tfhub.py",
 }
-COMMANDS = (*SCRIPTS, "score", "demo-page", "check")
+COMMANDS = (*SCRIPTS, "score", "demo-page")
 _RESUMING = ("pretrain", "corpus", "classify", "tag", "squad", "race")
 
 

@@ -12,7 +12,6 @@ import abc
 import contextlib
 import dataclasses
 import functools
-import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     Batch = dict[str, tf.Tensor]
     Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-_log = logging.getLogger(__name__)
 # Of the beginning of each record file.
 _BYTES_TO_FINGERPRINT = 2**16
 # Records are drawn from as many; the generator's files are shuffled already.
@@ -71,7 +69,7 @@ def blaming(source: "Source", where: Callable[[], str]) -> Iterator[None]:
         yield
     except (kinds.OpError, UnicodeDecodeError) as error:
         if isinstance(error, of_records):
-            source.verify()
+            source.locate_error()
         hint = ""
         if isinstance(error, kinds.ResourceExhaustedError):
             hint = "; expected more memory, smaller batches, or for training more "
@@ -91,7 +89,7 @@ class Source(abc.ABC):
         """A number that most likely no other examples have; None: unknown."""
         return None
 
-    def verify(self) -> None:  # noqa: B027 (not all sources can tell)
+    def locate_error(self) -> None:  # noqa: B027 (not all sources can tell)
         """Looks for an example that cannot be used, after TensorFlow has failed on one.
 
         Raises:
@@ -176,9 +174,8 @@ class Records(Source):
                 checksum = zlib.crc32(file.read(_BYTES_TO_FINGERPRINT), checksum)
         return checksum
 
-    def verify(self):
-        _log.warning("Looking for the record in %s", ", ".join(self.files))
-        records.verify(self.files, self.spec, self.limits)
+    def locate_error(self):
+        records.locate_error(self.files, self.spec, self.limits)
 
     def training(self, share, *, seed, start=0):
         if self.padded:

@@ -23,8 +23,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 # Of the TFRecord format: length and its checksum before a record, one checksum after.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-_VERIFIED_TOGETHER = 512
-_VERIFIED_BYTES = 1 << 20
-_WHOLE = "a whole record; make the file again or leave it out"
 # Field numbers and wire types of tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
 _ENTRY = b"\x0a"
@@ -186,7 +182,7 @@ def parser(
 
     Returns:
         A function for `tf.data`: string [B] -> {name: int32 or float32 [B, length]}. It
-        raises InvalidArgumentError where a record does not fit; `verify` names it.
+        raises InvalidArgumentError where a record does not fit, see `locate_error`.
     """
     import tensorflow as tf
 
@@ -265,39 +261,23 @@ def count(path: str) -> int:
 
 
 def features_of(path: str) -> dict[str, Feature]:
-    """Returns the features of a file's first record, by name.
+    """Returns the features of a file's first record, by name; empty without records.
 
     Raises:
-        InputError: the file cannot be read or holds no record.
+        InputError: the file cannot be read, or is no TFRecord file of examples.
     """
-    for place, record in _read(path):
-        return {
-            name: Feature(
-                "int" if value.HasField("int64_list") else "float",
-                len(value.int64_list.value) or len(value.float_list.value),
-            )
-            for name, value in _features(place, record).items()
-        }
-    raise InputError(f"{path}: holds no records")
+    import tensorflow as tf
 
-
-def count_verified(path: str) -> int:
-    """Counts the records of a file, and compares all of their checksums.
-
-    Raises:
-        InputError: one is damaged, which is named, or the file cannot be read.
-    """
-    return sum(1 for _ in _read(path))
-
-
-def looks_like_records(path: str | Path) -> bool:
-    """Whether a file begins as a plain TFRecord file does, or cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            header = file.read(_HEADER_BYTES)
-    except OSError:
-        return True
-    return len(header) == _HEADER_BYTES and header[8:] == masked_checksum(header[:8])
+    kinds = {"int64_list": "int", "float_list": "float", "bytes_list": "bytes"}
+    features = {}
+    with errors.reading(path, "a TFRecord file of tf.train.Examples"):
+        for record in tf.data.TFRecordDataset(path, compression([path])).take(1):
+            example = tf.train.Example.FromString(record.numpy())
+            for name, value in example.features.feature.items():
+                kind = value.WhichOneof("kind") or "bytes_list"
+                length = len(getattr(value, kind).value)
+                features[name] = Feature(kinds[kind], length)  # type: ignore[arg-type]
+    return features
 
 
 def check(files: Iterable[str], spec: Spec) -> None:
@@ -308,12 +288,29 @@ def check(files: Iterable[str], spec: Spec) -> None:
             of another length.
     """
     for path in files:
-        for place, record in itertools.islice(_read(path), 1):
-            _check_example(path, _features(place, record), spec)
+        features = features_of(path)
+        for name, (kind, length) in spec.items() if features else ():
+            if name not in features:
+                raise InputError(
+                    f"{path}: no feature {name!r}; the records hold {sorted(features)}"
+                )
+            found = features[name]
+            if found.kind != kind:
+                raise InputError(
+                    f"{path}: feature {name!r} holds {found.kind} values, expected "
+                    f"{kind}"
+                )
+            if found.length != length:
+                raise InputError(
+                    f"{path}: feature {name!r} has {found.length} values, expected "
+                    f"{length}"
+                )
 
 
-def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> None:
-    """Reads all records, to name the one that made `tf.data` fail.
+def locate_error(
+    files: Iterable[str], spec: Spec, limits: Limits | None = None
+) -> None:
+    """Reads record by record, after `tf.data` failed on one, whose place it hides.
 
     Args:
         files: TFRecord files.
@@ -321,42 +318,25 @@ def verify(files: Iterable[str], spec: Spec, limits: Limits | None = None) -> No
         limits: see `parser`.
 
     Raises:
-        InputError: a record is damaged or is no `tf.train.Example`, or a feature is
-            missing, of the other kind, of another length or beyond its limits; or
-            something stands behind compressed data, even zeros.
+        InputError: a record is damaged, or does not fit; the message has its number.
     """
     import tensorflow as tf
 
     parse = parser(spec, limits)
     for path in files:
-        rest = _read(path)
-        while batch := list(itertools.islice(rest, _VERIFIED_TOGETHER)):
+        rest = iter(tf.data.TFRecordDataset(path, compression([path])).batch(1))
+        for number in itertools.count(1):
             try:
-                parse(tf.constant([record for _, record in batch]))
+                record = next(rest, None)
+                if record is None:
+                    break
+                parse(record)
             # TensorFlow's message quotes the record, which may be no text.
-            except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-                for place, record in batch:
-                    _check_example(place, _features(place, record), spec, limits)
-        if compression([path]):
-            _check_end(path)
-
-
-def _check_end(path: str) -> None:
-    """Refuses zeros behind data of gzip: Python passes over them, TensorFlow fails."""
-    with open(path, "rb") as file:
-        inflate, data = zlib.decompressobj(wbits=31), b""
-        while data or (data := file.read(_VERIFIED_BYTES)):
-            if inflate.eof:
-                if data[:1] != GZIP_MAGIC[:1]:
-                    raise InputError(
-                        f"{path}: something stands behind its data; make the file again"
-                    )
-                inflate = zlib.decompressobj(wbits=31)
-            try:
-                inflate.decompress(data, _VERIFIED_BYTES)
-            except zlib.error as error:  # of a header that Python passes over, too
-                raise InputError(f"{path}: {error}; make the file again") from None
-            data = inflate.unconsumed_tail or inflate.unused_data
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
+                raise InputError(
+                    f"{path}: record {number}: {errors.reason(error)}; expected a "
+                    f"whole record with the features of the others"
+                ) from error
 
 
 def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
@@ -387,63 +367,6 @@ def _open(path: str) -> IO[bytes]:
     if compression([path]) == "GZIP":
         return gzip.open(path, "rb")  # type: ignore[return-value]
     return open(path, "rb")
-
-
-def _read(path: str) -> Iterator[tuple[str, bytes]]:
-    """Yields where each record of a file is, and the record, its checksums compared."""
-    with _open(path) as file:
-        for number in itertools.count(1):
-            place = f"{path}: record {number}"
-            with errors.reading(place, _WHOLE):
-                header = file.read(_HEADER_BYTES)
-                if not header:
-                    return
-                size, checksum = header[:8], header[8:]
-                if checksum != masked_checksum(size):
-                    if number == 1:
-                        raise InputError(f"{path}: not a TFRecord file")
-                    raise ValueError("its length is damaged")
-                [length] = struct.unpack("<Q", size)
-                record = file.read(length)
-                if file.read(_FOOTER_BYTES) != masked_checksum(record):
-                    raise ValueError("it is damaged or cut short")
-            yield place, record
-
-
-def _features(place: str, record: bytes) -> Mapping[str, Any]:
-    import tensorflow as tf
-
-    with errors.reading(place, "a tf.train.Example"):
-        return tf.train.Example.FromString(record).features.feature
-
-
-def _check_example(
-    place: str, features: Mapping[str, Any], spec: Spec, limits: Limits | None = None
-) -> None:
-    for name, (kind, length) in spec.items():
-        if name not in features:
-            raise InputError(
-                f"{place}: no feature {name!r}; the records hold {sorted(features)}"
-            )
-        holds = {"int64_list": "int", "float_list": "float"}.get(
-            features[name].WhichOneof("kind"), "bytes"
-        )
-        if holds != kind:
-            raise InputError(
-                f"{place}: feature {name!r} holds {holds} values, expected {kind}"
-            )
-        values = getattr(features[name], features[name].WhichOneof("kind")).value
-        if len(values) != length:
-            raise InputError(
-                f"{place}: feature {name!r} has {len(values)} values, expected {length}"
-            )
-        limit = (limits or {}).get(name)
-        for value in values if limit is not None else ():
-            if not 0 <= value < limit:
-                raise InputError(
-                    f"{place}: feature {name!r} holds {value}, expected at least 0 and "
-                    f"less than {limit}"
-                )
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:

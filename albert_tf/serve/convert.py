@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data import checksums, quiet
+from albert_tf.data import quiet
 from albert_tf.data.files import write_together
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -230,7 +230,6 @@ def _export_folder(
         config = model.config.to_json_string().encode()
         (new / metadata.CONFIG).write_bytes(config)
         runtimes.save(model, new / name, format, precision=settings.precision)
-        checksums.write(new)
     return folder / name
 
 

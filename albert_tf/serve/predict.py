@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from albert_tf import errors
-from albert_tf.data import checksums, quiet
+from albert_tf.data import quiet
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
@@ -302,7 +302,6 @@ def _of_export(
         raise InputError(
             f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
         )
-    checksums.verify(file.parent)
     if kind in row_answers.OPTIONS:
         options.check_for(kind, row_answers.OPTIONS)
     answer = row_answers.of_kind(

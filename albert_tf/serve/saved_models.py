@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.data import checksums, files, stopping
+from albert_tf.data import files, stopping
 from albert_tf.errors import InputError
 from albert_tf.weights.names import expand
 
@@ -80,7 +80,6 @@ def save(
             path.write_bytes(contents)
             root.assets.append(tf.saved_model.Asset(str(path)))
         tf.saved_model.save(root, str(new), signatures=signatures)
-        checksums.write(new)
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:

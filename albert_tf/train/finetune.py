@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf import weights
-from albert_tf.data import cache, checksums
+from albert_tf.data import cache
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, saved_models
@@ -250,8 +250,6 @@ def _export(
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"
         runtimes.save(model, path, runtime)
         log_line(f"Written: {path}, which takes ids")
-    if task.runtimes:
-        checksums.write(folder)
 
 
 def _pad_multiple(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> int:

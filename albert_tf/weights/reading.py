@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data import checksums, json_values
+from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig, read_json_object
@@ -120,7 +120,6 @@ def _check_exists(path: Path) -> None:
 
 def _open_folder(folder: Path, checkpoint: str) -> Source:
     if (folder / "saved_model.pb").exists():
-        checksums.verify(folder)
         variables = str(folder / "variables" / "variables")
         source = _open_tf_checkpoint(variables, folder / "assets")
         return dataclasses.replace(source, path=str(folder))
