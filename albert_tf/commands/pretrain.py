@@ -29,7 +29,6 @@ def main(
     from albert_tf.train import loop, workers
     from albert_tf.train.devices import is_chief, pad_multiple, together
     from albert_tf.train.run_file import RunFile
-    from albert_tf.weights.folder import ModelFolder
 
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
@@ -39,9 +38,8 @@ def main(
         together(
             strategy, config.output_dir, lambda: run_file.check(log) if notes else None
         )
-        opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
         multiple = pad_multiple(strategy, config.xla)
-        task = Pretraining(pretraining, config.do_eval, opened.folders, multiple)
+        task = Pretraining(pretraining, config.do_eval, multiple)
         ready = functools.partial(run_file.write, task) if notes else lambda: None
         loop.run(task, config, strategy, ready=ready)
     if notes:

@@ -1,7 +1,6 @@
 """The model's configuration: the keys of a released `albert_config.json`."""
 
 import dataclasses
-import functools
 import json
 import logging
 import math
@@ -24,17 +23,6 @@ UNREAD_KEYS = frozenset(
 )
 # Keys of BERT's files that albert_zh has too, which nothing reads either.
 _KEYS_OF_BERT = re.compile("directionality|ln_type|pooler_.*")
-# Far above what was ever trained: a damaged file must not fill the memory.
-LARGEST = {
-    "vocab_size": 10_000_000,
-    "embedding_size": 131_072,
-    "hidden_size": 131_072,
-    "num_hidden_layers": 1_000,
-    "intermediate_size": 1_000_000,
-    "inner_group_num": 100,
-    "max_position_embeddings": 1_000_000,
-    "type_vocab_size": 1_000_000,
-}
 _log = logging.getLogger(__name__)
 
 
@@ -149,28 +137,26 @@ class AlbertConfig:
         """
         return layer * count // self.num_hidden_layers
 
-    def check_vocabulary(self, path: str, size: int, is_noted: bool = True) -> None:
-        """Refuses a vocabulary of another size, up to padding to a multiple of 128.
+    def check_vocabulary(self, path: str, size: int) -> None:
+        """Refuses a vocabulary with too many tokens, and warns of one with too few.
 
         Args:
             path: what has the vocabulary, for the message.
-            size: its pieces.
-            is_noted: False for weights beside which no vocabulary is noted: earlier
-                versions trained with smaller ones, of which a warning is logged.
+            size: its number of tokens. The model may have more, up to the next
+                multiple of 128, without a warning.
 
         Raises:
-            InputError: it has more pieces than the model's V, or too few.
+            InputError: it has more tokens than the model's V.
         """
-        if size <= self.vocab_size <= -(-size // _PADDING) * _PADDING:
-            return
-        mistake = (
+        message = (
             f"{path}: {size} pieces, but the model's vocab_size is {self.vocab_size}; "
             f"expected the vocabulary that the model was made for, or for a new model "
             f"an albert_config.json with vocab_size={size}"
         )
-        if is_noted or size > self.vocab_size:
-            raise InputError(mistake)
-        _warn_once(mistake)
+        if size > self.vocab_size:
+            raise InputError(message)
+        if self.vocab_size > -(-size // _PADDING) * _PADDING:
+            _log.warning(message)
 
     @classmethod
     def named(cls, name: str) -> "AlbertConfig":
@@ -247,12 +233,6 @@ class AlbertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
-@functools.cache
-def _warn_once(message: str) -> None:
-    """Logs a warning that several parts of a program have reason for."""
-    _log.warning(message)
-
-
 def read_json_object(path: str | Path) -> dict[str, Any]:
     """Reads a JSON file whose outermost value is an object; see `files.to_utf8`.
 
@@ -279,8 +259,6 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
     elif hint is int:
         if type(value) is not int or value < 1:
             raise InputError(f"{key}={value!r}: expected an integer of at least 1")
-        if value > LARGEST.get(key, value):
-            raise InputError(f"{key}={value}: expected at most {LARGEST[key]:,}")
     elif type(value) not in (int, float):
         raise InputError(f"{key}={value!r}: expected a number")
     elif key.endswith("_prob") and not 0 <= value < 1:

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from albert_tf.tasks import base
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
-from albert_tf.weights.folder import names_vocabulary
 
 _EXAMPLES_TO_COUNT = 50_000
 # Features that end where others do.
@@ -52,7 +51,6 @@ class Pretraining(base.Task):
     Args:
         settings: what to pretrain, on what.
         evaluate: whether to evaluate even where no files were named for it.
-        folders: where weights may be that the run starts from.
         multiple: of what batches of like length are padded to; 0: there can be none.
 
     Raises:
@@ -67,11 +65,10 @@ class Pretraining(base.Task):
         self,
         settings: PretrainingSettings,
         evaluate: bool = False,
-        folders: Sequence[Path] = (),
         multiple: int = 8,
     ):
         self.config = _model_config(settings)
-        self._data = _Records(settings, "input_file", self.config, folders)
+        self._data = _Records(settings, "input_file", self.config)
         self.training = self._data.source
         if settings.group_by_length:
             if not multiple:
@@ -82,7 +79,7 @@ class Pretraining(base.Task):
         self.vocabulary = self._data.fingerprint
         self.evaluation = None
         if settings.eval_input_file:
-            held_out = _Records(settings, "eval_input_file", self.config, folders)
+            held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
             if "vocabulary" in self._data.traits and "vocabulary" in held_out.traits:
                 _check_alike(
@@ -275,8 +272,7 @@ def _sample(
 class _Records:
     """The record files of one flag, checked against the flags and the model."""
 
-    def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
-        self._names_vocabulary = names_vocabulary(folders)
+    def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often takes in the description beside them.
@@ -423,7 +419,7 @@ class _Records:
 
     def _check_description(self, path, description, settings, config) -> None:
         size = description["vocabulary"]["size"]
-        config.check_vocabulary(f"{path}: the vocabulary", size, self._names_vocabulary)
+        config.check_vocabulary(f"{path}: the vocabulary", size)
         made_for = _traits(description)["objective"]
         if settings.objective not in (None, "none", made_for):
             raise InputError(

@@ -461,7 +461,6 @@ class SentencePieceTokenizer(Tokenizer):
     def _load(self, path: str) -> tuple[list[str], dict[str, bool]]:
         """Loads the model; returns its pieces and how text is cleaned for it."""
         try:
-            _check_model(self.model)
             self._processor.load_from_serialized_proto(self.model)
             size = self._processor.get_piece_size()
             pieces = [self._processor.id_to_piece(i) for i in range(size)]
@@ -944,32 +943,6 @@ def _adopt_deleted(text: str, spans: np.ndarray) -> np.ndarray:
     empty = ~some
     spans[empty, 1] = np.maximum(begins[after], ends[after - 1])[empty]
     return spans
-
-
-def _check_model(model: bytes) -> None:
-    """Refuses a SentencePiece model that would end the process or read foreign memory.
-
-    The library trusts the texts of pieces, and the trie of its rules for characters: of
-    each unit that is no value the next place is one of 256, all of which must be there.
-    """
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    if any("\0" in piece.piece for piece in proto.pieces):
-        raise ValueError("a piece with a null character")
-    for spec in (proto.normalizer_spec, proto.denormalizer_spec):
-        if blob := spec.precompiled_charsmap:
-            size = int.from_bytes(blob[:4], "little")
-            units = np.frombuffer(blob[4 : 4 + size], "<u4").astype(np.int64)
-            texts = blob[4 + size :]
-            is_next = units >> 31 == 0
-            offsets = units >> 10 << ((units & 512) >> 6)
-            places = (np.arange(len(units)) ^ offsets)[is_next]
-            if len(units) < 256 or (places | 255).max(initial=0) >= len(units):
-                raise ValueError("its rules for characters are damaged")
-            values = units[places[units[is_next] >> 8 & 1 == 1]] & 0x7FFFFFFF
-            if texts[-1:] != b"\0" or values.max(initial=0) >= len(texts):
-                raise ValueError("its rules for characters are damaged")
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:

@@ -68,7 +68,7 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint, damaged ones too, in rising order."""
+        """Steps that have a checkpoint, in rising order."""
         return checkpoints.steps(self._folder)
 
     def prefix(self, step: int) -> Path:
@@ -76,26 +76,8 @@ class Checkpoints:
         return self._folder / f"model.ckpt-{step}"
 
     def newest(self) -> Path | None:
-        """Returns the newest checkpoint that can be read in full.
-
-        Raises:
-            InputError: there are checkpoints, but all of them are damaged.
-        """
-        steps = self.steps
-        for step in reversed(steps):
-            reason = checkpoints.damage(self.prefix(step))
-            if reason is None:
-                return self.prefix(step)
-            self._log(
-                f"{self.prefix(step)} is damaged ({reason}): skipped for the one "
-                f"before it"
-            )
-        if steps:
-            raise InputError(
-                f"{self._folder}: none of its {len(steps)} checkpoints can be read; "
-                f"delete them to start anew"
-            )
-        return None
+        """Returns the newest checkpoint, None where there is none."""
+        return self.prefix(self.steps[-1]) if self.steps else None
 
     def restore(self, prefix: Path, batch_size: int) -> int:
         """Sets the model, the optimizer, the dropout seeds and the loss scale.

@@ -6,7 +6,6 @@ In reading order:
     names         the table: what each tensor is called and how it lies in each format
     checkpoints   which checkpoint of a folder: the best, the newest
     released      names of released checkpoints and of Hugging Face's, downloaded
-    index         checks the index of a checkpoint, before TensorFlow reads it
     reading       opens a file or folder of any format (`open_source`)
     loading       sets a model's weights from it (`load`, `model_for`)
     writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)

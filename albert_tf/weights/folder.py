@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,6 @@ from albert_tf.weights.settings import ModelFileSettings
 
 if TYPE_CHECKING:
     from albert_tf.weights.reading import Source
-
-_OF_WEIGHTS = (
-    *("*.index", "*.safetensors", "*.h5", "*.keras", "*.bin", "saved_model.pb"),
-    metadata.TASK,
-)
 
 
 class ModelFolder:
@@ -162,9 +157,7 @@ class ModelFolder:
                 return None
             files = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
         tokenizer = self._open(files)
-        self.config.check_vocabulary(
-            tokenizer.path, tokenizer.vocab_size, names_vocabulary(self.folders)
-        )
+        self.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
         return tokenizer
 
     def _open(self, files: tuple[str | None, str | None]) -> Tokenizer:
@@ -185,18 +178,6 @@ class ModelFolder:
 
 def _has_checkpoint(folder: str | Path | None) -> bool:
     return folder is not None and any(Path(folder).glob("model.ckpt-*.index"))
-
-
-def names_vocabulary(folders: Iterable[Path]) -> bool:
-    """Whether the first of some folders that has weights names their vocabulary.
-
-    Returns:
-        True also where none has weights: that of a new model will be named.
-    """
-    for folder in folders:
-        if any(next(folder.glob(pattern), None) for pattern in _OF_WEIGHTS):
-            return metadata.fingerprint(folder) is not None
-    return True
 
 
 def _vocabulary_in(folder: Path) -> Path | None:

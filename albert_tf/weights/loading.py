@@ -133,19 +133,9 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
 
     Only this package's own formats name the model. In others a single output unit is
     taken for regression, though multiple choice looks the same.
-
-    Raises:
-        InputError: the configuration has more blocks than the file has tensors.
     """
     if source.fresh_model is not None:
         return source.fresh_model()
-    distinct = max(config.num_attentions, config.num_feed_forwards)
-    if (blocks := distinct * config.inner_group_num) > len(source.shapes):
-        raise InputError(
-            f"{source.path}: holds {len(source.shapes):,} tensors; expected at least "
-            f"one for each of the configuration's {blocks:,} blocks, which share none"
-        )
-
     if has_head(source, "AlbertPretrainer"):
         has_sentence = _shape_of(HEADS["AlbertPretrainer"][-1], source) is not None
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
