@@ -185,27 +185,22 @@ class AlbertConfig:
         raise InputError(f"{name}: no such file, nor one of {', '.join(PUBLISHED)}")
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "AlbertConfig":
+    def from_dict(
+        cls, values: Mapping[str, Any], path: str | Path | None = None
+    ) -> "AlbertConfig":
         """Builds a configuration from the keys of an `albert_config.json`.
+
+        Args:
+            values: its contents.
+            path: the file, for messages; None: there is none.
 
         Raises:
             InputError: an unknown key, no `vocab_size`, or an impossible value.
         """
-        fields = {item.name for item in dataclasses.fields(cls)}
-        of_bert = list(filter(_KEYS_OF_BERT.fullmatch, values))
-        if of_bert:
-            _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
-        if (order := values.get("ln_type", "postln")) != "postln":
-            raise InputError(f"ln_type={errors.shown(order)}: expected 'postln'")
-        for key in values:
-            if key not in {*fields, *UNREAD_KEYS, *of_bert}:
-                raise InputError(
-                    f"unknown configuration key {key!r} with value {values[key]!r}; "
-                    f"known: {', '.join(sorted(fields))}"
-                )
-        if "vocab_size" not in values:
-            raise InputError("the configuration has no 'vocab_size'")
-        return cls(**{key: values[key] for key in values if key in fields})
+        try:
+            return cls(**_known_values(values))
+        except InputError as mistake:
+            raise InputError(f"{path}: {mistake}" if path else str(mistake)) from None
 
     @classmethod
     def from_json_file(cls, path: str | Path) -> "AlbertConfig":
@@ -214,11 +209,7 @@ class AlbertConfig:
         Raises:
             InputError: no such file, not a JSON object, or what `from_dict` refuses.
         """
-        values = read_json_object(path)
-        try:
-            return cls.from_dict(values)
-        except InputError as mistake:
-            raise InputError(f"{path}: {mistake}") from None
+        return cls.from_dict(read_json_object(path), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the released keys, and the added ones that are not at default."""
@@ -231,6 +222,25 @@ class AlbertConfig:
     def to_json_string(self) -> str:
         """Returns `to_dict` as JSON with sorted keys and a final newline."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def _known_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values that are fields of a configuration; refuses unknown keys."""
+    fields = {item.name for item in dataclasses.fields(AlbertConfig)}
+    of_bert = list(filter(_KEYS_OF_BERT.fullmatch, values))
+    if of_bert:
+        _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
+    if (order := values.get("ln_type", "postln")) != "postln":
+        raise InputError(f"ln_type={errors.shown(order)}: expected 'postln'")
+    for key in values:
+        if key not in {*fields, *UNREAD_KEYS, *of_bert}:
+            raise InputError(
+                f"unknown configuration key {key!r} with value {values[key]!r}; "
+                f"known: {', '.join(sorted(fields))}"
+            )
+    if "vocab_size" not in values:
+        raise InputError("the configuration has no 'vocab_size'")
+    return {key: values[key] for key in values if key in fields}
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:

@@ -28,8 +28,13 @@ def choose(folder: Path, checkpoint: str) -> Path:
             "newest" the one that the file `checkpoint` names, or the only one.
 
     Raises:
-        InputError: there is none, or the file `checkpoint` names none of several.
+        InputError: an unknown choice, no checkpoint, or several of which the file
+            `checkpoint` names none.
     """
+    if checkpoint not in CHOICES:
+        raise InputError(
+            f"checkpoint={checkpoint!r}: expected one of {', '.join(CHOICES)}"
+        )
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
     if (folder / "checkpoint").exists():

@@ -16,7 +16,7 @@ from albert_tf.weights import metadata, released
 from albert_tf.weights.settings import ModelFileSettings
 
 if TYPE_CHECKING:
-    from albert_tf.weights.reading import Source
+    from albert_tf.weights.source import Source
 
 
 class ModelFolder:
@@ -60,7 +60,7 @@ class ModelFolder:
         Raises:
             InputError: no path is given, or see `open_source`.
         """
-        from albert_tf.weights.reading import open_source  # which waits for Keras
+        from albert_tf.weights.formats import open_source  # which waits for Keras
 
         if self._path is None:
             raise InputError("no weights: expected a path")

@@ -721,16 +721,6 @@ def test_hugging_face_settings_that_no_model_here_has(changes, message, tmp_path
     assert str(refused.value) == f"{folder}/config.json: {message}"
 
 
-def test_an_incomplete_kerashub_configuration(tmp_path):
-    from albert_tf.weights import reading
-
-    path = tmp_path / "config.json"
-    for config in (None, {"vocabulary_size": 23}):
-        path.write_text(json.dumps({"class_name": "AlbertBackbone", "config": config}))
-        with pytest.raises(InputError, match="incomplete configuration"):
-            reading._kerashub_config(path)
-
-
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_files_with_changed_bytes_are_refused_in_one_line(name, tmp_path):
     model = models.AlbertEncoder(SHARED_CONFIG)
