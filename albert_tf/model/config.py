@@ -114,28 +114,31 @@ class AlbertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
-    def num_attentions(self) -> int:
-        """Distinct attention parameter sets: G if shared, else L (times inner)."""
-        shared = self.parameter_sharing in ("all", "attention")
-        return self._used_groups if shared else self.num_hidden_layers
+    def attention_map(self) -> tuple[int, ...]:
+        """For each layer, which of the distinct attentions it applies."""
+        return self._map(self.parameter_sharing in ("all", "attention"))
 
     @property
-    def num_feed_forwards(self) -> int:
-        """Distinct feed-forward parameter sets: G if shared, else L (times inner)."""
-        shared = self.parameter_sharing in ("all", "ffn")
-        return self._used_groups if shared else self.num_hidden_layers
+    def ffn_map(self) -> tuple[int, ...]:
+        """For each layer, which of the distinct feed-forward layers it applies."""
+        return self._map(self.parameter_sharing in ("all", "ffn"))
 
     @property
-    def _used_groups(self) -> int:
-        return min(self.num_hidden_groups, self.num_hidden_layers)
+    def block_map(self) -> tuple[int, ...]:
+        """For each layer, which of the distinct pairs of the two it applies."""
+        pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
+        distinct = list(dict.fromkeys(pairs))
+        return tuple(map(distinct.index, pairs))
 
-    def owner(self, layer: int, count: int) -> int:
-        """Which of `count` parameter sets layer 0 <= `layer` < L uses.
+    def _map(self, is_shared: bool) -> tuple[int, ...]:
+        """Returns for each layer its group if shared, else the layer itself.
 
         **As released:** the same for all published sizes; the released float formula
         puts a layer one group too early in odd cases such as layer 15 of L = G = 22.
         """
-        return layer * count // self.num_hidden_layers
+        layers = self.num_hidden_layers
+        groups = min(self.num_hidden_groups, layers) if is_shared else layers
+        return tuple(layer * groups // layers for layer in range(layers))
 
     def check_vocabulary(self, path: str, size: int) -> None:
         """Refuses a vocabulary with too many tokens, and warns of one with too few.

@@ -121,7 +121,7 @@ def _untied(config: AlbertConfig) -> AlbertConfig:
         return config
     return dataclasses.replace(
         config,
-        num_hidden_groups=max(config.num_attentions, config.num_feed_forwards),
+        num_hidden_groups=len({*config.block_map}),
         parameter_sharing="all",
     )
 
