@@ -150,11 +150,8 @@ def test_a_released_wordpiece_folder_is_understood(tmp_path):
         ("run", "own.model", None, False),
         ("run", "own.model", True, True),
         ("new", "own.model", None, True),
-        # Without weights the vocabulary's own folder counts, where it names this one.
-        ("new", "run/spm_small.model", None, False),
-        ("new", "noted/mine.model", None, False),
-        ("new", "noted/another.model", None, True),
-        # But the weights' metadata have the fingerprint of the vocabulary.
+        # What stands beside the weights counts, not what stands beside the vocabulary.
+        ("new", "noted/mine.model", None, True),
         ("run", "lower/mine.model", None, False),
     ],
 )
@@ -166,7 +163,6 @@ def test_the_casing_of_a_vocabulary(
         note = {"vocabulary": "mine.model", "do_lower_case": lower}
         (tmp_path / name / "vocabulary.json").write_text(json.dumps(note))
         shutil.copy(vocabulary, tmp_path / name / "mine.model")
-    shutil.copy(vocabulary, tmp_path / "noted" / "another.model")
     shutil.copy(vocabulary, tmp_path / "own.model")
     file = None if named is None else str(tmp_path / named)
     (tmp_path / "new").mkdir()
