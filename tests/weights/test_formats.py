@@ -1,4 +1,4 @@
-"""Files of weights that are damaged, or made to read or fill what they should not."""
+"""Files of weights that are damaged, or of other models."""
 
 import json
 import re
@@ -9,23 +9,10 @@ import pytest
 
 from albert_tf import weights
 from albert_tf.errors import InputError
-from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import names
 
 tf = pytest.importorskip("tensorflow")
 h5py = pytest.importorskip("h5py")
-
-CONFIG = AlbertConfig(
-    vocab_size=23,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=4,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=9,
-)
-WORDS = "layers/reversible_embedding/vars/0"
-SHAPE = (23, 6)
 
 
 def write_tf1(prefix, tensors):
@@ -69,3 +56,13 @@ def test_a_keras_file_of_another_model_is_not_built(tmp_path):
     assert str(refused.value) == (
         f"{path}: holds a Sequential, expected one of {', '.join(names.HEADS)}"
     )
+
+
+@pytest.mark.parametrize("config", [None, {"vocabulary_size": 23}])
+def test_an_incomplete_kerashub_configuration_is_named(config, tmp_path):
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["layers/reversible_embedding/vars/0"] = np.ones((23, 6), np.float32)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"class_name": "AlbertBackbone", "config": config}))
+    with pytest.raises(InputError, match=f"^{path}: .*; expected the keys vocabulary"):
+        weights.open_source(tmp_path).config()
