@@ -104,15 +104,8 @@ def _targets(model, format: str) -> list[Target]:
 
 
 def _arrays(targets: Iterable[Target]) -> dict[str, np.ndarray]:
-    """Returns arrays by name; a variable that has several is read once."""
-    values: dict[int, np.ndarray] = {}
-    tensors = {}
-    for target in targets:
-        key = id(target.variable)
-        if key not in values:
-            values[key] = target.value()
-        tensors[str(target.name)] = target.to_theirs(values[key])
-    return tensors
+    """Returns arrays by name."""
+    return {str(target.name): target.to_theirs(target.value()) for target in targets}
 
 
 def _untied(config: AlbertConfig) -> AlbertConfig:

@@ -483,24 +483,6 @@ def test_recompute_gives_identical_gradients_when_compiled(
     assert_equal_gradients(kept, recomputed)
 
 
-@tensorflow_only
-@pytest.mark.parametrize(("recompute", "times"), [("none", 1), ("block", 2)])
-def test_recompute_computes_every_block_twice(
-    recompute, times, tiny, tokens, differentiate, monkeypatch
-):
-    model = models.AlbertPretrainer(tiny(recompute=recompute))
-    attention = model.encoder.blocks[0].attention
-    calls, call = [], attention.call
-
-    def note(*args, **kwargs):
-        calls.append(None)
-        return call(*args, **kwargs)
-
-    monkeypatch.setattr(attention, "call", note)
-    differentiate(lambda: total(model(tokens())), model.trainable_variables)
-    assert len(calls) == 5 * times
-
-
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass keeps")
 def test_recompute_keeps_only_the_input_of_each_block(tiny):
     import jax

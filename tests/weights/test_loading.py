@@ -695,19 +695,35 @@ def test_hugging_face_settings_that_no_model_here_has(changes, message, tmp_path
 # --- bad paths and damaged files ---
 
 
-def test_a_path_where_nothing_is(tmp_path):
-    for name in ("gone", "gone.safetensors", "gone.keras", "gone/model.ckpt"):
-        with pytest.raises(InputError) as refused:
-            weights.open_source(tmp_path / name)
-        assert str(refused.value) == (
-            f"{tmp_path / name}: no such file, folder or checkpoint prefix"
-        )
-
-
-def test_a_file_of_another_kind(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gone", "no such file, folder or checkpoint prefix"),
+        ("gone.safetensors", "no such file, folder or checkpoint prefix"),
+        ("gone/model.ckpt", "no such file, folder or checkpoint prefix"),
+        ("notes.txt", "not a file of weights; expected a TF checkpoint's prefix or"),
+    ],
+)
+def test_a_path_without_weights_is_refused(name, message, tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(InputError, match=r"notes\.txt: not a file of weights"):
-        weights.open_source(tmp_path / "notes.txt")
+    with pytest.raises(InputError) as refused:
+        weights.open_source(tmp_path / name)
+    assert str(refused.value).startswith(f"{tmp_path / name}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "format", "message"),
+    [
+        ("conditional", "", "hf", "format='hf' has no place for these weights of "),
+        ("encoder", "", "onnx", "format='onnx': expected one of tf1, hf, keras"),
+        ("encoder", "ckpt", "keras", "{}/ckpt: a file of format 'keras' has to end in"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused(kind, path, format, message, tmp_path):
+    with pytest.raises(InputError) as refused:
+        weights.save(MODELS[kind](SHARED_CONFIG), tmp_path / path, format)
+    assert str(refused.value).startswith(message.format(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_truncated_checkpoint_is_named(tmp_path):
@@ -760,27 +776,6 @@ def test_hdf5_weights_of_something_else(tmp_path):
     )
     with pytest.raises(InputError, match="not the weights of a KerasHub ALBERT"):
         weights.open_source(tmp_path / "other.weights.h5")
-
-
-def test_formats_without_a_place_for_a_head_say_so(tmp_path):
-    with pytest.raises(InputError) as refused:
-        weights.save(models.AlbertConditionalSpanLabeler(SHARED_CONFIG), tmp_path, "hf")
-    assert str(refused.value).startswith(
-        "format='hf' has no place for these weights of AlbertConditionalSpanLabeler: "
-        "head.start.kernel [12, 1], head.start.bias [1], "
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(InputError) as refused:
-        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path, "onnx")
-    assert str(refused.value) == "format='onnx': expected one of tf1, hf, keras"
-
-
-def test_a_keras_file_has_to_be_called_so(tmp_path):
-    with pytest.raises(InputError, match=r"has to end in \.keras"):
-        weights.save(models.AlbertEncoder(SHARED_CONFIG), tmp_path / "ckpt", "keras")
 
 
 @pytest.mark.parametrize(
