@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf.data import quiet
 from albert_tf.serve import predict
 from albert_tf.serve.predict import AnswerSettings, Predictor
 from albert_tf.text.inputs import MASK
@@ -31,7 +30,6 @@ def show(folder: Path, held_out: Path, length: int) -> None:
         held_out: documents that the model never saw, one sentence a line.
         length: T, the tokens of an input.
     """
-    quiet.tensorflow()
     documents = held_out.read_text(encoding="utf-8").strip().split("\n\n")
     fill = predict.load(folder, AnswerSettings(task="fill_mask", top_k=3))
     judge = predict.load(folder, AnswerSettings(task="sentence_order"))

@@ -29,7 +29,6 @@ def main(
     from albert_tf.train import loop
     from albert_tf.train.devices import is_chief, pad_multiple
     from albert_tf.train.run_file import RunFile
-    from albert_tf.weights.folder import ModelFolder
 
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
@@ -38,9 +37,8 @@ def main(
     with loop.locked(config, strategy):
         if notes:
             run_file.check(log)
-        opened = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
         multiple = pad_multiple(strategy, config.xla)
-        task = Pretraining(pretraining, config.do_eval, opened.folders, multiple)
+        task = Pretraining(pretraining, config.do_eval, multiple)
         ready = functools.partial(run_file.write, task) if notes else lambda: None
         loop.run(task, config, strategy, ready=ready)
     if notes:

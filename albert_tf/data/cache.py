@@ -51,7 +51,8 @@ def load_or_make(
     with errors.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as output:
-        np.savez(output, **{_KEY: np.array(key)}, **arrays)
+        stored: dict[str, Any] = {_KEY: key, **arrays}
+        np.savez(output, **stored)
     return arrays, False
 
 

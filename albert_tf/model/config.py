@@ -1,7 +1,6 @@
 """The model's configuration: the keys of a released `albert_config.json`."""
 
 import dataclasses
-import functools
 import json
 import logging
 import math
@@ -24,17 +23,6 @@ UNREAD_KEYS = frozenset(
 )
 # Keys of BERT's files that albert_zh has too, which nothing reads either.
 _KEYS_OF_BERT = re.compile("directionality|ln_type|pooler_.*")
-# Far above what was ever trained: a damaged file must not fill the memory.
-LARGEST = {
-    "vocab_size": 10_000_000,
-    "embedding_size": 131_072,
-    "hidden_size": 131_072,
-    "num_hidden_layers": 1_000,
-    "intermediate_size": 1_000_000,
-    "inner_group_num": 100,
-    "max_position_embeddings": 1_000_000,
-    "type_vocab_size": 1_000_000,
-}
 _log = logging.getLogger(__name__)
 
 
@@ -126,51 +114,52 @@ class AlbertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
-    def num_attentions(self) -> int:
-        """Distinct attention parameter sets: G if shared, else L (times inner)."""
-        shared = self.parameter_sharing in ("all", "attention")
-        return self._used_groups if shared else self.num_hidden_layers
+    def attention_map(self) -> tuple[int, ...]:
+        """For each layer, which of the distinct attentions it applies."""
+        return self._map(self.parameter_sharing in ("all", "attention"))
 
     @property
-    def num_feed_forwards(self) -> int:
-        """Distinct feed-forward parameter sets: G if shared, else L (times inner)."""
-        shared = self.parameter_sharing in ("all", "ffn")
-        return self._used_groups if shared else self.num_hidden_layers
+    def ffn_map(self) -> tuple[int, ...]:
+        """For each layer, which of the distinct feed-forward layers it applies."""
+        return self._map(self.parameter_sharing in ("all", "ffn"))
 
     @property
-    def _used_groups(self) -> int:
-        return min(self.num_hidden_groups, self.num_hidden_layers)
+    def block_map(self) -> tuple[int, ...]:
+        """For each layer, which of the distinct pairs of the two it applies."""
+        pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
+        distinct = list(dict.fromkeys(pairs))
+        return tuple(map(distinct.index, pairs))
 
-    def owner(self, layer: int, count: int) -> int:
-        """Which of `count` parameter sets layer 0 <= `layer` < L uses.
+    def _map(self, is_shared: bool) -> tuple[int, ...]:
+        """Returns for each layer its group if shared, else the layer itself.
 
         **As released:** the same for all published sizes; the released float formula
         puts a layer one group too early in odd cases such as layer 15 of L = G = 22.
         """
-        return layer * count // self.num_hidden_layers
+        layers = self.num_hidden_layers
+        groups = min(self.num_hidden_groups, layers) if is_shared else layers
+        return tuple(layer * groups // layers for layer in range(layers))
 
-    def check_vocabulary(self, path: str, size: int, is_noted: bool = True) -> None:
-        """Refuses a vocabulary of another size, up to padding to a multiple of 128.
+    def check_vocabulary(self, path: str, size: int) -> None:
+        """Refuses a vocabulary with too many tokens, and warns of one with too few.
 
         Args:
             path: what has the vocabulary, for the message.
-            size: its pieces.
-            is_noted: False for weights beside which no vocabulary is noted: earlier
-                versions trained with smaller ones, of which a warning is logged.
+            size: its number of tokens. The model may have more, up to the next
+                multiple of 128, without a warning.
 
         Raises:
-            InputError: it has more pieces than the model's V, or too few.
+            InputError: it has more tokens than the model's V.
         """
-        if size <= self.vocab_size <= -(-size // _PADDING) * _PADDING:
-            return
-        mistake = (
+        message = (
             f"{path}: {size} pieces, but the model's vocab_size is {self.vocab_size}; "
             f"expected the vocabulary that the model was made for, or for a new model "
             f"an albert_config.json with vocab_size={size}"
         )
-        if is_noted or size > self.vocab_size:
-            raise InputError(mistake)
-        _warn_once(mistake)
+        if size > self.vocab_size:
+            raise InputError(message)
+        if self.vocab_size > -(-size // _PADDING) * _PADDING:
+            _log.warning(message)
 
     @classmethod
     def named(cls, name: str) -> "AlbertConfig":
@@ -199,27 +188,22 @@ class AlbertConfig:
         raise InputError(f"{name}: no such file, nor one of {', '.join(PUBLISHED)}")
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "AlbertConfig":
+    def from_dict(
+        cls, values: Mapping[str, Any], path: str | Path | None = None
+    ) -> "AlbertConfig":
         """Builds a configuration from the keys of an `albert_config.json`.
+
+        Args:
+            values: its contents.
+            path: the file, for messages; None: there is none.
 
         Raises:
             InputError: an unknown key, no `vocab_size`, or an impossible value.
         """
-        fields = {item.name for item in dataclasses.fields(cls)}
-        of_bert = list(filter(_KEYS_OF_BERT.fullmatch, values))
-        if of_bert:
-            _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
-        if (order := values.get("ln_type", "postln")) != "postln":
-            raise InputError(f"ln_type={errors.shown(order)}: expected 'postln'")
-        for key in values:
-            if key not in {*fields, *UNREAD_KEYS, *of_bert}:
-                raise InputError(
-                    f"unknown configuration key {key!r} with value {values[key]!r}; "
-                    f"known: {', '.join(sorted(fields))}"
-                )
-        if "vocab_size" not in values:
-            raise InputError("the configuration has no 'vocab_size'")
-        return cls(**{key: values[key] for key in values if key in fields})
+        try:
+            return cls(**_known_values(values))
+        except InputError as mistake:
+            raise InputError(f"{path}: {mistake}" if path else str(mistake)) from None
 
     @classmethod
     def from_json_file(cls, path: str | Path) -> "AlbertConfig":
@@ -228,11 +212,7 @@ class AlbertConfig:
         Raises:
             InputError: no such file, not a JSON object, or what `from_dict` refuses.
         """
-        values = read_json_object(path)
-        try:
-            return cls.from_dict(values)
-        except InputError as mistake:
-            raise InputError(f"{path}: {mistake}") from None
+        return cls.from_dict(read_json_object(path), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the released keys, and the added ones that are not at default."""
@@ -247,10 +227,23 @@ class AlbertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
-@functools.cache
-def _warn_once(message: str) -> None:
-    """Logs a warning that several parts of a program have reason for."""
-    _log.warning(message)
+def _known_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values that are fields of a configuration; refuses unknown keys."""
+    fields = {item.name for item in dataclasses.fields(AlbertConfig)}
+    of_bert = list(filter(_KEYS_OF_BERT.fullmatch, values))
+    if of_bert:
+        _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
+    if (order := values.get("ln_type", "postln")) != "postln":
+        raise InputError(f"ln_type={errors.shown(order)}: expected 'postln'")
+    for key in values:
+        if key not in {*fields, *UNREAD_KEYS, *of_bert}:
+            raise InputError(
+                f"unknown configuration key {key!r} with value {values[key]!r}; "
+                f"known: {', '.join(sorted(fields))}"
+            )
+    if "vocab_size" not in values:
+        raise InputError("the configuration has no 'vocab_size'")
+    return {key: values[key] for key in values if key in fields}
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:
@@ -279,8 +272,6 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
     elif hint is int:
         if type(value) is not int or value < 1:
             raise InputError(f"{key}={value!r}: expected an integer of at least 1")
-        if value > LARGEST.get(key, value):
-            raise InputError(f"{key}={value}: expected at most {LARGEST[key]:,}")
     elif type(value) not in (int, float):
         raise InputError(f"{key}={value!r}: expected a number")
     elif key.endswith("_prob") and not 0 <= value < 1:

@@ -278,10 +278,8 @@ class AlbertEncoder(_ConfiguredModel):
     def layers_in_order(self):
         """Yields the block of every layer, its inner blocks one after the other."""
         inner = self.config.inner_group_num
-        count = len(self.blocks) // inner
-        for layer in range(self.config.num_hidden_layers):
-            first = self.config.owner(layer, count) * inner
-            yield from self.blocks[first : first + inner]
+        for block in self.config.block_map:
+            yield from self.blocks[block * inner : (block + 1) * inner]
 
     def _dense_layers(self):
         """Returns those of all blocks, each once."""
@@ -302,30 +300,24 @@ def _blocks(config: AlbertConfig, policy) -> list[Block]:
     inner = config.inner_group_num
     attentions = [
         Attention(config, dtype=policy, name="attention")
-        for _ in range(config.num_attentions * inner)
+        for _ in range(len({*config.attention_map}) * inner)
     ]
     feed_forwards = [
         FeedForward(config, dtype=policy, name="feed_forward")
-        for _ in range(config.num_feed_forwards * inner)
+        for _ in range(len({*config.ffn_map}) * inner)
     ]
-    blocks = []
-    count = max(config.num_attentions, config.num_feed_forwards)
-    for outer in range(count):
-        for i in range(inner):
-            attention = attentions[outer * config.num_attentions // count * inner + i]
-            feed_forward = feed_forwards[
-                outer * config.num_feed_forwards // count * inner + i
-            ]
-            blocks.append(
-                Block(
-                    config,
-                    attention,
-                    feed_forward,
-                    dtype=policy,
-                    name=f"block_{outer}_{i}",
-                )
-            )
-    return blocks
+    pairs = dict.fromkeys(zip(config.attention_map, config.ffn_map, strict=True))
+    return [
+        Block(
+            config,
+            attentions[attention * inner + i],
+            feed_forwards[ffn * inner + i],
+            dtype=policy,
+            name=f"block_{number}_{i}",
+        )
+        for number, (attention, ffn) in enumerate(pairs)
+        for i in range(inner)
+    ]
 
 
 class _ModelWithHead(_ConfiguredModel):

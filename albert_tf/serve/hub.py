@@ -103,7 +103,7 @@ def export_encoder(
             f"{type(model).__name__}: expected an AlbertEncoder or AlbertPretrainer"
         )
     path, size = tokenizer.path, tokenizer.vocab_size
-    model.config.check_vocabulary(path, size, is_noted=False)
+    model.config.check_vocabulary(path, size)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model
     encode = _encoding(encoder)

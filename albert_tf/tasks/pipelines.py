@@ -166,7 +166,7 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
         InputError: see `AlbertConfig.check_vocabulary`; or a length above the model's
             positions, or too short for a text.
     """
-    config.check_vocabulary(tokenizer.path, tokenizer.vocab_size, is_noted=False)
+    config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     if length > (longest := config.max_position_embeddings):
         raise InputError(
             f"--max_seq_length={length}: expected at most {longest}, the model's "

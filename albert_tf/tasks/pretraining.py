@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from albert_tf.tasks import base
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
-from albert_tf.weights.folder import names_vocabulary
 
 _EXAMPLES_TO_COUNT = 50_000
 # Features that end where others do.
@@ -48,7 +47,6 @@ class Pretraining(base.Task):
     Args:
         settings: what to pretrain, on what.
         evaluate: whether to evaluate even where no files were named for it.
-        folders: where weights may be that the run starts from.
         multiple: of what batches of like length are padded to; 0: there can be none.
 
     Raises:
@@ -63,11 +61,10 @@ class Pretraining(base.Task):
         self,
         settings: PretrainingSettings,
         evaluate: bool = False,
-        folders: Sequence[Path] = (),
         multiple: int = 8,
     ):
         self.config = _model_config(settings)
-        self._data = _Records(settings, "input_file", self.config, folders)
+        self._data = _Records(settings, "input_file", self.config)
         self.training = self._data.source
         if settings.group_by_length:
             if not multiple:
@@ -78,7 +75,7 @@ class Pretraining(base.Task):
         self.vocabulary = self._data.fingerprint
         self.evaluation = None
         if settings.eval_input_file:
-            held_out = _Records(settings, "eval_input_file", self.config, folders)
+            held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
             if "vocabulary" in self._data.traits and "vocabulary" in held_out.traits:
                 _check_alike(
@@ -216,7 +213,7 @@ class _Records:
             the objective alone.
     """
 
-    def __init__(self, settings, flag: str, config: AlbertConfig, folders) -> None:
+    def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often takes in the description beside them.
@@ -230,11 +227,8 @@ class _Records:
         self._described = {path: each for path, each in every.items() if each}
         traits = {path: _traits(each) for path, each in self._described.items()}
         for path, description in self._described.items():
-            config.check_vocabulary(
-                f"{path}: the vocabulary",
-                description["vocabulary"]["size"],
-                names_vocabulary(folders),
-            )
+            size = description["vocabulary"]["size"]
+            config.check_vocabulary(f"{path}: the vocabulary", size)
             made_for = traits[path]["objective"]
             if settings.objective not in (None, "none", made_for):
                 raise InputError(

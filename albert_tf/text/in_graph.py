@@ -29,8 +29,8 @@ _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000
 _SPACES = "".join(chr(code) for code in _CODE_POINTS if chr(code).isspace())
 _WHITE_SPACE = f"[{_SPACES}]+"
 
-# A piece has at most so many characters, but for runs that are not shortened.
-_CHARACTERS = 2 * tokenization.RUN_END
+# A piece has at most this many characters, except a run of unknown ones.
+_CHARACTERS = 64
 _MARGIN = 64
 
 # From each of these code points on, a character has one byte more.
@@ -130,7 +130,6 @@ class _SentencePiece(tf.Module):
         else:
             self._decompose = _changed(tokenization.DECOMPOSED.function)
         self._lower = _lowered(str) if tokenizer.do_lower_case else None
-        self._unknown = _unknown_to(tokenizer)
         self._model = _sentencepiece(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
 
@@ -142,29 +141,10 @@ class _SentencePiece(tf.Module):
 
     def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
         """Returns the ids of cleaned texts; `most` characters count, if given."""
-        codes, _ = self._shorten(codes, codes)
         if most:
             codes = codes[:, :most]
         texts = tf.strings.unicode_encode(codes, "UTF-8")
         return self._split_commas(self._model.tokenize(texts))
-
-    def _shorten(
-        self, codes: tf.RaggedTensor, places: tf.RaggedTensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Leaves out the middle of long runs of unknown characters, as Python does."""
-        starts, ends = _words(codes, self._unknown(codes.values) > 0)
-        end = tokenization.RUN_END
-        is_long = ends - starts > 2 * end
-        left_out = tf.boolean_mask(starts + end, is_long)
-        resumed = tf.boolean_mask(ends - end, is_long)
-        # Between these two places the running sum is 1.
-        size = tf.size(codes.values) + 1
-        change = tf.scatter_nd(left_out[:, None], tf.ones_like(left_out), [size])
-        change -= tf.scatter_nd(resumed[:, None], tf.ones_like(resumed), [size])
-        keep = tf.cumsum(change)[:-1] == 0
-        count = tf.cast(keep, tf.int32)
-        kept = _resplit(codes, count, tf.boolean_mask(codes.values, keep))
-        return kept, kept.with_values(tf.boolean_mask(places.values, keep))
 
 
 class _SentencePieceOffsets(_SentencePiece):
@@ -204,7 +184,6 @@ class _SentencePieceOffsets(_SentencePiece):
         codes, places = self._decompose.follow(codes, places)
         if self._lower:
             codes, places = self._lower.follow(codes, places)
-        codes, places = self._shorten(codes, places)
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
         seen = tf.gather(places.values, self._normal_characters(cleaned, codes))
         whole = self._model.tokenize(cleaned)
@@ -491,17 +470,6 @@ def _changed(function: Callable[[str], str]) -> _Replacement:
             if result != chr(code)
         }
     )
-
-
-_UNKNOWN: dict[bytes, _Ranges] = {}
-
-
-def _unknown_to(tokenizer: tokenization.SentencePieceTokenizer) -> _Ranges:
-    """Returns 1 for what `SentencePieceTokenizer.unknown` returns, else 0."""
-    if tokenizer.model not in _UNKNOWN:
-        unknown = tokenizer.unknown(map(chr, _CODE_POINTS))
-        _UNKNOWN[tokenizer.model] = _Ranges(lambda character: int(character in unknown))
-    return _UNKNOWN[tokenizer.model]
 
 
 @functools.cache

@@ -10,7 +10,6 @@ Needs sentencepiece and numpy only: worker processes start without TensorFlow.
 import abc
 import codecs
 import hashlib
-import itertools
 import json
 import re
 import unicodedata
@@ -29,10 +28,6 @@ from albert_tf.text import hf_files
 WORD_MARK = "▁"  # SentencePiece writes the space before a word as this character
 CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
 MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
-
-# Of a longer run of unknown characters so many stay at either end.
-RUN_END = 32
-_LONG_TEXT = 1_000  # shorter ones hold no run that takes long
 
 UTF8_CONTINUATION = range(0x80, 0xC0)
 
@@ -195,10 +190,7 @@ class Tokenizer(abc.ABC):
         self.file_name = self._file_name if name.endswith(".json") else name
         self.do_lower_case = do_lower_case
         self.keep_accents = keep_accents
-        cleaning = b"lower" if do_lower_case else b"cased"
-        if keep_accents:
-            cleaning += b"accents"
-        self.fingerprint = hashlib.sha256(contents + cleaning).hexdigest()
+        self.fingerprint = fingerprint(contents, do_lower_case, keep_accents)
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
         self._word_starts: dict[WordRule, WordStarts] = {}
@@ -453,15 +445,9 @@ class SentencePieceTokenizer(Tokenizer):
             for piece, parts in self.comma_pieces.items()
         }
 
-        characters = {c for piece in pieces for c in piece}
-        marks = unicodedata.normalize("NFKD", "".join(characters))
-        self._known = frozenset(characters | set(marks) | set(" \u2581"))
-        self._unknown: dict[str, bool] = {}
-
     def _load(self, path: str) -> tuple[list[str], dict[str, bool]]:
         """Loads the model; returns its pieces and how text is cleaned for it."""
         try:
-            _check_model(self.model)
             self._processor.load_from_serialized_proto(self.model)
             size = self._processor.get_piece_size()
             pieces = [self._processor.id_to_piece(i) for i in range(size)]
@@ -493,63 +479,20 @@ class SentencePieceTokenizer(Tokenizer):
             )
         return pieces, stored
 
-    def unknown(self, characters: Iterable[str]) -> set[str]:
-        """Returns those of some characters that are unknown wherever they stand.
-
-        No piece holds them, nor anything that the model's rules (NFKC, or none) make of
-        them and their neighbours. A run of them is one unknown piece, however long.
-        Empty for models that write such characters as bytes.
-        """
-        if self.byte_values:
-            return set()
-        characters = list(characters)
-        new = [c for c in characters if c not in self._unknown]
-        for character, normal in zip(new, self._processor.normalize(new), strict=True):
-            bare = normal.removeprefix(WORD_MARK)
-            self._unknown[character] = (
-                bare != ""
-                and character not in self._known
-                and self._known.isdisjoint(bare)
-            )
-        return {c for c in characters if self._unknown[c]}
-
-    def _shortened(self, cleaned: str) -> tuple[str, np.ndarray | None]:
-        """Leaves out the middle of long runs of unknown characters.
-
-        SentencePiece copies the run once for each of its characters, so that 250,000
-        take 19 seconds. The ids stay as they are.
-
-        Returns:
-            The shortened text and, where it is shorter, which characters stayed, bool.
-        """
-        if len(cleaned) <= _LONG_TEXT or not (unknown := self.unknown(set(cleaned))):
-            return cleaned, None
-        listed = re.escape("".join(sorted(unknown)))
-        kept = np.ones(len(cleaned), bool)
-        for run in re.finditer(f"[{listed}]{{{2 * RUN_END + 1},}}", cleaned):
-            kept[run.start() + RUN_END : run.end() - RUN_END] = False
-        if kept.all():
-            return cleaned, None
-        return "".join(itertools.compress(cleaned, kept.tolist())), kept
-
     def clean(self, text: str) -> str:
         """Returns `clean_text` with this tokenizer's casing and accents."""
         return clean_text(text, self.do_lower_case, self.keep_accents)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a text; an unknown piece is the text it stands for.
-
-        **As released:** but in a text of more than 1,000 characters, of unknown
-        pieces of more than 64 the first and the last 32.
-        """
-        pieces = self._encode_pieces(self._shortened(self.clean(text))[0])
+        """Returns the pieces of a text; an unknown piece is the text it stands for."""
+        pieces = self._encode_pieces(self.clean(text))
         return [part for p in pieces for part in self.comma_pieces.get(p, [p])]
 
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
         """Returns the piece ids of each text; see `Tokenizer.encode_batch`."""
-        cleaned = [self._shortened(self.clean(text))[0] for text in texts]
+        cleaned = [self.clean(text) for text in texts]
         split = self.comma_ids
         return [
             # Few texts hold a piece to split, and looking is cheaper than copying.
@@ -582,8 +525,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
         cleaned, origins = self._clean_with_origins(text)
-        cleaned, kept = self._shortened(cleaned)
-        origins = origins if kept is None else origins[kept]
         # What the model cuts into pieces: `cleaned` after the model's own rules.
         normal, places = self._processor.normalize(cleaned, with_offsets=True)
         # Marks are not counted: the digit-comma rule adds some that `normal` lacks.
@@ -779,6 +720,14 @@ class WordPieceTokenizer(Tokenizer):
         return not self._pieces[id].startswith(CONTINUATION)
 
 
+def fingerprint(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
+    """Returns the hexadecimal SHA-256 of a vocabulary and of how text is cleaned."""
+    cleaning = b"lower" if do_lower_case else b"cased"
+    if keep_accents:
+        cleaning += b"accents"
+    return hashlib.sha256(contents + cleaning).hexdigest()
+
+
 def load(
     spm_model_file: str | None = None,
     vocab_file: str | None = None,
@@ -944,32 +893,6 @@ def _adopt_deleted(text: str, spans: np.ndarray) -> np.ndarray:
     empty = ~some
     spans[empty, 1] = np.maximum(begins[after], ends[after - 1])[empty]
     return spans
-
-
-def _check_model(model: bytes) -> None:
-    """Refuses a SentencePiece model that would end the process or read foreign memory.
-
-    The library trusts the texts of pieces, and the trie of its rules for characters: of
-    each unit that is no value the next place is one of 256, all of which must be there.
-    """
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    if any("\0" in piece.piece for piece in proto.pieces):
-        raise ValueError("a piece with a null character")
-    for spec in (proto.normalizer_spec, proto.denormalizer_spec):
-        if blob := spec.precompiled_charsmap:
-            size = int.from_bytes(blob[:4], "little")
-            units = np.frombuffer(blob[4 : 4 + size], "<u4").astype(np.int64)
-            texts = blob[4 + size :]
-            is_next = units >> 31 == 0
-            offsets = units >> 10 << ((units & 512) >> 6)
-            places = (np.arange(len(units)) ^ offsets)[is_next]
-            if len(units) < 256 or (places | 255).max(initial=0) >= len(units):
-                raise ValueError("its rules for characters are damaged")
-            values = units[places[units[is_next] >> 8 & 1 == 1]] & 0x7FFFFFFF
-            if texts[-1:] != b"\0" or values.max(initial=0) >= len(texts):
-                raise ValueError("its rules for characters are damaged")
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:

@@ -155,7 +155,8 @@ def summarize(
         lines.append(f"  run {number}  {value:.4f}  {reason or ''}".rstrip())
     mean, spread = _mean_and_spread(values)
     lines.append(f"  mean {mean:.4f}, spread {spread:.4f}")
-    summary = {"best": values.index(max(values)) + 1, "mean": mean, "spread": spread}
+    best = values.index(max(values)) + 1
+    summary: dict[str, Any] = {"best": best, "mean": mean, "spread": spread}
     summary |= {"mean_of_sound": None, "spread_of_sound": None}
     if sound:
         mean, spread = _mean_and_spread(sound)

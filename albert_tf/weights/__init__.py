@@ -4,10 +4,10 @@ In reading order:
 
     settings      the flags of every script that opens a model
     names         the table: what each tensor is called and how it lies in each format
-    checkpoints   which checkpoint of a folder: the best, the newest
     released      names of released checkpoints and of Hugging Face's, downloaded
-    index         checks the index of a checkpoint, before TensorFlow reads it
-    reading       opens a file or folder of any format (`open_source`)
+    checkpoints   which checkpoint of a folder: the best, the newest
+    source        what an opened file or folder offers
+    formats       one module for each format, and which one a path has (`open_source`)
     loading       sets a model's weights from it (`load`, `model_for`)
     writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
     huggingface   config.json and tokenizer.json for transformers
@@ -19,14 +19,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from albert_tf.weights.formats import open_source
     from albert_tf.weights.loading import MisfitError, Report, load, model_for
-    from albert_tf.weights.reading import Source, open_source
+    from albert_tf.weights.source import Source
     from albert_tf.weights.writing import save
 
 # Imported when first used: settings name checkpoints without TensorFlow.
 _HOME = {
     **dict.fromkeys(("MisfitError", "Report", "load", "model_for"), "loading"),
-    **dict.fromkeys(("Source", "open_source"), "reading"),
+    "Source": "source",
+    "open_source": "formats",
     "save": "writing",
 }
 

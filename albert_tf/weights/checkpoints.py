@@ -6,7 +6,6 @@ from pathlib import Path
 
 from albert_tf import errors
 from albert_tf.errors import InputError
-from albert_tf.weights import index
 
 CHOICES = ("best", "newest")
 BEST = "model.ckpt-best"
@@ -14,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def steps(folder: Path) -> list[int]:
-    """Lists the steps that have a checkpoint, damaged ones too, in rising order."""
+    """Lists the steps that have a checkpoint, in rising order."""
     names = (path.name for path in folder.glob("model.ckpt-*.index"))
     matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
@@ -29,8 +28,13 @@ def choose(folder: Path, checkpoint: str) -> Path:
             "newest" the one that the file `checkpoint` names, or the only one.
 
     Raises:
-        InputError: there is none, or the file `checkpoint` names none of several.
+        InputError: an unknown choice, no checkpoint, or several of which the file
+            `checkpoint` names none.
     """
+    if checkpoint not in CHOICES:
+        raise InputError(
+            f"checkpoint={checkpoint!r}: expected one of {', '.join(CHOICES)}"
+        )
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
     if (folder / "checkpoint").exists():
@@ -53,19 +57,3 @@ def choose(folder: Path, checkpoint: str) -> Path:
     kind = "best" if chosen == BEST else "newest"
     _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
     return folder / chosen
-
-
-def damage(prefix: Path) -> str | None:
-    """Returns why a checkpoint cannot be read in full, checksums too, if it cannot."""
-    import tensorflow as tf
-
-    try:
-        with errors.reading(prefix):
-            index.check(Path(f"{prefix}.index"))
-            index.check_end(Path(f"{prefix}.index"))
-            reader = tf.train.load_checkpoint(str(prefix))
-            for name in reader.get_variable_to_shape_map():
-                reader.get_tensor(name)
-    except InputError as mistake:
-        return errors.reason(mistake.__cause__ or mistake)
-    return None

@@ -1,10 +1,9 @@
 """What a path of weights means: which checkpoint, config, vocabulary and task."""
 
 import contextlib
-import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,7 @@ from albert_tf.weights import metadata, released
 from albert_tf.weights.settings import ModelFileSettings
 
 if TYPE_CHECKING:
-    from albert_tf.weights.reading import Source
-
-_OF_WEIGHTS = (
-    *("*.index", "*.safetensors", "*.h5", "*.keras", "*.bin", "saved_model.pb"),
-    metadata.TASK,
-)
+    from albert_tf.weights.source import Source
 
 
 class ModelFolder:
@@ -65,7 +59,7 @@ class ModelFolder:
         Raises:
             InputError: no path is given, or see `open_source`.
         """
-        from albert_tf.weights.reading import open_source  # which waits for Keras
+        from albert_tf.weights.formats import open_source  # which waits for Keras
 
         if self._path is None:
             raise InputError("no weights: expected a path")
@@ -143,10 +137,9 @@ class ModelFolder:
     def find_tokenizer(self) -> Tokenizer | None:
         """Opens the named vocabulary, or that of the first folder that has one.
 
-        How text is cleaned for a named one is looked up in this order: as given, in the
-        metadata beside the weights that have the vocabulary's fingerprint, in those of
-        the vocabulary's own folder that name it, in others beside the weights, in the
-        vocabulary itself, as released.
+        Text is cleaned as given; else as the first folder says that names a
+        vocabulary; else as the vocabulary itself, or the files of transformers beside
+        it, say; else as released.
 
         Returns:
             None where none is named and no folder has one.
@@ -162,24 +155,27 @@ class ModelFolder:
                 return None
             files = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
         tokenizer = self._open(files)
-        self.config.check_vocabulary(
-            tokenizer.path, tokenizer.vocab_size, names_vocabulary(self.folders)
-        )
+        self.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
         return tokenizer
 
     def _open(self, files: tuple[str | None, str | None]) -> Tokenizer:
-        notes = list(filter(None, map(metadata.find, self.folders)))
-        given = dataclasses.asdict(self._files)
-        beside = [note for _, note in notes]
-        certain = [note for note in beside if "fingerprint" in note]
-        own = metadata.naming(Path(files[0] or files[1] or ""))
+        path, note = next(filter(None, map(metadata.find, self.folders)), (None, {}))
         cleaning = []
         for key in ("do_lower_case", "keep_accents"):
-            values = (note.get(key) for note in (given, *certain, own, *beside))
-            cleaning.append(next((v for v in values if v is not None), None))
+            given = getattr(self._files, key)
+            cleaning.append(note.get(key) if given is None else given)
         tokenizer = tokenization.load(*files, *cleaning)
-        for path, note in notes[:1]:
-            _check_fingerprint(tokenizer, files, path, note)
+        noted = tokenization.fingerprint(
+            tokenizer.contents,
+            note.get("do_lower_case", tokenizer.do_lower_case),
+            note.get("keep_accents", tokenizer.keep_accents),
+        )
+        if note.get("fingerprint", noted) != noted:
+            raise InputError(
+                f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the "
+                f"vocabulary that {path} names; expected "
+                f"{note.get('vocabulary') or 'that one'}"
+            )
         return tokenizer
 
 
@@ -187,24 +183,12 @@ def _has_checkpoint(folder: str | Path | None) -> bool:
     return folder is not None and any(Path(folder).glob("model.ckpt-*.index"))
 
 
-def names_vocabulary(folders: Iterable[Path]) -> bool:
-    """Whether the first of some folders that has weights names their vocabulary.
-
-    Returns:
-        True also where none has weights: that of a new model will be named.
-    """
-    for folder in folders:
-        if any(next(folder.glob(pattern), None) for pattern in _OF_WEIGHTS):
-            return metadata.fingerprint(folder) is not None
-    return True
-
-
 def _vocabulary_in(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
     if named := metadata.find(folder):
         path, note = named
         if path.name == metadata.TASK and "do_lower_case" in note:
-            return path.parent / metadata.get(path, note, "vocabulary")
+            return path.parent / metadata.vocabulary_of(path, note)
         # What a pretraining run could not copy is put there by hand, as may be a
         # `task.json`.
         vocabulary = path.parent / note.get("vocabulary", "")
@@ -228,24 +212,3 @@ def _only_vocabulary(folder: Path) -> Path | None:
         )
     whole = folder / hf_files.TOKENIZER
     return paths[0] if paths else whole if hf_files.read(whole) else None
-
-
-def _check_fingerprint(
-    tokenizer: Tokenizer,
-    files: tuple[str | None, str | None],
-    path: Path,
-    note: Mapping[str, Any],
-) -> None:
-    """Refuses a vocabulary other than the one whose fingerprint is noted."""
-    if "fingerprint" not in note:
-        return
-    if tokenizer.fingerprint == note["fingerprint"]:
-        return
-    # Cleaned as given it may have another one.
-    cleaning = note.get("do_lower_case"), note.get("keep_accents")
-    tokenizer = tokenization.load(*files, *cleaning)
-    if tokenizer.fingerprint != note["fingerprint"]:
-        raise InputError(
-            f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the vocabulary "
-            f"that {path} names; expected {note.get('vocabulary') or 'that one'}"
-        )

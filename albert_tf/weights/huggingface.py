@@ -24,8 +24,8 @@ from albert_tf.text.tokenization import (
     Tokenizer,
     WordPieceTokenizer,
 )
+from albert_tf.weights.formats.hf import ACTIVATIONS
 from albert_tf.weights.metadata import HF_PROBLEMS
-from albert_tf.weights.reading import HF_ACTIVATIONS
 
 _ARCHITECTURES = {
     "AlbertEncoder": "AlbertModel",
@@ -83,7 +83,7 @@ def _config(
         architecture = "AlbertForMaskedLM"
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _labels(model.head.num_labels, task)
-    names = {ours: theirs for theirs, ours in HF_ACTIVATIONS.items()}
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     return {
         **values,
         "architectures": [architecture],

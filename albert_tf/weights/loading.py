@@ -13,6 +13,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import metadata
+from albert_tf.weights.formats import open_source
 from albert_tf.weights.names import (
     HEADS,
     OF_ENCODER,
@@ -26,7 +27,7 @@ from albert_tf.weights.names import (
     listed,
     tensor_name,
 )
-from albert_tf.weights.reading import Source, open_source
+from albert_tf.weights.source import Source
 
 # Kinds of numpy: truth values, complex numbers, objects, texts and times.
 _NO_NUMBERS = "bcOSUMm"
@@ -133,19 +134,9 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
 
     Only this package's own formats name the model. In others a single output unit is
     taken for regression, though multiple choice looks the same.
-
-    Raises:
-        InputError: the configuration has more blocks than the file has tensors.
     """
-    if source.fresh_model is not None:
-        return source.fresh_model()
-    distinct = max(config.num_attentions, config.num_feed_forwards)
-    if (blocks := distinct * config.inner_group_num) > len(source.shapes):
-        raise InputError(
-            f"{source.path}: holds {len(source.shapes):,} tensors; expected at least "
-            f"one for each of the configuration's {blocks:,} blocks, which share none"
-        )
-
+    if source.build_model is not None:
+        return source.build_model()
     if has_head(source, "AlbertPretrainer"):
         has_sentence = _shape_of(HEADS["AlbertPretrainer"][-1], source) is not None
         return models.AlbertPretrainer(config, sentence_head=has_sentence)

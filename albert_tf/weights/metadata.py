@@ -7,7 +7,6 @@ and names its vocabulary. Where there is no task (pretraining, exports),
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -121,17 +120,16 @@ def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
         contents = tokenizer.contents
         if vocabulary.is_file() and vocabulary.read_bytes() == contents:
             return
-        if vocabulary.exists() and not naming(vocabulary):
+        _, note = find(folder) or (None, {})
+        if vocabulary.exists() and note.get("vocabulary") != vocabulary.name:
             raise InputError(
                 f"{vocabulary}: exists, and is not {tokenizer.path}; expected another "
                 f"name, or another folder"
             )
-        new = folder / f".{vocabulary.name}.{os.getpid()}"
-        try:
-            new.write_bytes(contents)
-            new.replace(vocabulary)
-        finally:
-            new.unlink(missing_ok=True)
+        if vocabulary.is_symlink():  # what it names stays
+            vocabulary.unlink()
+    with atomic(str(vocabulary)) as file:
+        file.write(contents)
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -233,7 +231,7 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: something cannot be copied.
     """
-    vocabulary = get(source / TASK, read_task(source) or {}, "vocabulary")
+    vocabulary = vocabulary_of(source / TASK, read_task(source) or {})
     with errors.writing(target), write_together(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
@@ -259,18 +257,12 @@ def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
     return None
 
 
-def naming(vocabulary: Path) -> Mapping[str, Any]:
-    """Reads the note in a vocabulary's folder; empty where it names no such file."""
-    _, note = find(vocabulary.parent) or (None, {})
-    return note if note.get("vocabulary") == vocabulary.name else {}
-
-
-def get(path: Path, note: Mapping[str, Any], key: str) -> Any:
-    """Returns the value of a key of a file.
+def vocabulary_of(path: Path, note: Mapping[str, Any]) -> str:
+    """Returns the name of the vocabulary in the contents of a file.
 
     Raises:
         InputError: it is missing.
     """
-    if key not in note:
-        raise InputError(f"{path}: expected the key {key!r}")
-    return note[key]
+    if "vocabulary" not in note:
+        raise InputError(f"{path}: expected the key 'vocabulary'")
+    return note["vocabulary"]

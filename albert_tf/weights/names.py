@@ -246,15 +246,14 @@ def expand(model, format: str) -> list[Target]:
             f"{', '.join(HEADS)}"
         )
     config = model.config
-    count = max(config.num_attentions, config.num_feed_forwards)
+    groups = _groups(config)
     targets = []
     for row in (*ENCODER, *HEADS[type(model).__name__]):
-        blocks = range(count * config.inner_group_num if "{b}" in row.ours else 1)
-        for b in blocks:
+        count = len(groups) * config.inner_group_num if "{b}" in row.ours else 1
+        for b in range(count):
             ours = row.ours.format(b=b)
-            group, inner = divmod(b, config.inner_group_num)
-            if config.num_hidden_groups > count:  # some hold no layer
-                group = config.owner(group, config.num_hidden_groups)
+            number, inner = divmod(b, config.inner_group_num)
+            group = groups[number]
             for leaf, variable in _parts(model, ours, row.kind, format):
                 names = (
                     tensor_name(row, ours, format, leaf, g=group, i=inner, b=b),
@@ -270,10 +269,19 @@ def expand(model, format: str) -> list[Target]:
 
 def holds_no_layer(name: str, config: AlbertConfig) -> bool:
     """Whether a tensor is of a group that no layer falls into, as transformers has."""
-    groups = config.num_hidden_groups
-    owners = {config.owner(layer, groups) for layer in range(config.num_hidden_layers)}
+    idle = {*range(config.num_hidden_groups)} - {*_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
-    return match is not None and int(match[1]) in {*range(groups)} - owners
+    return match is not None and int(match[1]) in idle
+
+
+def _groups(config: AlbertConfig) -> list[int]:
+    """Returns the number that the group of each distinct block has in names.
+
+    Of more groups than layers, some hold no layer.
+    """
+    count = len({*config.block_map})
+    groups = max(config.num_hidden_groups, count)
+    return [block * groups // count for block in range(count)]
 
 
 def _parts(model, ours: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:

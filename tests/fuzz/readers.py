@@ -337,7 +337,7 @@ def read_description(folder):
             input_file=(str(folder / "ordinary"),),
             dynamic_masking=dynamic,
         )
-        made = pretraining._Records(settings, "input_file", _config(), ())
+        made = pretraining._Records(settings, "input_file", _config())
         made.tokenizer()
         made.source.verify()
         same("rows", records.count(str(folder / "ordinary")), len(made.source))

@@ -1,6 +1,5 @@
 import functools
 import gc
-import inspect
 import itertools
 import math
 import weakref
@@ -484,24 +483,6 @@ def test_recompute_gives_identical_gradients_when_compiled(
     assert_equal_gradients(kept, recomputed)
 
 
-@tensorflow_only
-@pytest.mark.parametrize(("recompute", "times"), [("none", 1), ("block", 2)])
-def test_recompute_computes_every_block_twice(
-    recompute, times, tiny, tokens, differentiate, monkeypatch
-):
-    model = models.AlbertPretrainer(tiny(recompute=recompute))
-    attention = model.encoder.blocks[0].attention
-    calls, call = [], attention.call
-
-    def note(*args, **kwargs):
-        calls.append(None)
-        return call(*args, **kwargs)
-
-    monkeypatch.setattr(attention, "call", note)
-    differentiate(lambda: total(model(tokens())), model.trainable_variables)
-    assert len(calls) == 5 * times
-
-
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass keeps")
 def test_recompute_keeps_only_the_input_of_each_block(tiny):
     import jax
@@ -530,28 +511,6 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
     assert kept_by_a_layer("block") == one_input
     # A tensor [B, N, T, T] is 8 times the input: one is kept, and no second.
     assert 17 < kept_by_a_layer("none") / one_input < 19
-
-
-@tensorflow_only
-@pytest.mark.parametrize(
-    ("dtype", "recompute", "training", "times"),
-    [
-        ("float32", "none", True, 3),
-        ("float32", "block", True, 3),
-        ("mixed_bfloat16", "none", True, 0),
-        ("mixed_bfloat16", "block", True, 3),
-        ("float32", "none", False, 0),
-        ("float32", "block", False, 0),
-    ],
-)
-def test_kernels_are_handed_on_where_their_gradients_are_added_in_order(
-    dtype, recompute, training, times, tiny, tokens, monkeypatch
-):
-    calls, real = [], models.hand_on
-    monkeypatch.setattr(models, "hand_on", lambda *a: calls.append(a) or real(*a))
-    config = tiny(num_hidden_layers=4, recompute=recompute)
-    models.AlbertEncoder(config, dtype=dtype)(tokens(), training=training)
-    assert len(calls) == times
 
 
 # --- the last layer of what reads the pooler ---
@@ -737,17 +696,6 @@ def test_the_backward_pass_of_a_part_drops_what_its_forward_pass_dropped(
     again = differentiate(*in_parts(2, **options))
     monkeypatch.setattr(keras, "remat", lambda function: function)
     assert_equal_gradients(differentiate(*in_parts(2, **options)), again)
-
-
-def test_parts_drop_other_values(tiny):
-    changes = {"hidden_dropout_prob": 0.3, "classifier_dropout_prob": 0.0}
-    config = tiny(num_hidden_layers=2, **changes)
-    model = models.AlbertMultipleChoice(config, choices_at_once=1)
-    same = {"input_ids": np.full((1, 3, 6), 9, "int32")}
-    logits = ops.convert_to_numpy(model(same, training=True)["logits"])[0]
-    assert len(set(logits)) == 3
-    logits = ops.convert_to_numpy(model(same)["logits"])[0]
-    assert np.ptp(logits) < BOUND
 
 
 def gradients_of(loss, variables, **options):
@@ -1052,15 +1000,6 @@ def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_pa
     keras.tree.map_structure(
         np.testing.assert_array_equal, arrays(model(inputs)), arrays(again(inputs))
     )
-
-
-def test_every_model_is_among_those_tested():
-    found = [
-        kind
-        for name, kind in inspect.getmembers(models, inspect.isclass)
-        if issubclass(kind, keras.Model) and not name.startswith("_")
-    ]
-    assert set(found) == {kind for kind, _ in MODELS.values()}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

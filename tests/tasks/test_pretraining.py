@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import weights
 from albert_tf.corpus import manifest
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
@@ -224,13 +223,6 @@ def description(path, **changes):
             "{path}: the vocabulary: 300 pieces, but the model's vocab_size is 211; "
             "expected the vocabulary that the model was made for, or for a new model "
             "an albert_config.json with vocab_size=300",
-        ),
-        (
-            {"size": 128},
-            {},
-            "{path}: the vocabulary: 128 pieces, but the model's vocab_size is 211; "
-            "expected the vocabulary that the model was made for, or for a new model "
-            "an albert_config.json with vocab_size=128",
         ),
         (
             {"objective": "nsp"},
@@ -499,21 +491,12 @@ def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
     assert ModelFolder(tmp_path / "run").find_tokenizer() is None
 
 
-def test_a_run_of_an_earlier_version_is_resumed_with_a_warning(files, tmp_path, caplog):
+def test_a_vocabulary_that_is_smaller_than_the_model_gives_a_warning(files, caplog):
     [path] = files["input_file"]
-    config, run = PretrainingSettings(**files), tmp_path / "run"
-    weights.save(Pretraining(config).build_model(), run, "tf1")
     description(path, size=64)
-    Pretraining(config, folders=[run])
-    expected = (
+    Pretraining(PretrainingSettings(**files))
+    assert caplog.messages == [
         f"{path}: the vocabulary: 64 pieces, but the model's vocab_size is 211; "
         f"expected the vocabulary that the model was made for, or for a new model an "
         f"albert_config.json with vocab_size=64"
-    )
-    assert caplog.messages == [expected]
-    with pytest.raises(InputError) as mistake:
-        Pretraining(config, folders=[tmp_path / "new"])
-    assert str(mistake.value) == expected
-    (run / "vocabulary.json").write_text('{"fingerprint": "f"}')
-    with pytest.raises(InputError):
-        Pretraining(config, folders=[run])
+    ]

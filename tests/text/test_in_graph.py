@@ -225,21 +225,6 @@ def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
     assert_same_places(tokenizer, graph, texts + fuzzed(300, texts))
 
 
-def test_runs_of_unknown_characters_are_shortened():
-    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
-    graph = in_graph.OffsetTokenizer(tokenizer)
-    runs = [("😀👍🏽", 25_000), ("中文字漢", 2_500), ("한국", 2_500)]
-    texts = []
-    for text, times in runs:
-        run = text * times
-        texts += [f"the {run} of {text}", text * 20, run[:65], run[:64], run]
-    assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
-    codes = graph._encoder.codes(tf.constant(texts))
-    shortened, _ = graph._encoder._shorten(codes, codes)
-    assert max(shortened.row_lengths().numpy()) < 300 < max(codes.row_lengths().numpy())
-    assert_same_places(tokenizer, graph, texts)
-
-
 def test_of_long_texts_the_beginning_is_tokenized(pair):
     tokenizer, _, _ = pair
     graph = in_graph.GraphTokenizer(tokenizer, 7)

@@ -1,11 +1,9 @@
 # Letters that look alike are the point of some strings.
 # ruff: noqa: RUF001
-import hashlib
 import json
 import pickle
 import subprocess
 import sys
-import time
 import unicodedata
 from pathlib import Path
 
@@ -150,15 +148,6 @@ def test_a_wordpiece_word_of_201_characters_is_unknown(tmp_path):
     tokenizer = tokenization.WordPieceTokenizer(path, do_lower_case=False)
     assert tokenizer.encode("é" * 200) == [1] + [2] * 199
     assert tokenizer.encode("é" * 201) == [0]
-
-
-def test_wordpiece_forgets_words_without_losing_any(monkeypatch, wordpiece_file):
-    monkeypatch.setattr(tokenization, "_REMEMBERED_WORDS", 2)
-    tokenizer = tokenization.WordPieceTokenizer(wordpiece_file)
-    text = "unwanted running the quick unwanted test"
-    assert " ".join(tokenizer.tokenize(text)) == (
-        "un ##want ##ed runn ##ing the quick un ##want ##ed test"
-    )
 
 
 def test_text_comes_back_without_special_pieces(load):
@@ -558,17 +547,6 @@ def test_fingerprint_tells_files_and_casing_apart(load, wordpiece_file):
     assert load(True).fingerprint == load(True).fingerprint
 
 
-def test_fingerprints_of_the_released_cleaning_stay_as_they_were(wordpiece_file):
-    for path, load in ((SMALL_MODEL, 0), (wordpiece_file, 1)):
-        for lower, casing in ((True, b"lower"), (False, b"cased")):
-            files = [None, None]
-            files[load] = path
-            contents = Path(path).read_bytes()
-            assert tokenization.load(*files, do_lower_case=lower).fingerprint == (
-                hashlib.sha256(contents + casing).hexdigest()
-            )
-
-
 def test_sentencepiece_wins_over_wordpiece(wordpiece_file):
     tokenizer = tokenization.load(SMALL_MODEL, wordpiece_file)
     assert isinstance(tokenizer, tokenization.SentencePieceTokenizer)
@@ -657,26 +635,3 @@ def test_a_model_without_an_unknown_piece_is_refused(tmp_path):
         f"{path}: has no piece for what is unknown; expected one of the type UNKNOWN "
         f"with the name that the model's settings give it"
     )
-
-
-@pytest.mark.parametrize("text", ["😀👍🏽", "中文字漢", "한국", "가\u0301"])
-def test_runs_of_unknown_characters_take_linear_time(text):
-    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
-    run = text * 25_000
-    ids = tokenizer.encode(f"the {text * 20} of {text}")
-    begin = time.process_time()
-    assert tokenizer.encode(f"the {run} of {text}") == ids
-    # Ten seconds and more, when a run was copied for each of its characters.
-    assert time.process_time() - begin < 3
-    found, offsets = tokenizer.encode_with_offsets(f"the {run} of {text}")
-    assert found == ids
-    [place] = {span for span in offsets if span[1] - span[0] > 100}
-    assert place == (4, 4 + len(run))
-
-
-def test_what_unknown_characters_compose_to_is_not_left_out(tmp_path):
-    # The syllable is a piece, its letters alone are none.
-    path = train_on(tmp_path, ["각 word"] * 3)
-    tokenizer = tokenization.SentencePieceTokenizer(path)
-    assert tokenizer.unknown("각\u1100\u1161\u11a8😀\u1102 w") == {"😀", "\u1102"}
-    assert tokenizer.encode("각" * 2_000).count(tokenizer.piece_to_id("각")) > 1_900

@@ -1,0 +1,78 @@
+"""The formats of weights: each module opens its own as a `Source`.
+
+tf1        TF1 checkpoints, of the release and of albert_zh
+tf2        TF2 checkpoints and SavedModels, of Model Garden and of this package
+hf         Hugging Face's safetensors
+kerashub   KerasHub's .weights.h5
+keras      .keras files of this package
+"""
+
+from pathlib import Path
+from types import ModuleType
+
+from albert_tf.errors import InputError
+from albert_tf.weights import checkpoints, released
+from albert_tf.weights.formats import hf, keras, kerashub, tf1
+from albert_tf.weights.source import Source
+
+_OF_FILES = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
+
+
+def open_source(path: str | Path, checkpoint: str = "best") -> Source:
+    """Recognises and opens weights; see `load` for what they can be.
+
+    Args:
+        path: a file, folder, checkpoint prefix or name.
+        checkpoint: which one of a folder of TF1 checkpoints, "best" or "newest", see
+            `checkpoints.choose`.
+
+    Raises:
+        InputError: nothing there, an unknown format, or a damaged file.
+    """
+    path = released.resolve(path)
+    format = detect(path)
+    if format is tf1 and path.is_dir() and not _is_saved_model(path):
+        path = checkpoints.choose(path, checkpoint)
+    return format.open(path)
+
+
+def detect(path: Path) -> ModuleType:
+    """Returns the module of the format of a file, folder or checkpoint prefix.
+
+    Raises:
+        InputError: nothing there, or an unknown format.
+    """
+    if path.is_dir():
+        return _detect_folder(path)
+    if Path(f"{tf1.prefix_of(path)}.index").exists():
+        return tf1
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file, folder or checkpoint prefix"
+            f"{released.names_for(path)}"
+        )
+    if path.suffix in _OF_FILES:
+        return _OF_FILES[path.suffix]
+    raise InputError(
+        f"{path}: not a file of weights; expected a TF checkpoint's prefix or .index "
+        f"file, .safetensors, .h5, .keras, or a folder"
+    )
+
+
+def _detect_folder(folder: Path) -> ModuleType:
+    if _is_saved_model(folder):
+        return tf1
+    if any(folder.glob("*.safetensors")):
+        return hf
+    if (folder / kerashub.BACKBONE).exists():
+        return kerashub
+    if (folder / "pytorch_model.bin").exists():
+        raise InputError(
+            f"{folder}: pytorch_model.bin is a pickle, which is never read because it "
+            f"can run code; save the model as safetensors"
+        )
+    return tf1
+
+
+def _is_saved_model(folder: Path) -> bool:
+    return (folder / "saved_model.pb").exists()

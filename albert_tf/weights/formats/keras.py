@@ -1,0 +1,31 @@
+"""`.keras` files of this package."""
+
+from pathlib import Path
+
+import keras
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+from albert_tf.model import models  # noqa: F401 (registers the classes)
+from albert_tf.weights.names import HEADS, expand
+from albert_tf.weights.source import Source, sort_tensors
+
+
+def open(path: Path) -> Source:
+    """Opens a file in Keras's safe mode, which runs no code of the file."""
+    with errors.reading(path, "a readable .keras file"):
+        model = keras.models.load_model(path, compile=False, safe_mode=True)
+    if type(model).__name__ not in HEADS:
+        raise InputError(
+            f"{path}: holds a {type(model).__name__}, expected one of "
+            f"{', '.join(HEADS)}"
+        )
+    targets = {str(target.name): target for target in expand(model, "keras")}
+    return sort_tensors(
+        "keras",
+        path,
+        {name: target.shape for name, target in targets.items()},
+        lambda name: targets[name].to_theirs(targets[name].value()),
+        lambda: model.config,
+        build_model=lambda: type(model).from_config(model.get_config()),
+    )

@@ -1,0 +1,77 @@
+"""KerasHub's preset folders and files of weights."""
+
+from pathlib import Path
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+from albert_tf.model.config import AlbertConfig, read_json_object
+from albert_tf.weights.formats.tf2 import check_author
+from albert_tf.weights.source import Source, sort_tensors
+
+BACKBONE = "model.weights.h5"
+_TASK = "task.weights.h5"
+_KEYS = {
+    "vocab_size": "vocabulary_size",
+    "embedding_size": "embedding_dim",
+    "hidden_size": "hidden_dim",
+    "num_hidden_layers": "num_layers",
+    "num_hidden_groups": "num_groups",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "intermediate_dim",
+    "inner_group_num": "num_inner_repetitions",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "dropout",
+    "max_position_embeddings": "max_sequence_length",
+    "type_vocab_size": "num_segments",
+}
+
+
+def open(path: Path) -> Source:
+    """Opens a preset folder, or a file of weights with the file of its head."""
+    import h5py
+
+    path = path / BACKBONE if path.is_dir() else path
+    tensors: dict[str, h5py.Dataset] = {}
+
+    def collect(file: Path, start: str):
+        opened = h5py.File(file, "r")
+        items = []
+        opened.visititems(lambda name, item: items.append((name, item)))
+        for name, item in items:
+            if isinstance(item, h5py.Dataset):
+                # A whole task in one file has the backbone as one of its layers.
+                whole = name.removeprefix("layers/albert_backbone/")
+                beside = "layers/albert_backbone" in opened and whole == name
+                tensors[("task/" if beside else start) + whole] = item
+
+    with errors.reading(path, "a readable HDF5 file"):
+        collect(path, "")
+        if path.with_name(_TASK).exists():
+            collect(path.with_name(_TASK), "task/")
+    check_author(path, tensors)
+    if "layers/reversible_embedding/vars/0" not in tensors:
+        raise InputError(
+            f"{path}: not the weights of a KerasHub ALBERT backbone; what Keras's "
+            f"save_weights wrote for a model of this package, its load_weights reads"
+        )
+
+    def read(name):
+        with errors.reading(f"{path}: {name}", "a readable HDF5 file"):
+            return tensors[name][()]
+
+    def config():
+        return _config(path.with_name("config.json"))
+
+    shapes = {name: item.shape or () for name, item in tensors.items()}
+    return sort_tensors("kerashub", path, shapes, read, config)
+
+
+def _config(path: Path) -> AlbertConfig:
+    values = read_json_object(path)
+    if not str(values.get("class_name")).startswith("Albert"):
+        raise InputError(
+            f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
+        )
+    with errors.reading(path, f"the keys {', '.join(dict.fromkeys(_KEYS.values()))}"):
+        sizes = {ours: values["config"][theirs] for ours, theirs in _KEYS.items()}
+    return AlbertConfig.from_dict(sizes, path)

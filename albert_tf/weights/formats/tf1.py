@@ -1,0 +1,71 @@
+"""TF1 checkpoints: those of the release, and of albert_zh."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from albert_tf import errors
+from albert_tf.model.config import AlbertConfig
+from albert_tf.weights.formats import tf2
+from albert_tf.weights.names import released_name
+from albert_tf.weights.source import Source, sort_tensors
+
+_FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
+
+
+def prefix_of(path: Path) -> Path:
+    """Returns a checkpoint's prefix, given that or one of its files."""
+    return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
+
+
+def open(path: Path) -> Source:
+    """Opens a checkpoint, or the one in the folder of a SavedModel.
+
+    It may be one of TF2, which only its contents tell. Nothing of a SavedModel is run.
+    """
+    import tensorflow as tf
+
+    prefix, beside = prefix_of(path), path.parent
+    if path.is_dir():
+        prefix, beside = path / "variables/variables", path / "assets"
+    with errors.reading(prefix, "a readable checkpoint"):
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+
+    def read(name):
+        with errors.reading(f"{prefix}: {name}", "a whole checkpoint, undamaged"):
+            return reader.get_tensor(name)
+
+    def config():
+        return AlbertConfig.from_json_file(beside / "albert_config.json")
+
+    place = path if path.is_dir() else prefix
+    if tf2.GRAPH in shapes:
+        return tf2.open(place, prefix, shapes, read, config)
+    source = sort_tensors("tf1", place, shapes, read, config, released_name)
+    return _with_one_word_table(source) if _SECOND in source.shapes else source
+
+
+def _with_one_word_table(source: Source) -> Source:
+    """Multiplies the two tables of albert_zh, which is what they do to a word.
+
+    It projects word embeddings to the width H before it adds those of positions and
+    segments, which are as wide: this is a model with E = H.
+    """
+    sizes = source.shapes[_FIRST][0], source.shapes[_SECOND][1]
+    shapes = {name: shape for name, shape in source.shapes.items() if name != _SECOND}
+
+    def read(name):
+        first = source.read(name)
+        return first @ source.read(_SECOND) if name == _FIRST else first
+
+    def adapt(config):
+        return dataclasses.replace(config, embedding_size=config.hidden_size)
+
+    return dataclasses.replace(
+        source,
+        shapes={**shapes, _FIRST: sizes},
+        read=read,
+        config=lambda: adapt(source.config()),
+        adapt=adapt,
+    )

@@ -1,0 +1,121 @@
+"""TF2 checkpoints: those of Model Garden, and of SavedModels of this package.
+
+Their tensors are named by attribute paths; the graph of objects that they carry says
+what each variable is called.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.weights.names import HEADS
+from albert_tf.weights.source import Source, sort_tensors
+
+# The tensor that holds the graph of objects.
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+def open(
+    path: Path,
+    prefix: Path,
+    shapes: Mapping[str, Any],
+    read: Callable[[str], Any],
+    config: Callable[[], AlbertConfig],
+) -> Source:
+    """Opens a checkpoint of objects.
+
+    Args:
+        path: the folder of a SavedModel, or the checkpoint's prefix.
+        prefix: the checkpoint's.
+        shapes: of all its tensors, by key.
+        read: returns a tensor by key.
+        config: returns the configuration beside it.
+
+    Raises:
+        InputError: it is damaged, holds a module of preprocessing, or a layout of
+            weights that is not read.
+    """
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    with errors.reading(prefix, "a checkpoint with a readable object graph"):
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        graph.ParseFromString(read(GRAPH))
+        _check_is_no_preprocessing(prefix, graph)
+        own, keys = _saved_model_keys(graph), _variable_keys(graph)
+    check_author(prefix, keys)
+    build_model = None
+    if own is not None:
+        kind, options, keys = own
+
+        def build_model():
+            given = {name: int(read(key)) for name, key in options.items()}
+            return getattr(models, kind)(config(), **given)
+
+    return sort_tensors(
+        "model_garden" if own is None else "keras",
+        path,
+        {name: shapes[key] for name, key in keys.items() if key in shapes},
+        lambda name: read(keys[name]),
+        config,
+        lambda name: name.removeprefix("bert/") if own is None else name,
+        build_model,
+    )
+
+
+def check_author(path: Any, names: Any) -> None:
+    """Refuses the names of kamalkraj's layers, whose layout is not read."""
+    if any("albert_model/" in name for name in names):
+        raise InputError(
+            f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
+            f"expected the TF-Hub module or checkpoint that they were made from"
+        )
+
+
+def _variable_keys(graph) -> dict[str, str]:
+    """Returns checkpoint key by variable name."""
+    return {
+        item.full_name: item.checkpoint_key
+        for node in graph.nodes
+        for item in node.attributes
+    }
+
+
+def _check_is_no_preprocessing(prefix: Path, graph) -> None:
+    """Refuses the module beside an encoder that turns text into its inputs."""
+    if not {"tokenize", "bert_pack_inputs"} <= _children(graph, graph.nodes[0]).keys():
+        return
+    folder = prefix.parents[1]
+    encoder = "that of the encoder"
+    if folder.name.endswith("_preprocess"):
+        encoder += f", such as {str(folder).removesuffix('_preprocess')}"
+    raise InputError(
+        f"{folder}: a TF-Hub module of preprocessing, which has no weights; expected "
+        f"{encoder}"
+    )
+
+
+def _children(graph, node) -> dict[str, Any]:
+    return {child.local_name: graph.nodes[child.node_id] for child in node.children}
+
+
+def _keys(graph, node) -> dict[str, str]:
+    variables = _children(graph, node).items()
+    return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
+
+
+def _saved_model_keys(graph) -> tuple[str, dict[str, str], dict[str, str]] | None:
+    """Returns what `saved_models.save` noted, None if another program saved.
+
+    That is the model's class, and the keys of its options and its weights by name.
+    """
+    root = _children(graph, graph.nodes[0])
+    if "model" not in root or "weights" not in root:
+        return None
+    for kind, options in _children(graph, root["model"]).items():
+        if kind in HEADS:
+            return kind, _keys(graph, options), _keys(graph, root["weights"])
+    return None
