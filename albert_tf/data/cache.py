@@ -51,8 +51,8 @@ def load_or_make(
     with errors.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as output:
-        stored: dict[str, Any] = {_KEY: key, **arrays}
-        np.savez(output, **stored)
+        fields: dict[str, Any] = {_KEY: key, **arrays}
+        np.savez(output, **fields)
     return arrays, False
 
 
