@@ -12,6 +12,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +191,7 @@ class ByLength(Source):
 
     In training the examples of some batches are sorted, cut, and the batches shuffled.
     So with another batch size a run resumes at about the same place.
+    A source has to live as long as its datasets, which do not hold it.
 
     Attributes:
         lengths: int [n], tokens of each example.
@@ -211,14 +213,14 @@ class ByLength(Source):
     def training(self, share, *, seed, start=0):
         size = share.batch_size
 
-        def batches():
-            sorted_together = _sorted_together(len(self), size)
+        def batches(source):
+            sorted_together = _sorted_together(len(source), size)
             # The next batches begin in the epoch that these end in.
-            order = functools.lru_cache(1)(functools.partial(self._order, seed))
+            order = functools.lru_cache(1)(functools.partial(source._order, seed))
             number, skipped = divmod(start // size, sorted_together)
             while True:
                 first = number * sorted_together * size
-                rows = self._shuffled(first, seed, size, order)
+                rows = source._shuffled(first, seed, size, order)
                 yield from rows.reshape(sorted_together, size)[skipped:]
                 number, skipped = number + 1, 0
 
@@ -231,11 +233,11 @@ class ByLength(Source):
         if max_batches is not None:
             count = min(count, max_batches * size)
 
-        def batches():
+        def batches(source):
             together = max(1, _EXAMPLES_TO_SORT // size) * size
             for first in range(0, count, together):
                 rows = np.arange(first, min(first + together, count))
-                rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+                rows = rows[np.argsort(source.lengths[rows], kind="stable")]
                 fillers = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([fillers, rows]).reshape(-1, size)
 
@@ -278,14 +280,17 @@ class ByLength(Source):
     def _dataset(self, batches, share, finish) -> "tf.data.Dataset":
         import tensorflow as tf
 
+        # TensorFlow never releases the function: it must not hold the examples.
+        source = weakref.proxy(self)
+
         def replica_batches():
-            for rows in batches():
-                length = self._padded(int(self.lengths[rows[rows >= 0]].max()))
+            for rows in batches(source):
+                length = source._padded(int(source.lengths[rows[rows >= 0]].max()))
                 own = rows[share.pipeline * share.rows :][: share.rows]
                 for numbers in own.reshape(-1, share.per_replica):
                     # The last one is never a filler.
                     examples = np.where(numbers >= 0, numbers, rows[-1])
-                    yield finish(numbers, self.make(examples, length))
+                    yield finish(numbers, source.make(examples, length))
 
         def spec(value, longer):
             sizes = zip(value.shape[1:], longer.shape[1:], strict=True)

@@ -216,6 +216,10 @@ def test_evaluation_is_shared_between_pipelines(source):
 LENGTHS = np.array([5, 3, 11, 7, 2, 9, 4, 4, 8, 6, 10, 3, 1])
 
 
+# A source has to live as long as its datasets.
+SOURCES = []
+
+
 def by_length(lengths=LENGTHS, multiple=2, longest=11):
     def make(rows, length):
         ids = np.zeros((len(rows), 2, length), np.int32)
@@ -224,7 +228,8 @@ def by_length(lengths=LENGTHS, multiple=2, longest=11):
             row[:, :count] = 1
         return {"ids": ids, "number": rows.astype(np.int32)}
 
-    return batches.ByLength(lengths, make, longest, multiple)
+    SOURCES.append(batches.ByLength(lengths, make, longest, multiple))
+    return SOURCES[-1]
 
 
 def test_an_epoch_of_batches_by_length_has_every_example():
