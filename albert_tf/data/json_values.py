@@ -18,9 +18,10 @@ _NAMES = {
 _REQUIRED = object()
 # What `rows` yields for a blank line.
 BLANK = object()
-# Whole pairs and other escapes come first, so that what is left is half a pair.
+# Whole pairs and other escapes come first, so that what is left is half a pair. The
+# search is fast because all of them begin with the same character.
 _ESCAPE = re.compile(
-    r"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u])|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+    r"\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..|[^u])|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
@@ -94,7 +95,7 @@ def rows(
             if items is not None:
                 yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
                 return
-            if others:
+            if others or text.rstrip("\n") == first:
                 yield 1, value
                 return
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
@@ -135,7 +136,7 @@ def _whole_pairs(text: str) -> str:
     """Returns JSON in which U+FFFD stands for each escaped half of a surrogate pair."""
     if "\\u" not in text:
         return text
-    return _ESCAPE.sub(lambda escape: escape[1] or r"\ufffd", text)
+    return _ESCAPE.sub(lambda escape: escape[0] if escape[1] else r"\ufffd", text)
 
 
 @contextlib.contextmanager

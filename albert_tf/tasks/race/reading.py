@@ -201,6 +201,8 @@ def _id(value: dict[str, Any], place: str) -> str:
 
 def present(options: Sequence[str]) -> Sequence[str]:
     """Returns options without the empty ones at the end, which stand for none."""
+    if options and options[-1]:
+        return options
     count = max((i for i, option in enumerate(options, 1) if option), default=1)
     return options[:count]
 

@@ -22,7 +22,7 @@ import dataclasses
 import itertools
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,13 +110,13 @@ def read(
     items = list(json_values.objects(read_text(path, encoding), path, header))
     asked = [pair for place, item in items for pair in _asked(item, place, path)]
     questions = [question for _, question in asked]
-    ids = collections.Counter(question.id for question in questions)
-    for id, count in ids.most_common(1):
-        if count > 1:
-            raise InputError(
-                f"{path}: question id {id!r} occurs {count} times; expected an id for "
-                f"each question"
-            )
+    ids = collections.Counter([question.id for question in questions])
+    if len(ids) < len(questions):
+        [(id, count)] = ids.most_common(1)
+        raise InputError(
+            f"{path}: question id {id!r} occurs {count} times; expected an id for each "
+            f"question"
+        )
     if not ids:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
     version = version or _version(header.get("version"), questions)
@@ -145,17 +145,21 @@ def answers(value: Any, place: str) -> tuple[Answer, ...]:
         InputError: they have another form.
     """
     given = [] if value is None else value
-    if isinstance(given, Mapping):
+    if isinstance(given, dict):
         texts, starts = given.get("text"), given.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list):
             pairs = itertools.zip_longest(texts, starts)
             given = [{"text": text, "answer_start": start} for text, start in pairs]
         else:
             given = [given]
-    if isinstance(given, list) and all(isinstance(each, Mapping) for each in given):
+    if isinstance(given, list) and all(isinstance(each, dict) for each in given):
         return tuple(
-            Answer(get(each, "text", str, place), get(each, "answer_start", int, place))
-            for each in given
+            [
+                Answer(
+                    get(each, "text", str, place), get(each, "answer_start", int, place)
+                )
+                for each in given
+            ]
         )
     raise InputError(
         f"{place}: answers is {errors.shown(value)}; expected dicts of text and "

@@ -89,7 +89,7 @@ def read_file(
         raise InputError(f"{path}: no sentence; expected one or more")
     if tag_scheme == "words":
         return sentences
-    labels = {label for label, _ in labelled(sentences)}
+    labels = {label for each in sentences for label in set(each.labels or ())}
     if bio := _bio(labels):
         log(
             f"{path}: labels {', '.join(map(repr, sorted(bio)))} mark entities and "
@@ -97,9 +97,9 @@ def read_file(
         )
         if not any(label.startswith(BEGIN) for label in bio.values()):
             tag_scheme = "iob1"
-    else:
+    if not bio and not has_entities(labels):
         _check_alike(path, sentences)
-    if bio or has_entities(labels):
+    else:
         sentences = [_in_iob2(path, each, tag_scheme, bio) for each in sentences]
     return sentences
 
@@ -116,7 +116,10 @@ def _of_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    given = [line for line in lines if line.strip() and _cells(line)[0] != _DOCUMENT]
+    table = [_cells(line) if line.strip() else [_DOCUMENT] for line in lines]
+    given = [
+        line for line, cells in zip(lines, table, strict=True) if cells[0] != _DOCUMENT
+    ]
     usual = next((line for line in given if line[0] != "#"), "".join(given[:1]))
     width, has_tabs = len(_cells(usual)), "\t" in usual
     if width == 1 and "," in usual and files.suffix(path) == ".csv":
@@ -126,13 +129,16 @@ def _of_columns(
         )
     token = _place(path, "token_column", token_column or "1", width or 1) or 0
     sentences: list[Rows] = [[]]
-    for number, line in enumerate(lines, 1):
-        cells = _cells(line)
-        is_usual = len(cells) == width and ("\t" in line) == has_tabs and not token
-        if not line.strip() or cells[0] == _DOCUMENT:
+    for number, (line, cells) in enumerate(zip(lines, table, strict=True), 1):
+        if cells[0] == _DOCUMENT:
             sentences.append([])
+            continue
         # A comment stands before a sentence, and is no row of it.
-        elif sentences[-1] or is_usual or line[0] != "#":
+        if (
+            sentences[-1]
+            or line[0] != "#"
+            or (len(cells) == width and ("\t" in line) == has_tabs and not token)
+        ):
             if len(cells) != width or not cells[token]:
                 raise InputError(
                     f"{path}:{number}: {errors.shown(line)}: expected {width} columns, "
@@ -149,8 +155,8 @@ def _of_columns(
             [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
             for rows in sentences
         ]
-    firsts = {cells[0] for rows in sentences for _, cells in rows}
-    if width > 1 and token_column is None and firsts and has_entities(firsts):
+    firsts = (cells[0] for rows in sentences for _, cells in rows)
+    if width > 1 and token_column is None and given and has_entities(firsts):
         raise InputError(
             f"{path}: column 1 has the labels of entities; expected --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
@@ -160,7 +166,7 @@ def _of_columns(
 
 
 def _cells(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
+    return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
 
 
 def _are_numbered(sentences: list[Rows]) -> bool:
@@ -193,9 +199,9 @@ def _place(
 
 
 def _sentence(rows: Rows, token: int, place: int | None) -> Sentence:
-    labels = None if place is None else tuple(cells[place] for _, cells in rows)
-    words = tuple(cells[token] for _, cells in rows)
-    return Sentence(words, labels, tuple(number for number, _ in rows))
+    numbers, table = zip(*rows, strict=True)
+    columns = list(zip(*table, strict=True))
+    return Sentence(columns[token], None if place is None else columns[place], numbers)
 
 
 def _of_json(
@@ -363,6 +369,8 @@ def _in_iob2(
     path: Any, sentence: Sentence, tag_scheme: str, bio: dict[str, str]
 ) -> Sentence:
     """Returns a sentence that begins each entity with B-."""
+    if {*(sentence.labels or ())} <= {OUTSIDE}:
+        return sentence
     given = [bio.get(label, label) for label in sentence.labels or ()]
     labels: list[str] = []
     for before, label, line in zip(("", *given), given, sentence.lines, strict=False):
