@@ -9,7 +9,7 @@ import pytest
 
 import albert_tf
 from albert_tf import commands
-from albert_tf.commands.__main__ import main
+from albert_tf.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +68,7 @@ def run(*words):
 
 def test_a_commands_help_is_its_scripts_under_its_own_name():
     script = run("run_pretraining.py", "--help").stdout
-    command = run("-m", "albert_tf.commands", "pretrain", "--help").stdout
+    command = run("-m", "albert_tf", "pretrain", "--help").stdout
     assert "    albert-tf pretrain --albert_config_file=" in command
     assert "records of albert-tf corpus." in command
     assert not re.search(r"python |\w+\.py\b", command)
@@ -80,10 +80,10 @@ def test_a_commands_help_is_its_scripts_under_its_own_name():
 
 
 def test_a_command_gets_its_flags_and_arguments():
-    result = run("-m", "albert_tf.commands", "predict", "--model=x", "--top_k=0", "A.")
+    result = run("-m", "albert_tf", "predict", "--model=x", "--top_k=0", "A.")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "error: --top_k=0: expected at least 1\n"
-    result = run("-m", "albert_tf.commands", "race", "stray")
+    result = run("-m", "albert_tf", "race", "stray")
     assert result.stderr.startswith("error: unexpected argument 'stray'")
 
 

@@ -1,4 +1,4 @@
-"""`albert-tf`, also `python -m albert_tf.commands`: picks the command."""
+"""`albert-tf` and `python -m albert_tf`: runs the command that is named."""
 
 import sys
 
