@@ -253,11 +253,9 @@ def in_use():
         def lock(folder):
             folder.mkdir()
             file = stack.enter_context(open(folder / ".lock", "w"))
-            print("process 7 on another", end="", file=file, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
             return (
-                f"{folder}: another run is at work here (process 7 on another); "
-                f"expected a folder of its own"
+                f"{folder}: another run is at work here; expected a folder of its own"
             )
 
         yield lock

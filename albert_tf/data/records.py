@@ -204,7 +204,9 @@ def parser(
             # Without their sign, negative numbers are the highest.
             unsigned = [tf.bitcast(batch[name], tf.uint32) for name in limits]
             fit = tf.stack([tf.reduce_max(x) for x in unsigned]) < [*limits.values()]
-            tf.raw_ops.Assert(condition=tf.reduce_all(fit), data=["beyond limits"])
+            ranges = ", ".join(f"{name} 0 to {limits[name] - 1}" for name in limits)
+            message = f"a number outside its range: {ranges}"
+            tf.raw_ops.Assert(condition=tf.reduce_all(fit), data=[message])
         return batch
 
     return parse

@@ -184,7 +184,7 @@ def read_records(folder):
     records.features_of(path)
     records.check([path], _SPEC)
     limits = {"ids": 1 << 31, "label": 1 << 31}
-    records.verify([path], _SPEC, limits)
+    records.locate_error([path], _SPEC, limits)
     number = records.count(path)
     try:
         batches = list(records.dataset([path], _SPEC, batch_size=2))
@@ -339,7 +339,7 @@ def read_description(folder):
         )
         made = pretraining._Records(settings, "input_file", _config())
         made.tokenizer()
-        made.source.verify()
+        made.source.locate_error()
         same("rows", records.count(str(folder / "ordinary")), len(made.source))
 
 

@@ -35,7 +35,6 @@ CLAIMS = {
     """,
     "02_finetune_glue.ipynb": """
         assert accuracy > 0.9, accuracy
-        assert labels == ["bad", "good"] and matrix.sum() == 200
         says = [row["label"] for row in found[:4]]
         assert says == ["good", "bad", "bad", "good"], says
     """,

@@ -1,6 +1,6 @@
 """What holds for every script: --help comes at once, and a mistake is one line."""
 
-import importlib
+import inspect
 import os
 import shlex
 import subprocess
@@ -48,7 +48,7 @@ def test_help_and_a_mistake_need_no_tensorflow(script):
 
 @pytest.mark.parametrize(("name", "script"), commands.SCRIPTS.items())
 def test_the_examples_of_the_help_can_be_pasted(name, script, settings_of):
-    text = importlib.import_module(f"albert_tf.commands.{name}").__doc__
+    text = inspect.getdoc(commands.command(name))
     lines = text.replace("\\\n", "").splitlines()
     examples = [shlex.split(line) for line in lines if line.startswith("    python ")]
     assert examples

@@ -384,17 +384,15 @@ def spoiled(files, golden):
     [
         (
             {"input_ids": 9000},
-            "feature 'input_ids' holds 9000, expected at least 0 and less than 211",
+            "a number outside its range: input_ids 0 to 210",
         ),
         (
             {"next_sentence_labels": 2},
-            "feature 'next_sentence_labels' holds 2, expected at least 0 and less "
-            "than 2",
+            "next_sentence_labels 0 to 1",
         ),
         (
             {"bad": b"\xff\xff\xff"},
-            "Error parsing message with type 'tensorflow.Example'; expected a "
-            "tf.train.Example",
+            "expected a whole record with the features of the others",
         ),
     ],
 )
@@ -404,7 +402,8 @@ def test_a_record_that_cannot_be_used_is_named_in_evaluation(
     place = spoiled(**changes)
     with pytest.raises(InputError) as mistake:
         trainer(eval_batch_size=1101).evaluate()
-    assert str(mistake.value) == place + message
+    assert str(mistake.value).startswith(place)
+    assert message in str(mistake.value)
 
 
 def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
@@ -417,10 +416,7 @@ def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
         file.write(bytes([byte ^ 1]))
     with pytest.raises(InputError) as mistake:
         trainer().train(1)
-    assert str(mistake.value) == (
-        f"{place}it is damaged or cut short; expected a whole record; make the file "
-        f"again or leave it out"
-    )
+    assert str(mistake.value).startswith(f"{place}corrupted record at ")
 
 
 def describe_with_vocabulary(path, data, **changes):

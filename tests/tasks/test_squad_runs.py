@@ -253,28 +253,6 @@ def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files)
         )
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_the_best_is_compared_on_the_same_questions_alone(run, files):
-    def go_on(steps, predict):
-        fields = {"num_train_steps": steps, "num_warmup_steps": 0, "do_predict": False}
-        fields |= {"save_checkpoints_steps": steps, "do_eval": True}
-        return train(run, files, "2.0", "judged", predict_file=str(predict), **fields)
-
-    folder, _ = go_on(1, files / "other-2.0.json")
-    best = folder / "model.ckpt-best.json"
-    before = read(best)
-    # Better than anything that can be reached, on these questions.
-    best.write_text(json.dumps({**before, "best_f1": 1000.0}))
-    _, text = go_on(2, files / "other-2.0.json")
-    assert "other examples" not in text
-    assert read(best)["step"] == 1
-    _, text = go_on(3, files / "train-2.0.json")
-    assert "of step 1, was evaluated on other examples: the next evaluation" in text
-    after = read(best)
-    assert after["step"] == 3
-    assert after["evaluation_fingerprint"] != before["evaluation_fingerprint"]
-
-
 @pytest.fixture(scope="module")
 def linear(run, files):
     return train(run, files, "2.0", "linear", head="linear")

@@ -105,7 +105,7 @@ def test_gradients_that_stay_infinite_end_the_run(scaled):
         made.train(3)
     assert str(mistake.value).startswith(
         "step 1: the loss is 0.25, the norm of the gradient inf, at a learning rate of "
-        "0.00176 and a loss scale of 1 (norms of dense"
+        "0.00176 and a loss scale of 1. "
     )
 
 

@@ -13,8 +13,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from albert_tf import TextClassifier, weights
-from albert_tf.commands import classify
+from albert_tf import TextClassifier, commands, weights
 from albert_tf.data import download
 from albert_tf.errors import InputError
 from albert_tf.model.config import PUBLISHED, AlbertConfig
@@ -147,7 +146,7 @@ def test_offline_a_script_ends_with_one_line(server, tmp_path, settings_of):
     ]
     settings = settings_of("run_classifier.py", *arguments)
     with pytest.raises(InputError) as mistake:
-        classify.main(*settings)
+        commands.command("classify").main(*settings)
     message = str(mistake.value)
     assert message.startswith(f"{URL}: ") and "Name or service not known" in message
     assert message.endswith(f"{NAME}.tar.gz put into {tmp_path}/home/weights by hand")
