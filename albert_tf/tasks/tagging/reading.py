@@ -117,10 +117,12 @@ def _of_columns(
     """Returns the sentences of a file with columns."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     table = [_cells(line) if line.strip() else [_DOCUMENT] for line in lines]
-    given = [
+    given = (
         line for line, cells in zip(lines, table, strict=True) if cells[0] != _DOCUMENT
-    ]
-    usual = next((line for line in given if line[0] != "#"), "".join(given[:1]))
+    )
+    first = usual = next(given, "")
+    if first.startswith("#"):
+        usual = next((line for line in given if line[0] != "#"), first)
     width, has_tabs = len(_cells(usual)), "\t" in usual
     if width == 1 and "," in usual and files.suffix(path) == ".csv":
         raise InputError(
@@ -156,7 +158,7 @@ def _of_columns(
             for rows in sentences
         ]
     firsts = (cells[0] for rows in sentences for _, cells in rows)
-    if width > 1 and token_column is None and given and has_entities(firsts):
+    if width > 1 and token_column is None and first and has_entities(firsts):
         raise InputError(
             f"{path}: column 1 has the labels of entities; expected --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
