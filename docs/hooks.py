@@ -25,7 +25,8 @@ def on_files(files, config):
     # The names are on the pages of their rooms.
     pages = {"albert_tf": "::: albert_tf\n    options: {members: []}"}
     for module in pkgutil.iter_modules([str(ROOT / "albert_tf")]):
-        pages[module.name] = f"::: albert_tf.{module.name}"
+        if module.name != "__main__":
+            pages[module.name] = f"::: albert_tf.{module.name}"
     for name, text in pages.items():
         content = f"# {name}\n\n{text}\n"
         files.append(File.generated(config, f"reference/{name}.md", content=content))
