@@ -196,10 +196,6 @@ REFUSED = {
             {"fit_threshold": True, "null_score_diff_threshold": 0.0},
             "--null_score_diff_threshold=0.0 and --fit_threshold: give one of them",
         ),
-        (
-            {"fit_threshold": True, "threshold_file": "x"},
-            "--threshold_file=x and --fit_threshold: give one of them",
-        ),
     ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
         ({"ngram": 2}, "--ngram=2: expected --dynamic_masking with it"),
@@ -368,11 +364,6 @@ def test_a_mistake_is_named(settings, values, message):
             SquadSettings(fit_threshold=True),
             {"export_dir": "x"},
             "--fit_threshold: expected --do_eval or --do_predict with it",
-        ),
-        (
-            SquadSettings(threshold_file="x"),
-            {"export_dir": "x"},
-            "--eval_batch_size=8: expected a multiple of 3, the number of devices",
         ),
         (
             ClassificationSettings(task_name="rte", kind="regression"),

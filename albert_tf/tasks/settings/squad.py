@@ -95,22 +95,13 @@ class SquadSettings(TaskSettings):
         otherwise=5,
     )
     null_score_diff_threshold: float | None = flags.field(
-        "Null odds above it mean no answer (2.0). By default that of the other flags, "
-        "or the one stored with the model, unless it was fitted on --predict_file; "
-        "else 0.",
-        None,
-        instead_of=("threshold_file", "fit_threshold"),
-    )
-    # The threshold to begin with, the flag's or another.
-    threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
-    # Tells the questions that it was fitted on from others.
-    threshold_fitted_on: str | None = stored_field()
-    threshold_file: str | None = flags.field(
-        "Questions with answers, other than those to be judged, on which to find the "
-        "threshold with the best F1; it is stored with the model.",
+        "Null odds above this value mean no answer (2.0). The default is the value "
+        "stored with the model, or 0 during training.",
         None,
         instead_of=("fit_threshold",),
     )
+    # The threshold to begin with, the flag's or another.
+    threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
     fit_threshold: bool = flags.field(
         "Find the threshold on --predict_file itself, as released.",
         False,
@@ -152,19 +143,6 @@ class SquadSettings(TaskSettings):
             raise InputError(
                 "--fit_threshold: expected --do_eval or --do_predict with it"
             )
-        # Where nothing is predicted, batches of this size find the threshold.
-        fits = self.threshold_file is not None and not run.do_predict
-        if fits and run.eval_batch_size % devices:
-            raise InputError(
-                f"--eval_batch_size={run.eval_batch_size}: expected a multiple of "
-                f"{devices}, the number of devices"
-            )
-
-    def completed(self, folder, longest):
-        settings = super().completed(folder, longest)
-        # Of the threshold that these settings have, which may be another.
-        fitted_on = self.threshold_fitted_on
-        return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from albert_tf.tasks.squad.features import Lengths, Tokens, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
-# Keys of `task.json`: the threshold, and `digest` of the questions it was fitted on.
-THRESHOLD, FITTED_ON = "null_score_diff_threshold", "threshold_fitted_on"
+# The key of `task.json`.
+THRESHOLD = "null_score_diff_threshold"
 
 _BEAMS = (
     *("start_top_index", "start_top_log_probs"),
@@ -49,7 +48,6 @@ class QuestionAnswering(base.FineTuningTask):
 
     Attributes:
         threshold: null odds above it mean no answer; None: there always is one.
-        fitted_on: `digest` of the questions that it was fitted on, if it was.
 
     Raises:
         InputError: windows are too short for so many candidates.
@@ -67,12 +65,11 @@ class QuestionAnswering(base.FineTuningTask):
         )
         self.search = Search(settings.n_best_size, settings.max_answer_length)
         self.threshold = settings.threshold
-        self.fitted_on = settings.threshold_fitted_on
         # The best threshold of the last evaluation.
         self._best: float | None = None
         # No run replaces a threshold that is given by a better one.
         self._is_given = settings.null_score_diff_threshold is not None
-        self.kept = () if self._is_given else (THRESHOLD, FITTED_ON)
+        self.kept = () if self._is_given else (THRESHOLD,)
         first = settings.version == "1.1"
         # The best F1 of any threshold, as a threshold can be had later.
         self.key_metric = "f1" if first else "best_f1"
@@ -84,8 +81,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     @property
     def description(self) -> dict[str, Any]:
-        thresholds = {THRESHOLD: self.threshold, FITTED_ON: self.fitted_on}
-        return {**super().description, **thresholds}
+        return {**super().description, THRESHOLD: self.threshold}
 
     @classmethod
     def read(cls, settings, folder, run, log):
@@ -229,8 +225,8 @@ class QuestionAnswering(base.FineTuningTask):
     def measure(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the version does.
 
-        **As released:** with --fit_threshold the threshold is the best one for the very
-        questions that are judged. Else it had no part in them.
+        **As released:** with --fit_threshold the threshold is the best one for the
+        questions that are scored.
         """
         if split.examples.unanswered is not None:
             return {}
@@ -250,29 +246,20 @@ class QuestionAnswering(base.FineTuningTask):
     def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
         if self.kept and self._best is not None:
-            self._store(folder, self._best, digest(self.evaluated[0].examples))
+            self._store(folder, self._best)
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
-        """Finds the threshold, predicts, scores and stores, with the best weights."""
-        # To be stored for other questions; None leaves what is stored.
-        threshold, fitted_on = None, None
-        for split in splits.get("threshold", ()):
-            threshold = self._search_threshold(split.examples, self._answer(run, split))
-            self.threshold, self.fitted_on = threshold, None
-            fitted_on = digest(split.examples)
-            run.log(f"{split.examples.path}: the best threshold is {threshold:.4f}")
+        """Predicts, scores and stores the threshold, with the best weights."""
+        fitted = self.threshold if self._is_given else None
         for split in splits.get("test", ()):
             answered = self._answer(run, split)
             self._report(run, split, answered)
             if self.settings.fit_threshold:
-                threshold = self._search_threshold(split.examples, answered)
-                fitted_on = digest(split.examples)
-        if self._is_given:
-            threshold, fitted_on = self.threshold, None
-        if threshold is not None:
-            self.threshold = threshold
+                fitted = self._search_threshold(split.examples, answered)
+        if fitted is not None:
+            self.threshold = fitted
             if run.writes:
-                self._store(run.folder, threshold, fitted_on)
+                self._store(run.folder, fitted)
         elif stored := metadata.read_task(run.folder):
             self.threshold = stored.get(THRESHOLD, self.threshold)
         if self.threshold is not None:
@@ -302,21 +289,16 @@ class QuestionAnswering(base.FineTuningTask):
         return scores.search_threshold(known, answered.texts, answered.null_odds)
 
     def _threshold_for(self, dataset: Dataset, answered: Answers) -> float | None:
-        """Returns the threshold to decide with; never one fitted on these questions."""
-        if self.threshold is None:
-            return None
-        if self.settings.fit_threshold:
+        """Returns the threshold to decide with."""
+        if self.threshold is not None and self.settings.fit_threshold:
             return self._search_threshold(dataset, answered)
-        return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
+        return self.threshold
 
-    def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> None:
-        """Stores a threshold in `task.json`, and the questions that it was fitted on.
-
-        A folder without this file is left as it is.
-        """
+    def _store(self, folder: Path, threshold: float) -> None:
+        """Stores a threshold in the `task.json` of a folder that has one."""
         task = metadata.read_task(folder)
         if task is not None:
-            changed = {**task, THRESHOLD: threshold, FITTED_ON: fitted_on}
+            changed = {**task, THRESHOLD: threshold}
             metadata.write_task(folder, self.tokenizer, changed)
 
     def _most_candidates(self) -> int:
@@ -364,7 +346,6 @@ def _read(
     wanted = {
         "train": settings.train_file if run.do_train else None,
         "predict": settings.predict_file,
-        "threshold": settings.threshold_file,
     }
     version = None
     if settings.version_2_with_negative is not None:
@@ -383,25 +364,16 @@ def _check_answers(
     settings: SquadSettings, run: FineTuningSettings, files: Mapping[str, Dataset]
 ) -> None:
     """Refuses files without the answers that are needed of them."""
-    predict, threshold = files.get("predict"), files.get("threshold")
-    for flag, dataset in (
-        ("do_eval", predict if run.do_eval else None),
-        ("fit_threshold", predict if settings.fit_threshold else None),
-        ("threshold_file", threshold),
+    dataset = files.get("predict")
+    for flag, is_given in (
+        ("do_eval", run.do_eval),
+        ("fit_threshold", settings.fit_threshold),
     ):
-        if dataset is not None and dataset.unanswered is not None:
+        if is_given and dataset and dataset.unanswered is not None:
             raise InputError(
                 f"{dataset.path}: question {dataset.unanswered!r} has no answer; "
                 f"expected one for --{flag}"
             )
-    if threshold and predict:
-        judged = {(question.id, question.text) for question in predict.questions}
-        for question in threshold.questions:
-            if (question.id, question.text) in judged:
-                raise InputError(
-                    f"--threshold_file={threshold.path}: question {question.id!r} is "
-                    f"in --predict_file too; expected others, or --fit_threshold"
-                )
 
 
 def _decided(
@@ -424,7 +396,7 @@ def _decided(
         threshold=settings.null_score_diff_threshold,
     )
     if version == "1.1":
-        for name in ("null_score_diff_threshold", "threshold_file", "fit_threshold"):
+        for name in ("null_score_diff_threshold", "fit_threshold"):
             value = getattr(settings, name)
             if value is not None and value is not False:
                 raise InputError(
@@ -432,21 +404,12 @@ def _decided(
                     f"expected no threshold"
                 )
         return settings
-    if settings.threshold is not None:
-        return settings
-    if run.do_train or folder is None or folder.threshold is None:
-        return dataclasses.replace(settings, threshold=_THRESHOLD)
+    threshold = settings.threshold
+    if threshold is None and folder and not run.do_train:
+        threshold = folder.threshold
     return dataclasses.replace(
-        settings,
-        threshold=folder.threshold,
-        threshold_fitted_on=folder.threshold_fitted_on,
+        settings, threshold=_THRESHOLD if threshold is None else threshold
     )
-
-
-def digest(dataset: Dataset) -> str:
-    """Returns a hash of the ids of questions, hexadecimal SHA-256."""
-    ids = "\n".join(sorted(question.id for question in dataset.questions))
-    return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
 
 def judged(dataset: Dataset, answered: Answers) -> Dataset:
