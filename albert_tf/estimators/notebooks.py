@@ -17,7 +17,7 @@ _MOST_LINES = 20
 # Seconds between two pictures, at least, as the training waits for them.
 _SECONDS = 10.0
 # Numbers of an evaluation that say what another one does.
-_LEFT_OUT = ("time", "eval_loss", "largest_predicted_share")
+_LEFT_OUT = ("time", "eval_loss")
 
 
 def is_running() -> bool:

@@ -121,15 +121,12 @@ def _best(folder: Path, task: str) -> str:
 
 
 def _spread(folder: Path) -> str:
-    """Returns mean and spread of several runs; of the sound ones, if some failed."""
+    """Returns mean and spread of several runs."""
     try:
         runs = json.loads((folder / "runs.json").read_text())
     except FileNotFoundError:
         return ""
-    if runs["mean_of_sound"] is None:
-        return "all failed"
-    text = f"{100 * runs['mean_of_sound']:.1f}+-{100 * runs['spread_of_sound']:.1f}"
-    return f"{text} ({len(runs['failed'])} failed)" if runs["failed"] else text
+    return f"{100 * runs['mean']:.1f}+-{100 * runs['spread']:.1f}"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import functools
 import itertools
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -29,27 +30,10 @@ from albert_tf.weights import metadata
 if TYPE_CHECKING:
     from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
-# Ends a `complaint`.
-NOT_LEARNED = (
-    "the model has not learned yet, or has collapsed (another --seed, a lower "
-    "--learning_rate or a longer warm-up may help)"
-)
-
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]
 Arrays = Mapping[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True)
-class Details:
-    """What an evaluation shows beside its metrics.
-
-    Attributes:
-        confusions: the confusion matrix of each split, by its name.
-    """
-
-    confusions: Mapping[str, Confusion] = dataclasses.field(default_factory=dict)
 
 
 class Task(abc.ABC):
@@ -64,20 +48,18 @@ class Task(abc.ABC):
         evaluation: the examples to evaluate on; None where there are none.
         tokens_per_example: most tokens of an example, padding included.
         key_metric: the metric whose highest value marks the best checkpoint.
-        outputs_per_token: numbers that the heads hold for a token while training.
         shown: metrics to show in a line of progress, beside losses and accuracies.
         vocabulary: fingerprint of the vocabulary; None where it is not known.
-        details: of the last evaluation.
+        confusions: of the last evaluation, the confusion matrix of each split.
     """
 
     training: Source | None
     evaluation: Source | None
     tokens_per_example: int
     key_metric: str
-    outputs_per_token: float = 0.0
     shown: tuple[str, ...] = ()
     vocabulary: str | None
-    details: Details = Details()
+    confusions: Mapping[str, Confusion] = types.MappingProxyType({})
 
     @property
     @abc.abstractmethod
@@ -198,25 +180,6 @@ class Task(abc.ABC):
             metrics: of the evaluation that marks it.
         """
         return
-
-    def complaint(self, metrics: Mapping[str, float]) -> str | None:
-        """Returns why an evaluation shows a failed run; None where it does not."""
-        return None
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens that attend to each other, at most."""
-        return self.tokens_per_example
-
-    @property
-    def tokens_at_once(self) -> int:
-        """Tokens of an example that training holds the activations of, at most."""
-        return self.tokens_per_example
-
-    @property
-    def chance_losses(self) -> dict[str, float]:
-        """Losses that a model which learns is soon below, by name."""
-        return {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -472,7 +435,7 @@ class FineTuningTask(Task):
             with errors.sparing("confusion matrix of the evaluation"):
                 if matrix := self.confusion(split, answers):
                     confusions[split.name] = matrix
-        self.details = Details(confusions)
+        self.confusions = confusions
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]

@@ -39,8 +39,6 @@ from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
 
-_COLLAPSED = "largest_predicted_share"
-
 
 class Classification(base.FineTuningTask):
     """Classes, several labels per example, or numbers (paper, GLUE).
@@ -192,8 +190,7 @@ class Classification(base.FineTuningTask):
         decided = self.text_task.predict(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
         self._decided[split.name] = targets, decided
-        scores = self.text_task.score(targets, decided)
-        return {**scores, _COLLAPSED: _largest_share(decided)}
+        return self.text_task.score(targets, decided)
 
     def confusion(self, split, answers):
         """Returns it where each example has one label."""
@@ -211,23 +208,10 @@ class Classification(base.FineTuningTask):
             for name, decided in self._decided.items()
         )
         base.write(folder / "label_scores.txt", "\n".join(tables))
-        if self.details.confusions:
+        if self.confusions:
             with errors.sparing("confusion matrix"):
-                picture = confusion.draw(self.details.confusions)
+                picture = confusion.draw(self.confusions)
                 base.write(folder / "confusion_matrix.png", picture)
-
-    def complaint(self, metrics: Mapping[str, float]) -> str | None:
-        """Names a model that gives every example the same answer."""
-        if metrics.get(_COLLAPSED, 0.0) < 1.0:
-            return None
-        if self.evaluated:
-            targets = self.text_task.targets(self.evaluated[0].examples)
-            if (targets == targets[0]).all():  # one answer may be right for all
-                return None
-        return (
-            f"every example gets the same answer, at a loss of "
-            f"{metrics['eval_loss']:.3f}: {base.NOT_LEARNED}"
-        )
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
         """Writes the scores of each label of an evaluation without training, too."""
@@ -348,11 +332,3 @@ def _read(
     for note in table.notes(task.path(name, data_dir)):
         log(note)
     return Split(name, table.rows)
-
-
-def _largest_share(predictions: np.ndarray) -> float:
-    """Returns how large a share of examples has the most frequent answer."""
-    if predictions.dtype.kind == "f":
-        predictions = np.round(predictions, 3)
-    _, counts = np.unique(predictions, axis=0, return_counts=True)
-    return float(counts.max() / len(predictions))

@@ -23,6 +23,12 @@ class Confusion:
     labels: tuple[str, ...]
     counts: np.ndarray
 
+    @property
+    def is_collapsed(self) -> bool:
+        """Whether examples of several classes are all predicted as one."""
+        true, predicted = (self.counts.any(axis).sum() for axis in (1, 0))
+        return bool(predicted == 1 and true > 1)
+
     @classmethod
     def of(
         cls, labels: Sequence[str], targets: np.ndarray, predictions: np.ndarray

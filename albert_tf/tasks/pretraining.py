@@ -88,8 +88,6 @@ class Pretraining(base.Task):
             self.evaluation = self.training
         self._settings = settings
         self._objective = settings.objective or self._data.traits["objective"]
-        # Logits are there about three times.
-        self.outputs_per_token = settings.masked_lm_prob * 3 * self.config.vocab_size
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def check_folder(self, folder: Path) -> None:
@@ -197,11 +195,6 @@ class Pretraining(base.Task):
     def reported_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Adds the perplexity."""
         return {**means, "perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
-
-    @property
-    def chance_losses(self) -> dict[str, float]:
-        """Guessing evenly among V tokens: ln V."""
-        return {"masked_lm_loss": math.log(self.config.vocab_size)}
 
 
 class _Records:

@@ -177,17 +177,19 @@ class Reporter:
         mark = f"  best {self._task.key_metric} so far" if better else ""
         self.log(f"eval at step {step:,}  {self._shown(metrics)}{mark}")
         config = self._config
-        warms_up = step < config.start_warmup_step + config.num_warmup_steps
-        complaint = self._task.complaint(metrics)
-        if complaint and not (config.do_train and warms_up):
-            self.log(f"Warning: {complaint}")
+        confusions = self._task.confusions
+        if any(each.is_collapsed for each in confusions.values()):
+            self.log(
+                "Warning: every example gets the same label; train longer, or try "
+                "another --seed, a lower --learning_rate or a longer warm-up"
+            )
         if not self._enabled:
             return
         block = {**metrics, "global_step": step}
         add_results(
             self.folder, {**block, "best": best} if config.notes_best else block
         )
-        self._summarize("summaries/eval", step, metrics, self._task.details.confusions)
+        self._summarize("summaries/eval", step, metrics, confusions)
         if config.do_train:
             # Last: a run that is killed before it evaluates again.
             self._record("eval", step, metrics)

@@ -135,41 +135,25 @@ def _write_task(task: FineTuningTask, folder: Path) -> None:
 def summarize(
     task: FineTuningTask, metrics: Sequence[Mapping[str, float]]
 ) -> dict[str, Any]:
-    """Compares runs by the key metric; runs that failed are named and counted apart.
+    """Compares runs by the key metric.
 
     Args:
         task: what was trained.
         metrics: of the best evaluation of each run.
 
     Returns:
-        `best` (number of the run, from 1), `mean` and `spread` (standard deviation) of
-        all runs, `mean_of_sound` and `spread_of_sound` of those that did not fail,
-        `failed` (their numbers), and all of it as `text`.
+        `best` (number of the run, from 1), `mean` and `spread` (standard deviation),
+        and all of it as `text`.
     """
     key = task.key_metric
     values = [each[key] for each in metrics]
-    reasons = [task.complaint(each) for each in metrics]
-    sound = [v for v, reason in zip(values, reasons, strict=True) if not reason]
+    mean = statistics.fmean(values)
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
     lines = [f"{key} of {len(values)} runs:"]
-    for number, (value, reason) in enumerate(zip(values, reasons, strict=True), 1):
-        lines.append(f"  run {number}  {value:.4f}  {reason or ''}".rstrip())
-    mean, spread = _mean_and_spread(values)
+    lines += [f"  run {number}  {v:.4f}" for number, v in enumerate(values, 1)]
     lines.append(f"  mean {mean:.4f}, spread {spread:.4f}")
     best = values.index(max(values)) + 1
-    summary: dict[str, Any] = {"best": best, "mean": mean, "spread": spread}
-    summary |= {"mean_of_sound": None, "spread_of_sound": None}
-    if sound:
-        mean, spread = _mean_and_spread(sound)
-        summary |= {"mean_of_sound": mean, "spread_of_sound": spread}
-        if len(sound) < len(values):
-            lines.append(f"  without failed runs: mean {mean:.4f}, spread {spread:.4f}")
-    failed = [number for number, reason in enumerate(reasons, 1) if reason]
-    return {**summary, "failed": failed, "text": "\n".join(lines)}
-
-
-def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return statistics.fmean(values), spread
+    return {"best": best, "mean": mean, "spread": spread, "text": "\n".join(lines)}
 
 
 def _with_steps(task: FineTuningTask, config: FineTuningSettings) -> FineTuningSettings:

@@ -166,19 +166,6 @@ def test_class_weights_are_for_labels(split, tokenizer, given):
         task.use({"train": [split(declared, "train", 5, has_file)]})
 
 
-@pytest.mark.parametrize(("label", "is_failure"), [("yes", False), ("no", True)])
-def test_one_answer_is_a_failure_where_several_are_right(tokenizer, label, is_failure):
-    declared = declare()
-    labels = ("yes", "yes", label)
-    examples = [Example(str(n), "a", None, given) for n, given in enumerate(labels)]
-    task = task_of(declared, tokenizer)
-    split = task.encoded(Split("dev", examples))
-    task.use({"dev": [split]})
-    metrics = task.measure(split, np.array([[0.1, 0.9]] * 3))
-    complaint = task.complaint({**metrics, "eval_loss": 0.1})
-    assert (complaint is not None) is is_failure
-
-
 GOLDEN = {"mnli": glue.MNLI, "cola": glue.COLA, "sts-b": glue.STSB}
 
 

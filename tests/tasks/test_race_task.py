@@ -1,5 +1,4 @@
 import json
-import math
 
 import numpy as np
 import pytest
@@ -150,39 +149,6 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     assert loss == pytest.approx(-np.log(shares).mean(), rel=1e-5)
     lines = made.write(both, kept)["predictions.jsonl"].splitlines()
     assert [len(json.loads(line)["probabilities"]) for line in lines] == [2, 2, 3]
-
-
-def test_three_right_answers_of_three_are_no_guesses(make, split):
-    made = make(choices=2, evaluation=split([0] * 3, options=("list", "file")))
-    assert made.complaint({"eval_accuracy": 1.0}) is None
-    assert made.complaint({"eval_accuracy": 2 / 3}) is not None
-
-
-def test_an_accuracy_that_guessing_gives_is_named(make, split):
-    made = make(evaluation=split([0] * 72))
-    deviation = math.sqrt(1 / 3 * 2 / 3 / 72)  # 1 / 18
-    assert deviation == pytest.approx(0.0556, abs=1e-4)
-    assert made.complaint({"eval_accuracy": 1 / 3 + 2.1 * deviation}) is None
-    assert made.complaint({"eval_accuracy": 0.4}) == (
-        "eval_accuracy 0.400 is what guessing gives (0.333, give or take 0.056): the "
-        "model has not learned yet, or has collapsed (another --seed, a lower "
-        "--learning_rate or a longer warm-up may help)"
-    )
-    assert made.complaint({"loss": 1.0}) is None
-    # Of two questions guessing may answer all: 1/3 and twice 1/3.
-    assert make(evaluation=split([0] * 2)).complaint({"eval_accuracy": 1.0}) is None
-    assert made.chance_losses == {"loss": pytest.approx(1.0986, abs=1e-4)}
-
-
-def test_memory_is_for_the_choices_that_are_encoded_at_once(make):
-    def tokens(choices_at_once):
-        made = make(choices=5, choices_at_once=choices_at_once)
-        assert made.build_model().choices_at_once == choices_at_once
-        return made.sequence_length, made.tokens_per_example, made.tokens_at_once
-
-    assert tokens(None) == (40, 200, 200)
-    assert tokens(2) == (40, 200, 80)
-    assert tokens(9) == (40, 200, 200)
 
 
 def test_the_folder_of_the_model_says_how_inputs_are_made(make):

@@ -285,20 +285,6 @@ def test_the_best_threshold_is_used_where_it_is_asked_for(dataset, tokenizer, ti
     assert task.measure(Split("", data), found)["f1"] == 100.0
 
 
-def test_a_model_that_is_silent_has_failed(tokenizer, tiny):
-    two, one = task_of(tiny(), tokenizer), task_of(tiny(), tokenizer, "1.1", "linear")
-    # Three right questions, to which silence is the right answer.
-    silent = {"total": 3, "NoAns_total": 3}
-    assert two.complaint({"best_f1": 100.0, **silent}) is None
-    counts = {"total": 4, "NoAns_total": 2}
-    assert "best_f1 50.00 is that of not answering" in two.complaint(
-        {"best_f1": 50.0, **counts}
-    )
-    assert two.complaint({"best_f1": 50.1, **counts}) is None
-    assert "f1 9.99 is below 10" in one.complaint({"f1": 9.99})
-    assert one.complaint({"f1": 10.0}) is None
-
-
 def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny):
     with pytest.raises(InputError, match="--max_seq_length=18: the model's max_posit"):
         task_of(tiny(), tokenizer, max_seq_length=18)

@@ -136,17 +136,6 @@ def test_scores_and_files_are_those_worked_by_hand(tokenizer):
     }
 
 
-@pytest.mark.parametrize(("label", "is_failure"), [("O", False), ("B-LOC", True)])
-def test_finding_nothing_is_a_failure_where_there_is_something(
-    tokenizer, label, is_failure
-):
-    sentences = [Sentence(("is",), ("O",), (1,)), Sentence(("Oslo",), (label,), (2,))]
-    task, split = encoded(tokenizer, sentences, 9)
-    task.use({"dev": [split]})
-    complaint = task.complaint(task.measure(split, [["O"], ["O"]]))
-    assert (complaint is not None) is is_failure
-
-
 def test_labels_that_are_no_entities_are_scored_word_by_word(tokenizer):
     sentences = [Sentence(("a", "list", "is"), ("DT", "NN", "VB"), (1, 2, 3))]
     task, split = encoded(tokenizer, sentences, 9, ("DT", "NN", "VB"))

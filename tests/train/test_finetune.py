@@ -245,23 +245,6 @@ def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     assert metadata.read_task(tmp_path / "run" / "run-2")["kind"] == "classification"
 
 
-def test_failed_runs_are_named_and_counted_apart(task):
-    metrics = [
-        {"eval_accuracy": 0.9, "largest_predicted_share": 0.5, "eval_loss": 0.3},
-        {"eval_accuracy": 0.5, "largest_predicted_share": 1.0, "eval_loss": 0.693},
-        {"eval_accuracy": 0.8, "largest_predicted_share": 0.6, "eval_loss": 0.4},
-    ]
-    found = seeds.summarize(task, metrics)
-    assert found["failed"] == [2]
-    assert found["best"] == 1
-    assert found["mean"] == pytest.approx(2.2 / 3)
-    assert found["mean_of_sound"] == pytest.approx(0.85)
-    assert found["spread_of_sound"] == pytest.approx(0.1 / 2**0.5)
-    lines = found["text"].splitlines()
-    assert lines[2].startswith("  run 2  0.5000  every example gets the same answer")
-    assert lines[-1] == "  without failed runs: mean 0.8500, spread 0.0707"
-
-
 def test_a_head_is_new_unless_the_file_has_one_that_fits(task, trained, caplog):
     folder, first = trained
     path = str(folder / "model.ckpt-best")

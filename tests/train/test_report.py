@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
-from albert_tf.tasks import base
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.report import Reporter
@@ -17,28 +16,10 @@ METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
 METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_share": 0.5}
 
 
-class Complaining:
+class Evaluated:
     shown = ()
-    details = base.Details()
+    confusions = types.MappingProxyType({})
     key_metric = "accuracy"
-
-    def complaint(self, metrics):
-        return f"only {metrics['accuracy']}"
-
-
-def test_nobody_complains_of_a_model_that_still_warms_up(tmp_path):
-    def complains(step, **changes):
-        settings = {"do_train": True, "num_warmup_steps": 7, "start_warmup_step": 2}
-        config = types.SimpleNamespace(**settings | changes, notes_best=True)
-        stream = io.StringIO()
-        Reporter(tmp_path, stream, Complaining(), config).evaluated(
-            step, {"accuracy": 0.5}, False, 0.5
-        )
-        return "Warning: only 0.5\n" in stream.getvalue()
-
-    assert not complains(8)
-    assert complains(9)
-    assert complains(0, do_train=False)
 
 
 def train(folder, *steps, stream=None):
@@ -107,9 +88,9 @@ def test_tensorboard_gets_every_number(tmp_path):
 
 
 def test_tensorboard_gets_a_confusion_matrix(tmp_path, draws):
-    task = Complaining()
+    task = Evaluated()
     matrix = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
-    task.details = base.Details({"dev": matrix})
+    task.confusions = {"dev": matrix}
     config = TrainingSettings(output_dir=str(tmp_path))
     reporter = Reporter(tmp_path, io.StringIO(), task, config)
     reporter.evaluated(7, {"accuracy": 0.5}, False, 0.5)

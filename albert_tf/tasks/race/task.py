@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,9 +24,6 @@ from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS
 from albert_tf.tasks.settings.race import RaceSettings
-
-# An accuracy within so many standard deviations of guessing may be guessing.
-_DEVIATIONS = 2.0
 
 
 class MultipleChoice(base.FineTuningTask):
@@ -97,22 +93,6 @@ class MultipleChoice(base.FineTuningTask):
             *(f"  {line}" for line in split.features.describe(self.lengths)),
         ]
 
-    @property
-    def sequence_length(self) -> int:
-        """Tokens of a choice, at most."""
-        return self.lengths.max_seq_length
-
-    @property
-    def tokens_at_once(self) -> int:
-        """Tokens of a question that training holds at once, at most."""
-        choices = min(self.settings.choices_at_once or self._choices, self._choices)
-        return choices * self.sequence_length
-
-    @property
-    def chance_losses(self) -> dict[str, float]:
-        """The loss of guessing."""
-        return {"loss": math.log(self._choices)}
-
     def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
         [split] = splits
         answers = _answers(split)
@@ -157,23 +137,6 @@ class MultipleChoice(base.FineTuningTask):
         if not any(known):
             return {}
         return accuracies(answers[known], list(itertools.compress(questions, known)))
-
-    def complaint(self, metrics: Mapping[str, float]) -> str | None:
-        """Names an accuracy that guessing might have."""
-        if not self.evaluated or self.key_metric not in metrics:
-            return None
-        examples = self.evaluated[0].examples
-        count = len(examples)
-        chance = sum(1 / len(question.options) for question in examples) / count
-        deviation = math.sqrt(chance * (1 - chance) / count)
-        accuracy, most = metrics[self.key_metric], chance + _DEVIATIONS * deviation
-        # Guessing may answer all of a few questions, but nobody wants to be told so.
-        if accuracy > most or accuracy == 1:
-            return None
-        return (
-            f"{self.key_metric} {accuracy:.3f} is what guessing gives ({chance:.3f}, "
-            f"give or take {deviation:.3f}): {base.NOT_LEARNED}"
-        )
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns a line for each question, and the scores where answers are known."""

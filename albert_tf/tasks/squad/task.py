@@ -33,8 +33,6 @@ _BEAMS = (
     *("start_top_index", "start_top_log_probs"),
     *("end_top_index", "end_top_log_probs"),
 )
-# A model that has learned next to nothing about SQuAD 1.1, in percent.
-_COLLAPSED_F1 = 10.0
 # As released, where neither a flag nor the model's folder has one.
 _THRESHOLD = 0.0
 
@@ -76,7 +74,6 @@ class QuestionAnswering(base.FineTuningTask):
         self.shown = ("exact_match", "f1") if first else ("exact", "f1", "best_f1")
         self._least_length = 1
         if settings.head == "conditional":
-            self.outputs_per_token = 4.0 * self.config.hidden_size
             self._least_length = self._most_candidates()
 
     @property
@@ -311,20 +308,6 @@ class QuestionAnswering(base.FineTuningTask):
                     f"{self.lengths.max_seq_length}"
                 )
         return max(self.settings.start_n_top, self.settings.end_n_top)
-
-    def complaint(self, metrics: Mapping[str, float]) -> str | None:
-        """Names a model that answers no better than by silence, or hardly at all."""
-        if self.settings.version == "2.0":
-            silent = 100.0 * metrics.get("NoAns_total", 0) / metrics.get("total", 1)
-            # Silence is right if no question has an answer.
-            if metrics.get("best_f1", 100.0) > silent or silent == 100.0:
-                return None
-            fault = f"best_f1 {metrics['best_f1']:.2f} is that of not answering at all"
-        elif metrics.get("f1", 100.0) >= _COLLAPSED_F1:
-            return None
-        else:
-            fault = f"f1 {metrics['f1']:.2f} is below {_COLLAPSED_F1:.0f}"
-        return f"{fault}: {base.NOT_LEARNED}"
 
     def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         threshold = self.threshold if options.threshold is None else options.threshold

@@ -2,8 +2,7 @@
 
 import dataclasses
 import itertools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,11 +172,6 @@ class Tagging(base.FineTuningTask):
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))
 
-    @property
-    def chance_losses(self) -> dict[str, float]:
-        """The loss of guessing."""
-        return {"loss": math.log(len(self._labels))}
-
     def weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of words, above 0: a window may have none of its own."""
         has_label = ops.cast(batch["labels"] >= 0, "float32")
@@ -235,15 +229,6 @@ class Tagging(base.FineTuningTask):
         numbers = {label: i for i, label in enumerate(self._labels)}
         flat = itertools.chain.from_iterable(labels)
         return np.array([numbers[label] for label in flat], np.int32)
-
-    def complaint(self, metrics: Mapping[str, float]) -> str | None:
-        """Names a model that finds no entity."""
-        if metrics.get("eval_f1", 1.0) > 0:
-            return None
-        labels = (s.labels for split in self.evaluated[:1] for s in split.examples)
-        if set(itertools.chain.from_iterable(labels)) == {"O"}:  # nothing to find
-            return None
-        return f"eval_f1 is 0, no entity is right: {base.NOT_LEARNED}"
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
         """Predicts what was evaluated, too."""
