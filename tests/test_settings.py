@@ -109,7 +109,6 @@ REFUSED = {
             "--num_runs=3: expected --do_train and --do_eval with it, to compare the "
             "runs",
         ),
-        ({"runtime": "onnx"}, "--runtime=onnx: expected --do_predict with it"),
         ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
         ({"train_batch_size": 0}, "--train_batch_size=0: expected at least 1"),
         (

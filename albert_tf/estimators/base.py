@@ -52,7 +52,7 @@ _SHORT = {
 # What `fit` sets itself.
 _OWN = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
-    *("do_train", "do_eval", "do_predict", "runtime", "data_dir", "checkpoint"),
+    *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
     *("text_columns", "labels"),
 }

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.serve import runtimes
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.train import loop
@@ -28,8 +27,8 @@ def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
     """Refuses, before anything is read, what `run` could not do.
 
     Raises:
-        InputError: batches do not fit the devices, a runtime is missing, or
-            `output_dir` holds several runs, and one is asked for, or the reverse.
+        InputError: batches do not fit the devices, or `output_dir` holds several runs,
+            and one is asked for, or the reverse.
     """
     devices, size = strategy.num_replicas_in_sync, config.predict_batch_size
     if config.do_predict and size % devices:
@@ -37,13 +36,6 @@ def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
             f"--predict_batch_size={size}: expected a multiple of {devices}, the "
             f"number of devices"
         )
-    if config.runtime is not None:
-        if devices > 1:
-            raise InputError(
-                f"--runtime={config.runtime}: expected one device, got {devices}"
-            )
-        # Refuses a package that is missing now, and not after the training.
-        runtimes.module_of(config.runtime)
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
     holds_one = not holds_several and any(folder.glob("model.ckpt-*.index"))
@@ -121,8 +113,6 @@ def run(
                 file.write(f"{text}\n".encode())
     if config.checkpoint == "best":
         best.use_best()
-    if config.runtime is not None:
-        best.trainer.predict_in(config.runtime)
     return best
 
 

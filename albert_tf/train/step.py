@@ -15,7 +15,6 @@ from albert_tf.data import batches
 from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
 from albert_tf.model import layers, optimizers
-from albert_tf.serve import runtimes, sessions
 from albert_tf.train.checkpoints import steps_made
 from albert_tf.train.devices import is_multi_worker, worker_errors
 
@@ -63,7 +62,6 @@ class Trainer:
     ):
         self.task = task
         self.model = model
-        self._session: sessions.Session | None = None
         self.optimizer = optimizer
         self.examples_seen = examples_seen
         self._config = config
@@ -161,15 +159,6 @@ class Trainer:
                 pass
         return {**metrics, **scores}
 
-    def predict_in(self, runtime: str) -> None:
-        """Lets another runtime compute predictions from here on, on one device.
-
-        Args:
-            runtime: "onnx" or "litert". It takes the weights as they are now.
-        """
-        self._session = runtimes.session_of(self.model, runtime)
-        self._log(f"Predictions in {runtime}, on the CPU in float32")
-
     def predict(
         self, source: batches.Source, batch_size: int
     ) -> Iterator[Mapping[str, np.ndarray]]:
@@ -187,9 +176,7 @@ class Trainer:
         """
         dataset = self._evaluation(source, batch_size)
         logged = self._logged(dataset, "predicted", batch_size, len(source))
-        step = self._predict_in_session
-        if self._session is None:
-            step = self._graph("predict", self._predict_step, dataset)
+        step = self._graph("predict", self._predict_step, dataset)
         with self._translated_errors(source):
             yield from batches.in_order(_with_rows(step(batch)) for batch in logged)
 
@@ -435,10 +422,6 @@ class Trainer:
 
     def _replica_predict_step(self, batch):
         return self._kept(self.model(batch, training=False), batch)
-
-    def _predict_in_session(self, batch):
-        assert self._session is not None
-        return self._kept(self._session(batch), batch)
 
     def _kept(self, outputs, batch):
         kept = self.task.predictions(outputs, batch)

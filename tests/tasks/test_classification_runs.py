@@ -10,7 +10,6 @@ import pytest
 from albert_tf import AlbertConfig, AlbertPretrainer, weights
 from albert_tf.errors import InputError
 from albert_tf.model import optimizers
-from albert_tf.serve import runtimes
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
@@ -163,25 +162,6 @@ def test_predictions_need_no_more_than_a_finished_folder(run, glue, tmp_path):
     log = run("mnli", new=False, task_name="mnli", data_dir=glue, do_eval=True)
     assert f"eval at step {best['step']} " in log
     assert f"eval_acc {best['eval_accuracy']:.4f}" in log
-
-
-@pytest.mark.parametrize("runtime", ["onnx", "litert"])
-def test_other_runtimes_predict_the_same(runtime, run, glue, tmp_path, opened):
-    if runtime == "onnx":
-        pytest.importorskip("onnxruntime")
-    todo = {"task_name": "mnli", "data_dir": glue, "do_predict": True}
-    run(do_eval=True, **todo, **TRAIN)
-    tables = ("test_results.tsv", "test_results_mismatched.tsv")
-
-    def found():
-        return np.stack([np.loadtxt(tmp_path / "run" / name) for name in tables])
-
-    wanted = found()
-    assert not opened
-    run(new=False, runtime=runtime, **todo)
-    assert opened == [runtimes.SUFFIXES[runtime]]
-    np.testing.assert_allclose(found(), wanted, atol=2e-5)
-    assert np.ptp(wanted, axis=1).max() > 1e-3
 
 
 class Stopping(io.StringIO):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 import io
 import json
 import re
@@ -24,7 +23,6 @@ from albert_tf import (
 )
 from albert_tf.data.batches import ByLength
 from albert_tf.model import optimizers
-from albert_tf.serve import runtimes
 from albert_tf.tasks import classification, custom, metrics
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
@@ -172,22 +170,6 @@ def test_scores_belong_to_their_examples(task, trained):
         outcome.trainer.model(batch)["logits"], task.labels
     )
     assert outcome.best["eval_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_another_runtime_takes_over_after_predictions(task, config, monkeypatch):
-    outcome = seeds.run(task, config(), one_device(), log=io.StringIO())
-    first = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
-
-    def session_of(model, runtime):
-        assert runtime == "onnx"
-        return lambda batch: {"logits": 0 * model(batch)["logits"]}
-
-    monkeypatch.setattr(runtimes, "session_of", session_of)
-    outcome.trainer.predict_in("onnx")
-    found = task.predict(task.evaluated[0], outcome.trainer.predict(task.evaluation, 5))
-    assert np.ptp(first) > 0.01
-    np.testing.assert_allclose(found, 1 / 3)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -416,16 +398,6 @@ def test_epochs_and_shares_become_steps(task, config):
 def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
     cpu = tf.distribute.OneDeviceStrategy("CPU:0")
     assert finetune._pad_multiple(config(**settings), cpu) == multiple
-
-
-def test_another_runtime_is_refused_before_training(config, monkeypatch):
-    with pytest.raises(InputError) as mistake:
-        several = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        seeds.check(config(do_predict=True, runtime="litert"), several)
-    assert str(mistake.value) == "--runtime=litert: expected one device, got 2"
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="ONNX needs the package onnx: pip install"):
-        seeds.check(config(do_predict=True, runtime="onnx"), one_device())
 
 
 @pytest.mark.parametrize("flag", ["init_checkpoint", "albert_hub_module_handle"])

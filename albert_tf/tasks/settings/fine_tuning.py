@@ -108,12 +108,6 @@ class FineTuningSettings(TrainingSettings):
         None,
         at_least=0,
     )
-    runtime: Literal["onnx", "litert"] | None = flags.field(
-        "Compute what --do_predict writes in ONNX Runtime or LiteRT, on the CPU and in "
-        "float32, where ONNX Runtime is often faster; by default in TensorFlow.",
-        None,
-        needs=("do_predict",),
-    )
     cached_dir: str | None = flags.field(
         "Where converted examples are kept; by default --output_dir.",
         None,
