@@ -256,15 +256,6 @@ def test_a_file_that_has_gone_is_made_again(make):
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("name", ["x.eval.tfrecord", "x.eval.tfrecord.json"])
-def test_a_held_out_file_that_has_gone_is_made_again(make, name):
-    folder = make(eval_fraction=0.1)
-    before = contents(folder)
-    (folder / name).unlink()
-    make(eval_fraction=0.1)
-    assert contents(folder) == before
-
-
 def test_a_run_that_held_out_nothing_is_finished(make, tmp_path):
     (tmp_path / "x").write_text("one two\nthree four\n")
     changes = {"input_file": (f"{tmp_path}/x",), "eval_fraction": 0.01}
@@ -344,15 +335,6 @@ def test_an_unfinished_run_resumes_unless_text_or_settings_are_others(
     )
 
 
-def test_until_changed_text_is_done_no_description_claims_so(own_text, monkeypatch):
-    own_text()
-    own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
-    monkeypatch.setattr(generation, "merge_file", killed)
-    with pytest.raises(KeyboardInterrupt):
-        own_text()
-    assert not list(own_text.folder.glob("*.json"))
-
-
 def test_a_resumed_run_makes_the_same_bytes(make, small_units, monkeypatch):
     expected = contents(make("whole"))
     with monkeypatch.context() as patch:
@@ -363,17 +345,6 @@ def test_a_resumed_run_makes_the_same_bytes(make, small_units, monkeypatch):
     folder = make(log=log)
     assert "units: 13 of 13 resumed\n" in log.getvalue()
     assert contents(folder) == expected
-
-
-def test_leftovers_without_settings_are_not_used(make, small_units, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(generation, "merge_file", killed)
-        with pytest.raises(KeyboardInterrupt):
-            make(random_seed=7)
-    expected = make("whole")
-    folder = expected.parent / "run"
-    (folder / "x.tfrecord.work" / "settings.json").unlink()
-    assert contents(make()) == contents(expected)
 
 
 def wait_until_gone(group):
@@ -490,87 +461,61 @@ def test_two_runs_do_not_share_an_output(make, tmp_path):
     assert errors[0].startswith(f"{work}: another run is at work here; ")
 
 
-def test_unfinished_work_that_cannot_be_kept_is_refused(make, tmp_path):
-    work = tmp_path / "run" / "x.tfrecord.work"
-    work.parent.mkdir()
-    work.write_text("")
-    with pytest.raises(InputError) as error:
-        make()
-    assert str(error.value) == f"{work}: cannot be written: File exists"
-
-
-def test_input_without_text_is_refused(make, tmp_path):
-    (tmp_path / "empty").write_text("")
-    (tmp_path / "blank").write_text(" \n\n")
-    with pytest.raises(InputError) as error:
-        make(input_file=(f"{tmp_path}/empty", f"{tmp_path}/blank"))
-    assert str(error.value) == (
-        f"--input_file={tmp_path}/empty,{tmp_path}/blank: no text in it"
-    )
-
-
-def test_text_that_was_mended_is_read_again(make, tmp_path):
-    (tmp_path / "x").write_bytes(b"one two\nthree \xff four\n")
-    with pytest.raises(InputError):
-        make(input_file=(f"{tmp_path}/x",))
-    (tmp_path / "x").write_bytes(b"one two\nthree or four\n")
-    assert len(contents(make(input_file=(f"{tmp_path}/x",)))) == 3
-
-
-def test_after_text_that_cannot_be_used_other_settings_are_free(make, tmp_path):
-    (tmp_path / "x").write_text("one two\nthree four\n")
-    changes = {"input_file": (f"{tmp_path}/x",)}
-    with pytest.raises(InputError) as error:
-        make(eval_fraction=0.999, **changes)
-    assert str(error.value) == (
-        "--eval_fraction=0.999: no document is left to train on; the input has 1"
-    )
-    assert len(contents(make(**changes))) == 3
-
-
-@pytest.mark.parametrize("cause", ["killed worker", "full disk"])
-def test_parts_outlive_an_error_of_the_machine(
-    make, small_units, monkeypatch, tmp_path, cause
-):
-    expected = contents(make("whole"))
-    make_part, done = generation.make_part, []
-
-    def fails(*job):
-        if len(done) == 3:
-            raise InputError(cause)
-        done.append(job)
-        return make_part(*job)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(generation, "make_part", fails)
-        with pytest.raises(InputError):
-            make()
-    log = io.StringIO()
-    folder = make(log=log)
-    assert "units: 3 of 13 resumed\n" in log.getvalue()
-    assert contents(folder) == expected
+ONE_DOCUMENT = (
+    "--input_file={0}/x: one document, and the second segment must come from another; "
+    "expected a blank line between documents"
+)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"objective": "nsp"}, {"released_behaviour": True}]
+    ("text", "changes", "message"),
+    [
+        (" \n\n", {}, "--input_file={0}/x: no text in it"),
+        ("one two\nthree four\n", {"objective": "nsp"}, ONE_DOCUMENT),
+        ("one two\nthree four\n", {"released_behaviour": True}, ONE_DOCUMENT),
+        (
+            "one two\nthree four\n",
+            {"eval_fraction": 0.999},
+            "--eval_fraction=0.999: no document is left to train on; the input has 1",
+        ),
+        (
+            "a\n\nthe\n",
+            {},
+            "no instance could be made: all 6 segments are single words; expected "
+            "sentences",
+        ),
+        (
+            "one two\n",
+            {"spm_model_file": None, "vocab_file": "{0}/vocab.txt"},
+            "{0}/vocab.txt: the vocabulary has no piece '[MASK]'",
+        ),
+        (
+            "one two\n",
+            {"output_file": ("{0}/x/y",)},
+            "{0}/x/y: cannot be written: File exists",
+        ),
+        ("one two\n", {"output_file": ("{0}",)}, "{0}: expected the name of a file"),
+        (
+            "one two\n",
+            {"output_file": ("{0}/./x",)},
+            "--output_file: {0}/./x is an input file, too",
+        ),
+    ],
 )
-def test_one_document_is_too_few_where_b_comes_from_another(make, tmp_path, changes):
-    (tmp_path / "x").write_text("one two\nthree four\n")
+def test_what_cannot_be_used_is_refused(make, tmp_path, text, changes, message):
+    (tmp_path / "x").write_text(text)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    changes = {
+        name: tuple(each.format(tmp_path) for each in value)
+        if isinstance(value, tuple)
+        else value.format(tmp_path)
+        if isinstance(value, str)
+        else value
+        for name, value in changes.items()
+    }
     with pytest.raises(InputError) as error:
         make(input_file=(f"{tmp_path}/x",), **changes)
-    assert str(error.value) == (
-        f"--input_file={tmp_path}/x: one document, and the second segment must come "
-        f"from another; expected a blank line between documents"
-    )
-
-
-def test_text_of_single_words_is_refused(make, tmp_path):
-    (tmp_path / "x").write_text("a\n\nthe\n")
-    with pytest.raises(InputError) as error:
-        make(input_file=(f"{tmp_path}/x",))
-    assert str(error.value) == (
-        "no instance could be made: all 6 segments are single words; expected sentences"
-    )
+    assert str(error.value) == message.format(tmp_path)
 
 
 def test_odd_input_is_used_with_a_warning(make, tmp_path):
@@ -593,36 +538,6 @@ def test_odd_input_is_used_with_a_warning(make, tmp_path):
     ]
 
 
-def test_a_vocabulary_without_special_pieces_is_refused(make, tmp_path):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
-    with pytest.raises(InputError) as error:
-        make(spm_model_file=None, vocab_file=f"{tmp_path}/vocab.txt")
-    assert str(error.value) == (
-        f"{tmp_path}/vocab.txt: the vocabulary has no piece '[MASK]'"
-    )
-
-
-def test_output_that_cannot_be_made_is_refused_at_once(make, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError) as error:
-        make(output_file=(f"{tmp_path}/file/x",))
-    assert str(error.value) == (f"{tmp_path}/file/x: cannot be written: File exists")
-    with pytest.raises(InputError) as error:
-        make(output_file=(str(tmp_path),))
-    assert str(error.value) == f"{tmp_path}: expected the name of a file"
-
-
-@pytest.mark.parametrize("name", ["pipe", "device"])
-def test_records_are_not_made_in_a_pipe_or_a_device(make, tmp_path, name):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "device").symlink_to("/dev/null")
-    before = sorted(os.listdir(tmp_path))
-    with pytest.raises(InputError) as error:
-        make(output_file=(f"{tmp_path}/{name}",))
-    assert str(error.value) == f"{tmp_path}/{name}: expected the name of a file"
-    assert sorted(os.listdir(tmp_path)) == before
-
-
 def test_a_link_as_output_stays_and_files_of_others_too(make, tmp_path):
     folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     folder.mkdir()
@@ -636,16 +551,6 @@ def test_a_link_as_output_stays_and_files_of_others_too(make, tmp_path):
     assert (folder / "x.tfrecord").is_symlink()
     assert os.listdir(elsewhere) == ["y"]
     assert (elsewhere / "y").stat().st_size > 1000
-
-
-def test_an_input_file_is_never_written_over(make, tmp_path):
-    (tmp_path / "x").write_text("one two\n")
-    with pytest.raises(InputError) as error:
-        make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/x",))
-    assert str(error.value) == f"--output_file: {tmp_path}/x is an input file, too"
-    with pytest.raises(InputError) as error:
-        make(input_file=(f"{tmp_path}/x",), output_file=(f"{tmp_path}/./x",))
-    assert str(error.value) == f"--output_file: {tmp_path}/./x is an input file, too"
 
 
 def test_a_compressed_run_holds_the_same_records(make):
