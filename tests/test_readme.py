@@ -102,11 +102,10 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, eagerly):
     for text in blocks(page, "python"):
         exec(text, names)
     assert (tmp_path / "served/saved_model.pb").exists()
-    if page == README:
+    assert names["model"].classes_.tolist() == [1, 5]
+    if page != README:
         shape = names["outputs"]["sequence_output"].shape
         assert tuple(shape) == (1, len(names["ids"]), config.hidden_size)
-    else:
-        assert names["model"].classes_.tolist() == [1, 5]
         assert (tmp_path / "mine.keras").exists()
 
 
@@ -155,4 +154,4 @@ def test_the_picture_shows_the_rooms_and_floors():
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 200
+    assert len(README.read_text().splitlines()) <= 150

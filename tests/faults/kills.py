@@ -61,7 +61,7 @@ class Run:
         self.began = time.monotonic()
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "albert_tf.commands", *arguments, *more],
+                [sys.executable, "-m", "albert_tf", *arguments, *more],
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": _PATH, "PYTHONUNBUFFERED": "1"},

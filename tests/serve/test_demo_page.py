@@ -1,11 +1,14 @@
 """The page of a model: what it shows for each kind, what it refuses."""
 
 import io
+import json
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -128,7 +131,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
     shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
     model = models.AlbertPretrainer(tiny(vocab_size=1500))
     weights.save(model, tmp_path, "tf1")
-    command = [sys.executable, "-m", "albert_tf.commands", "demo-page"]
+    command = [sys.executable, "-m", "albert_tf", "demo-page"]
     flags = [f"--model={tmp_path}", "--task=fill_mask", "--noopen_browser"]
     with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE) as process:
         try:
@@ -138,9 +141,27 @@ def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
             answer = subprocess.run(ask, capture_output=True, text=True, check=True)
             assert answer.stdout.startswith("{'gaps': [[{'piece': ")
             process.send_signal(signal.SIGINT)
-            assert process.wait() == 130
+            assert process.wait() == -signal.SIGINT
         finally:
             process.kill()
+
+
+def test_the_example_of_a_service_answers_and_refuses(
+    tmp_path, data, tiny, monkeypatch
+):
+    testclient = pytest.importorskip("fastapi.testclient", reason="make test-page")
+    shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
+    weights.save(models.AlbertClassifier(tiny(vocab_size=1500), 2), tmp_path, "tf1")
+    task = {"kind": "classification", "labels": ["bad", "good"]}
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    monkeypatch.setenv("MODEL", str(tmp_path))
+    example = Path(__file__).parents[2] / "examples/serve_http.py"
+    client = testclient.TestClient(runpy.run_path(str(example))["app"])
+    answer = client.post("/predict", json=[{"text": "A fine film."}])
+    assert answer.json()[0]["label"] in ("bad", "good")
+    refusal = client.post("/predict", json=[{"texts": "A fine film."}])
+    assert refusal.status_code == 400
+    assert "text is missing" in refusal.json()["detail"]
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
