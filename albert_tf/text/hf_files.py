@@ -105,62 +105,33 @@ def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
     return proto.SerializeToString()
 
 
-def cleaning(
-    path: str | Path,
-    do_lower_case: bool | None,
-    keep_accents: bool | None,
-    is_wordpiece: bool,
-) -> tuple[bool | None, bool | None]:
-    """Returns how text is cleaned: as given, or as the files beside a vocabulary say.
+def cleaning(path: str | Path, is_wordpiece: bool) -> dict[str, bool]:
+    """Returns how the files beside a vocabulary clean text.
+
+    `tokenizer_config.json` counts before `tokenizer.json`.
 
     Args:
         path: the vocabulary.
-        do_lower_case: as given; None: not given.
-        keep_accents: likewise.
         is_wordpiece: whether cased text keeps its accents in any case.
 
     Returns:
-        do_lower_case and keep_accents; None where nothing says it.
+        `do_lower_case` and `keep_accents`, if a file says it.
 
     Raises:
-        InputError: two of them differ, or a file asks for what no tokenizer here does.
+        InputError: a file asks for what no tokenizer here does.
     """
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
     whole = read(tokenizer)
-    notes = {
-        "--": {"do_lower_case": do_lower_case, "keep_accents": keep_accents},
-        f"{config}: ": _read_object(config),
-        f"{tokenizer}: ": _of_normalizer(whole.get("normalizer")) if whole else {},
-    }
-    lower, strips = (_agreed(key, notes) for key in ("do_lower_case", "strip_accents"))
-    if is_wordpiece and _agreed("tokenize_chinese_chars", notes) is False:
+    noted = _of_normalizer(whole.get("normalizer")) if whole else {}
+    noted |= {k: v for k, v in _read_object(config).items() if v is not None}
+    if is_wordpiece and noted.get("tokenize_chinese_chars") is False:
         raise InputError(f"{config}: tokenize_chinese_chars=false: expected true")
-    if is_wordpiece and lower is False:
-        if strips:
-            raise InputError(
-                f"{config}: strip_accents=true with do_lower_case=false: expected both "
-                f"true or both false"
-            )
-        return lower, keep_accents
-    for note in notes.values():
-        if note.get("keep_accents") is None and note.get("strip_accents") is not None:
-            note["keep_accents"] = not note["strip_accents"]
-    return lower, _agreed("keep_accents", notes)
-
-
-def _agreed(key: str, notes: Mapping[str, Mapping[str, Any]]) -> bool | None:
-    """Returns the value that all notes have that have any."""
-    found = [
-        (f"{place}{key}={errors.shown(note[key])}", note[key])
-        for place, note in notes.items()
-        if note.get(key) is not None
-    ]
-    for text, value in found:
-        if not isinstance(value, bool):
-            raise InputError(f"{text}: expected true or false")
-        if value != found[0][1]:
-            raise InputError(f"{found[0][0]}, but {text}; expected the same")
-    return found[0][1] if found else None
+    if "strip_accents" in noted:
+        noted.setdefault("keep_accents", not noted["strip_accents"])
+    if is_wordpiece and noted.get("do_lower_case") is False:
+        noted.pop("keep_accents", None)
+    keys = ("do_lower_case", "keep_accents")
+    return {key: bool(noted[key]) for key in keys if key in noted}
 
 
 def _of_normalizer(normalizer: Any) -> dict[str, Any]:

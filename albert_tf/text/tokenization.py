@@ -13,8 +13,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +21,7 @@ import numpy as np
 import sentencepiece
 
 from albert_tf import errors
+from albert_tf.data import files
 from albert_tf.errors import InputError
 from albert_tf.text import hf_files
 
@@ -81,19 +81,17 @@ class CharacterMap(dict[int, str]):
         return result
 
 
-def _decompose(character: str) -> str:
-    """NFKD without combining marks: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo."""
-    if unicodedata.category(character) == "Cs":
-        return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
-    decomposed = unicodedata.normalize("NFKD", character)
-    return "".join(c for c in decomposed if not unicodedata.combining(c))
-
-
 def _decompose_and_keep_marks(character: str) -> str:
     """NFKD: "й" -> "и" and the breve."""
     if unicodedata.category(character) == "Cs":
-        return "\ufffd"
+        return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
     return unicodedata.normalize("NFKD", character)
+
+
+def _decompose(character: str) -> str:
+    """NFKD without combining marks: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo."""
+    decomposed = _decompose_and_keep_marks(character)
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
 def _isolate_ideographs(character: str) -> str:
@@ -181,16 +179,15 @@ class Tokenizer(abc.ABC):
         path: str,
         contents: bytes,
         pieces: list[str],
-        do_lower_case: bool,
-        keep_accents: bool,
+        cleaning: Mapping[str, bool],
     ):
         self.path = str(path)
         self.contents = contents
         name = Path(path).name
         self.file_name = self._file_name if name.endswith(".json") else name
-        self.do_lower_case = do_lower_case
-        self.keep_accents = keep_accents
-        self.fingerprint = fingerprint(contents, do_lower_case, keep_accents)
+        self.do_lower_case = cleaning.get("do_lower_case", True)
+        self.keep_accents = cleaning.get("keep_accents", False)
+        self.fingerprint = fingerprint(contents, self.do_lower_case, self.keep_accents)
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
         self._word_starts: dict[WordRule, WordStarts] = {}
@@ -403,21 +400,25 @@ class SentencePieceTokenizer(Tokenizer):
             keep_accents: keep combining marks; None: likewise, or else false.
 
         Raises:
-            InputError: the file cannot be read, is not a SentencePiece model, or marks
-                the ends of words; or see `hf_files.cleaning`.
+            InputError: the file cannot be read, or is not a SentencePiece model.
         """
         self.model = _read(spm_model_file, "Unigram")
-        do_lower_case, keep_accents = hf_files.cleaning(
-            spm_model_file, do_lower_case, keep_accents, is_wordpiece=False
-        )
         self._processor = processor = sentencepiece.SentencePieceProcessor()
-        pieces, stored = self._load(spm_model_file)
-        if do_lower_case is None:
-            do_lower_case = stored.get("do_lower_case", True)
-        if keep_accents is None:
-            keep_accents = stored.get("keep_accents", False)
+        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
+        with errors.reading(spm_model_file, "a SentencePiece model (a .model file)"):
+            processor.load_from_serialized_proto(self.model)
+            size = processor.get_piece_size()
+            pieces = [processor.id_to_piece(i) for i in range(size)]
+            stored = stored_cleaning(self.model)
         super().__init__(
-            spm_model_file, self.model, pieces, do_lower_case, keep_accents
+            spm_model_file,
+            self.model,
+            pieces,
+            {
+                **stored,
+                **hf_files.cleaning(spm_model_file, is_wordpiece=False),
+                **_given(do_lower_case, keep_accents),
+            },
         )
         self._unk_piece = pieces[processor.unk_id()]
         self._pad_piece = (
@@ -444,40 +445,6 @@ class SentencePieceTokenizer(Tokenizer):
             self._ids[piece]: [self.piece_to_id(part) for part in parts]
             for piece, parts in self.comma_pieces.items()
         }
-
-    def _load(self, path: str) -> tuple[list[str], dict[str, bool]]:
-        """Loads the model; returns its pieces and how text is cleaned for it."""
-        try:
-            self._processor.load_from_serialized_proto(self.model)
-            size = self._processor.get_piece_size()
-            pieces = [self._processor.id_to_piece(i) for i in range(size)]
-            stored = stored_cleaning(self.model)
-        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
-        except Exception as error:
-            raise InputError(
-                f"{path}: not a SentencePiece model (a .model file)"
-            ) from error
-        # SentencePiece itself takes a control piece and an ordinary one of one name.
-        if len({*pieces}) < size:
-            [(twice, _)] = Counter(pieces).most_common(1)
-            raise InputError(
-                f"{path}: has the piece {errors.shown(twice)} more than once; expected "
-                f"each once"
-            )
-        if self._processor.unk_id() < 0:
-            raise InputError(
-                f"{path}: has no piece for what is unknown; expected one of the type "
-                f"UNKNOWN with the name that the model's settings give it"
-            )
-        longer = [piece for piece in pieces if piece != WORD_MARK]
-        if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
-            piece.startswith(WORD_MARK) for piece in longer
-        ):
-            raise InputError(
-                f"{path}: its pieces end in the word mark; expected a model trained "
-                f"without treat_whitespace_as_suffix"
-            )
-        return pieces, stored
 
     def clean(self, text: str) -> str:
         """Returns `clean_text` with this tokenizer's casing and accents."""
@@ -614,18 +581,10 @@ class WordPieceTokenizer(Tokenizer):
                 [UNK]; or see `hf_files.cleaning`.
         """
         contents = _read(vocab_file, "WordPiece").removeprefix(codecs.BOM_UTF8)
-        do_lower_case, keep_accents = hf_files.cleaning(
-            vocab_file, do_lower_case, keep_accents, is_wordpiece=True
-        )
         pieces = _parse_vocabulary(vocab_file, contents)
-        super().__init__(
-            vocab_file, contents, pieces, do_lower_case is not False, bool(keep_accents)
-        )
-        if "<unk>" in pieces and self._unk_piece not in pieces:
-            raise InputError(
-                f"{vocab_file}: the vocabulary has no piece '[UNK]'; if it is "
-                f"SentencePiece's .vocab, give the .model as --spm_model_file"
-            )
+        noted = hf_files.cleaning(vocab_file, is_wordpiece=True)
+        given = _given(do_lower_case, keep_accents)
+        super().__init__(vocab_file, contents, pieces, {**noted, **given})
         self._special(self._unk_piece)
         self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))
@@ -869,53 +828,46 @@ def _spaces(text: str) -> np.ndarray:
 
 
 def _adopt_deleted(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens spans over the deleted characters beside them, and places empty pieces."""
+    """Widens spans over deleted characters of their words, and places empty pieces.
+
+    Args:
+        text: the text.
+        spans: int [N, 2], see `Tokenizer._align`.
+    """
     some = spans[:, 0] >= 0
-    begins, ends = (np.append(spans[some, side], len(text)) for side in (0, 1))
-    black = ~_spaces(text)
-    # What lies before each of them, and after the last. Most often that is one space.
-    gaps = np.append(0, ends[:-1])
-    wide = np.flatnonzero(gaps < begins)
-    wide = wide[black[gaps[wide]] | black[begins[wide] - 1]]
-    for i in wide.tolist():
-        begin, end = int(gaps[i]), int(begins[i])
-        while i > 0 and begin < end and black[begin]:
-            begin += 1
-        while i < len(begins) - 1 and begin < end and black[end - 1]:
-            end -= 1
-        ends[i - 1] = begin if i > 0 else ends[i - 1]
-        begins[i] = end
-    ends[-1], begins[-1] = 0, len(text)
-    after = some.cumsum() - some
-    spans = np.stack([begins[after], ends[after]], axis=1)
-    # Between two pieces of one character ("ﷺ") even a lone mark spans it. Before the
-    # first piece this looks at the last entry, which is 0.
-    empty = ~some
-    spans[empty, 1] = np.maximum(begins[after], ends[after - 1])[empty]
-    return spans
+    size = len(text)
+    begins, ends = np.append(spans[some], [[size, size]], axis=0).T
+    spaces = np.append(np.flatnonzero(_spaces(text)), size)
+    word_ends = spaces[np.searchsorted(spaces, ends[:-1])]
+    ends[:-1] = np.maximum(ends[:-1], np.minimum(word_ends, begins[1:]))
+    ends = np.append(0, ends)  # the end of the piece before each
+    words = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
+    begins[:-1] = np.minimum(begins[:-1], np.maximum(words, ends[:-2]))
+    # An empty piece stands where the next one with text begins. Between two pieces of
+    # one character ("ﷺ") even a lone mark spans it.
+    rank = some.cumsum() - some
+    here = begins[rank]
+    empty_ends = np.maximum(here, ends[rank])
+    return np.stack([here, np.where(some, ends[rank + 1], empty_ends)], axis=1)
+
+
+def _given(do_lower_case: bool | None, keep_accents: bool | None) -> dict[str, bool]:
+    given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:
     if str(path).endswith(".json"):
         return hf_files.vocabulary(path, model_type)
-    try:
+    with errors.reading(path, "a vocabulary"):
         contents = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the vocabulary: {error.strerror}"
-        ) from error
     if not contents:
         raise InputError(f"{path}: the vocabulary file is empty")
     return contents
 
 
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
-    try:
-        lines = contents.decode().rstrip("\r\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: not UTF-8 at byte {error.start}; expected one piece a line"
-        ) from error
+    lines = files.to_utf8(contents, path).decode().rstrip("\r\n").split("\n")
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         piece = (line.split() or [" "])[0]
