@@ -14,7 +14,7 @@ normalisation always run in float32.
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import keras
@@ -164,18 +164,6 @@ def attend(query, key, value, mask_scores, *kept):
     return mixed, gradient
 
 
-def attend_fused(query, key, value, mask_scores):
-    """Does what `attend` does, without dropout, by Keras's attention.
-
-    On JAX and a GPU, in 16 bits, that is cuDNN's (Dao et al. 2022): no probabilities
-    are written to memory. It wants even numbers of positions.
-    """
-    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
-    positions = query.shape[1], key.shape[1]
-    bias = ops.broadcast_to(mask_scores, (ops.shape(query)[0], 1, *positions))
-    return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0)
-
-
 @own_gradient()
 def lookup(table, ids):
     """Picks rows of a table, with a gradient that is dense.
@@ -211,30 +199,20 @@ ACTIVATIONS = {
 }
 
 
-# The kernels that `using` gives to its thread, by the id of their layer.
+# The kernels that `cast_once` gives to its thread, by the id of their layer.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, which `using` can give another kernel for a while."""
+    """Keras's dense layer, to which `cast_once` gives another kernel for a while."""
 
     @property
     def kernel(self):
-        """The float32 variable, or what `using` gives."""
+        """The float32 variable, or what `cast_once` gives."""
         return _kernels.get().get(id(self), super().kernel)
 
 
 @contextlib.contextmanager
-def using(layers: Iterable[Dense], kernels: Iterable):
-    """Within this context, each layer multiplies with the kernel given for it."""
-    given = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
-    token = _kernels.set({**_kernels.get(), **given})
-    try:
-        yield
-    finally:
-        _kernels.reset(token)
-
-
 def cast_once(layers: Iterable[Dense]):
     """Within this context, each layer multiplies with one cast of its kernel.
 
@@ -242,65 +220,16 @@ def cast_once(layers: Iterable[Dense]):
     read the same float32 kernel to cast it, and add up float32 gradients. In float32
     nothing changes.
     """
-    cast = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
-    return using(cast, [ops.cast(layer.kernel, layer.compute_dtype) for layer in cast])
-
-
-def hand_on(x, layers: Sequence[Dense]):
-    """Lets later uses of kernels have them from here, not from the variables.
-
-    A graph of TensorFlow adds the gradients of a variable when it has them all, and
-    xxlarge has 0.8 GB of them for each layer and each part of a batch. After this the
-    backward pass adds those of later uses up before it goes on to what `x` came from.
-    Other backends need no such help: JAX's compiler orders by memory, and PyTorch adds
-    as it goes.
-
-    Args:
-        x: what the backward pass goes on to after these uses.
-        layers: the layers.
-
-    Returns:
-        x, and a context in which kernels are those handed on.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return x, contextlib.nullcontext()
-    x, *kernels = _in_order(x, *_tensors(layers))
-    return x, using(layers, kernels)
-
-
-@own_gradient()
-def _in_order(x, *kernels):
-    """Returns its arguments; the gradient of `x` waits for those of the kernels."""
-
-    def gradient(of_x, *of_kernels):
-        # Not the other way round: what is too large for float16 times 0 is NaN.
-        zero = sum(0.0 * of_kernel[0, 0] for of_kernel in of_kernels)
-        return of_x + ops.cast(zero, of_x.dtype), *of_kernels
-
-    return (x, *kernels), gradient
-
-
-def recomputed(function: Callable, layers: Sequence[Dense]) -> Callable:
-    """Returns a function of one tensor whose backward pass computes it again.
-
-    Args:
-        function: what to compute; it has to find its variables itself.
-        layers: what it uses; their kernels may come from `using`.
-    """
-
-    def apply(x, *kernels):
-        with using(layers, kernels):
-            return function(x)
-
-    # As arguments: a tensor that the function found itself would get no gradient.
-    return lambda x: keras.remat(apply)(x, *_tensors(layers))
-
-
-def _tensors(layers: Iterable[Dense]) -> list:
-    """Returns kernels in float32, for their gradients to be added in, as tensors."""
-    kernels = [ops.reshape(layer.kernel, layer.kernel.shape) for layer in layers]
-    # A layer around these may have Keras read variables in its compute dtype.
-    return [ops.cast(kernel, "float32") for kernel in kernels]
+    given = {
+        id(layer): ops.cast(layer.kernel, layer.compute_dtype)
+        for layer in layers
+        if layer.compute_dtype != layer.variable_dtype
+    }
+    token = _kernels.set({**_kernels.get(), **given})
+    try:
+        yield
+    finally:
+        _kernels.reset(token)
 
 
 def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:
@@ -510,21 +439,12 @@ class Attention(ConfiguredLayer):
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
         kept = self._kept(query, key, seeds[0])
-        if not kept and self._can_fuse(query.shape[2], key.shape[2]):
-            mixed = attend_fused(query, key, value, mask_scores)
-        else:
-            mixed = attend(query, key, value, mask_scores, *kept)
+        mixed = attend(query, key, value, mask_scores, *kept)
         mixed = ops.reshape(mixed, ops.shape(asking))
         output = dropout(
             self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]
         )
         return ops.cast(self.norm(asking + output), self.compute_dtype)
-
-    def _can_fuse(self, *lengths):
-        """Whether `attend_fused` may do better than `attend`."""
-        if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
-            return False
-        return all(length % 2 == 0 for length in lengths)
 
     def _kept(self, query, key, seed):
         """Returns the factors of dropout for `attend`: one tensor, or none."""
@@ -639,10 +559,9 @@ class Block(ConfiguredLayer):
 
         if self.config.recompute != "block":
             return apply(hidden)
-        layers = self.dense_layers()
 
         def cast_and_apply(hidden):
-            with cast_once(layers):
+            with cast_once(self.dense_layers()):
                 return apply(hidden)
 
-        return recomputed(cast_and_apply, layers)(hidden)
+        return keras.remat(cast_and_apply)(hidden)

@@ -1,6 +1,5 @@
 """What a path of weights names: a path, a released checkpoint, or `hf://owner/name`."""
 
-import difflib
 import re
 from pathlib import Path
 
@@ -46,17 +45,6 @@ def resolve(path: str | Path) -> Path:
         [download.Remote(_ADDRESS.format(name))],
         lambda new: _model_folder(name, new),
     )
-
-
-def names_for(path: str | Path) -> str:
-    """Returns what a message adds where a path is nothing but close to a name."""
-    text = str(path)
-    is_hub = _HUGGING_FACE.fullmatch(f"hf://{text}") and not Path(text).parent.exists()
-    if is_hub:
-        return f"; a model of the Hugging Face Hub is hf://{text}"
-    if "/" in text or not difflib.get_close_matches(text, PUBLISHED):
-        return ""
-    return f", nor one of {', '.join(PUBLISHED)}, hf://owner/name"
 
 
 def _model_folder(name: str, new: Path) -> Path:

@@ -174,17 +174,6 @@ def test_an_accuracy_that_guessing_gives_is_named(make, split):
     assert made.chance_losses == {"loss": pytest.approx(1.0986, abs=1e-4)}
 
 
-def test_memory_is_for_the_choices_that_are_encoded_at_once(make):
-    def tokens(choices_at_once):
-        made = make(choices=5, choices_at_once=choices_at_once)
-        assert made.build_model().choices_at_once == choices_at_once
-        return made.sequence_length, made.tokens_per_example, made.tokens_at_once
-
-    assert tokens(None) == (40, 200, 200)
-    assert tokens(2) == (40, 200, 80)
-    assert tokens(9) == (40, 200, 200)
-
-
 def test_the_folder_of_the_model_says_how_inputs_are_made(make):
     assert make().description == {
         "kind": "multiple_choice",

@@ -103,12 +103,6 @@ class MultipleChoice(base.FineTuningTask):
         return self.lengths.max_seq_length
 
     @property
-    def tokens_at_once(self) -> int:
-        """Tokens of a question that training holds at once, at most."""
-        choices = min(self.settings.choices_at_once or self._choices, self._choices)
-        return choices * self.sequence_length
-
-    @property
     def chance_losses(self) -> dict[str, float]:
         """The loss of guessing."""
         return {"loss": math.log(self._choices)}
@@ -132,7 +126,7 @@ class MultipleChoice(base.FineTuningTask):
         return ByLength(used, make, self.lengths.max_seq_length, self.multiple)
 
     def build_model(self):
-        return AlbertMultipleChoice(self.config, self.settings.choices_at_once)
+        return AlbertMultipleChoice(self.config)
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
         return {"loss": ops.sum(base.example_weights(batch))}
