@@ -232,14 +232,17 @@ def cast_once(layers: Iterable[Dense]):
         _kernels.reset(token)
 
 
-def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:
+def dense(
+    config: AlbertConfig,
+    units: int,
+    name: str,
+    *,
+    stddev: float | None = None,
+    **options,
+) -> Dense:
     """Returns a dense layer that starts as released: cut normal kernel, zero bias."""
-    return Dense(
-        units,
-        kernel_initializer=initializer(config.initializer_range),
-        name=name,
-        **options,
-    )
+    start = initializer(stddev or config.initializer_range)
+    return Dense(units, kernel_initializer=start, name=name, **options)
 
 
 def initializer(stddev: float) -> keras.initializers.Initializer:
@@ -339,7 +342,7 @@ def dropout(x, rate: float, seed):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that a configuration describes completely.
+    """A layer of a configured model.
 
     It casts nothing by itself: its dense layers cast what they multiply, and what has
     to stay in float32 (scores of the mask, tables) stays.
@@ -349,16 +352,7 @@ class ConfiguredLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.config = config
 
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
 
-    @classmethod
-    def from_config(cls, config):
-        settings = AlbertConfig.from_dict(config["config"])
-        return cls(**{**config, "config": settings})
-
-
-@keras.saving.register_keras_serializable("albert_tf")
 class Embeddings(ConfiguredLayer):
     """Word, segment and position embeddings of width E, normalised.
 
@@ -401,7 +395,6 @@ class Embeddings(ConfiguredLayer):
         return dropout(normed, self.config.hidden_dropout_prob, seed)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class Attention(ConfiguredLayer):
     """Multi-head self-attention with its residual sum and normalisation."""
 
@@ -461,7 +454,6 @@ class Attention(ConfiguredLayer):
         return ops.transpose(ops.reshape(x, heads), (0, 2, 1, 3))
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class FeedForward(ConfiguredLayer):
     """Two dense layers with an activation between, residual sum, normalisation."""
 
@@ -497,7 +489,6 @@ class FeedForward(ConfiguredLayer):
         return ops.cast(self.norm(hidden + output), self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class Block(ConfiguredLayer):
     """One Transformer block: attention, then feed-forward.
 

@@ -178,7 +178,12 @@ class AlbertEncoder(_ConfiguredModel):
         """Returns the embeddings, the mask's scores, and the seeds of each layer."""
         inputs = _encoder_inputs(inputs)
         input_ids = inputs["input_ids"]
-        self._check_length(input_ids.shape[1])
+        length, longest = input_ids.shape[1], self.config.max_position_embeddings
+        if length is not None and length > longest:
+            raise InputError(
+                f"input_ids has {length} tokens, but the configuration's "
+                f"max_position_embeddings is {longest}"
+            )
         mask = inputs.get("input_mask")
         segments = inputs.get("segment_ids")
         if segments is None:
@@ -229,14 +234,6 @@ class AlbertEncoder(_ConfiguredModel):
         layers = (layer for block in self.blocks for layer in block.dense_layers())
         return list(dict.fromkeys(layers))
 
-    def _check_length(self, length):
-        longest = self.config.max_position_embeddings
-        if length is not None and length > longest:
-            raise InputError(
-                f"input_ids has {length} tokens, but the configuration's "
-                f"max_position_embeddings is {longest}"
-            )
-
 
 def _blocks(config: AlbertConfig, policy) -> list[Block]:
     """Creates the distinct blocks: those of one layer follow each other."""
@@ -274,6 +271,27 @@ class _ModelWithHead(_ConfiguredModel):
 
     def build(self, input_shape=None):
         self.head.build()
+
+    def get_config(self):
+        own = {name: getattr(self.head, name) for name in self.head.options}
+        return {**super().get_config(), **own}
+
+
+class _Classifier(_ModelWithHead):
+    """A model that chooses among K labels.
+
+    Args:
+        config: sizes and rates.
+        num_labels: K classes, or 1 for regression.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.ClassifierHead(
+            config, num_labels, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -352,11 +370,12 @@ class AlbertPretrainer(_ModelWithHead):
         return logits
 
     def get_config(self):
-        return {**super().get_config(), "sentence_head": self.sentence is not None}
+        config = _ConfiguredModel.get_config(self)
+        return {**config, "sentence_head": self.sentence is not None}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertClassifier(_ModelWithHead):
+class AlbertClassifier(_Classifier):
     """The encoder with a classification or regression head.
 
     Args:
@@ -364,13 +383,6 @@ class AlbertClassifier(_ModelWithHead):
         num_labels: K classes, or 1 for regression.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
-
-    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
-        super().__init__(config, **kwargs)
-        self.head = heads.ClassifierHead(
-            config, num_labels, dtype=self.dtype_policy, name="head"
-        )
-        self.build()
 
     def call(self, inputs, training=False):
         """Returns `logits`, float32 [B, K], and `pooled_output`, float [B, H].
@@ -380,9 +392,6 @@ class AlbertClassifier(_ModelWithHead):
         pooled = self.encoder.pooled(inputs, training=training)
         logits = self.head(pooled, training=training)
         return {"logits": logits, "pooled_output": pooled}
-
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.head.num_labels}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -400,6 +409,9 @@ class AlbertMultipleChoice(_ModelWithHead):
             config, 1, dtype=self.dtype_policy, name="head"
         )
         self.build()
+
+    def get_config(self):
+        return _ConfiguredModel.get_config(self)  # the head has one output
 
     def call(self, inputs, training=False):
         """Scores choices.
@@ -427,7 +439,7 @@ class AlbertMultipleChoice(_ModelWithHead):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertTokenClassifier(_ModelWithHead):
+class AlbertTokenClassifier(_Classifier):
     """The encoder with a label for each token (named entities, part of speech).
 
     Args:
@@ -438,21 +450,11 @@ class AlbertTokenClassifier(_ModelWithHead):
 
     head_reads_pooler = False
 
-    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
-        super().__init__(config, **kwargs)
-        self.head = heads.ClassifierHead(
-            config, num_labels, dtype=self.dtype_policy, name="head"
-        )
-        self.build()
-
     def call(self, inputs, training=False):
         """Returns the encoder's outputs and `logits`, float32 [B, T, K]."""
         outputs = self.encoder(inputs, training=training)
         logits = self.head(outputs["sequence_output"], training=training)
         return {**outputs, "logits": logits}
-
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.head.num_labels}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -518,10 +520,3 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
             training=training,
         )
         return {**outputs, **spans}
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "start_n_top": self.head.start_n_top,
-            "end_n_top": self.head.end_n_top,
-        }

@@ -61,9 +61,7 @@ class ModelFolder:
         from albert_tf.weights.formats import open_source  # which waits for Keras
 
         if self._path is None:
-            raise InputError(
-                f"{', '.join(map(str, self.folders))}: no weights; expected a path"
-            )
+            raise InputError("no weights: expected a path")
         return open_source(self._path, self._checkpoint)
 
     @functools.cached_property
@@ -110,11 +108,18 @@ class ModelFolder:
             for path in (folder / metadata.CONFIG, folder / "assets" / metadata.CONFIG):
                 if path.is_file():
                     return AlbertConfig.from_json_file(path)
+        if self._path is None:
+            raise InputError(
+                f"--albert_config_file: expected, as --output_dir={self.folders[0]} "
+                f"holds no model (no {metadata.CONFIG}) and no --init_checkpoint is "
+                f"given"
+            )
+        source = self.source
         try:
-            return self.source.config()
+            return source.config()
         except InputError as mistake:
             raise InputError(
-                f"{mistake}; expected {metadata.CONFIG} there, or --albert_config_file"
+                f"{mistake}; name the configuration with --albert_config_file"
             ) from None
 
     @functools.cached_property

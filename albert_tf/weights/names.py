@@ -347,7 +347,6 @@ def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
             target,
             ours=f"{target.ours}.{slot}",
             name=f"{target.name}/{slot}",
-            group0=f"{target.group0}/{slot}",
             variable=variable,
         )
         for target in targets

@@ -105,13 +105,11 @@ def _untied(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def _save_tf1(model, folder: Path, optimizer=None, extra=None) -> Path:
+def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
     import tensorflow as tf
 
-    if re.match(r"(.*\.)?ckpt", folder.name) and not folder.is_dir():
-        prefix, folder = folder, folder.parent
-    else:
-        prefix = folder / BEST
+    is_prefix = re.match(r"(.*\.)?ckpt", path.name) and not path.is_dir()
+    prefix = path if is_prefix else path / BEST
     tensors = _arrays(_targets(model, "tf1"))
     tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
     if optimizer is not None:
@@ -119,7 +117,7 @@ def _save_tf1(model, folder: Path, optimizer=None, extra=None) -> Path:
         tensors |= _arrays(expand_slots(optimizer, expand(model, "tf1")))
         step = keras.ops.convert_to_numpy(optimizer.iterations)
         tensors[STEP] = np.asarray(step, np.int64)
-    with writing(folder), write_together(folder) as new:
+    with writing(path), write_together(prefix.parent) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
             tensor_names=list(tensors),

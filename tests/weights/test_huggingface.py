@@ -132,19 +132,6 @@ def test_text_after_a_gap_begins_a_word_but_punctuation_does_not(small, tmp_path
     ]
 
 
-@pytest.mark.parametrize("text", [*TEXTS[2:], "No [MASK] (of it)"])
-def test_places_begin_where_words_do(text, small, tmp_path):
-    found = theirs(small, tmp_path).encode(text, add_special_tokens=False)
-    _, spans = small.encode_with_offsets(text.replace("[MASK]", "      "))
-    # A lone word mark has no place in the text here, and there that of its word.
-    begins = [
-        begin
-        for (begin, _), piece in zip(found.offsets, found.tokens, strict=True)
-        if piece not in ("▁", "[MASK]")
-    ]
-    assert begins == [begin for begin, end in spans if end > begin]
-
-
 def test_a_model_of_another_type_is_refused(small, tmp_path):
     from sentencepiece import sentencepiece_model_pb2
 

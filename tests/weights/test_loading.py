@@ -300,24 +300,6 @@ def test_the_best_checkpoint_of_a_run_unless_another_is_named(
     assert_same(copy, opened)
 
 
-def test_the_newest_is_taken_where_no_checkpoint_is_the_best(run_folder):
-    for path in run_folder.glob("model.ckpt-best.*"):
-        path.unlink()
-    assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-9")
-
-
-def test_a_checkpoint_file_that_names_nothing_there(run_folder):
-    named = 'model_checkpoint_path: "/gone/model.ckpt-11"\n'
-    (run_folder / "checkpoint").write_text(named)
-    assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-best")
-    with pytest.raises(InputError) as refused:
-        weights.open_source(run_folder, "newest")
-    assert str(refused.value) == (
-        f"{run_folder}/checkpoint: names 'model.ckpt-11'; expected one of "
-        f"model.ckpt-7, model.ckpt-9, model.ckpt-best"
-    )
-
-
 def test_a_folder_with_several_checkpoints_is_refused_by_name(tmp_path):
     model = models.AlbertEncoder(SHARED_CONFIG)
     weights.save(model, tmp_path / "model.ckpt-7", "tf1")
@@ -429,18 +411,6 @@ def test_only_the_encoder_is_loaded_when_asked(tmp_path, caplog):
         name for name in weights.open_source(written).shapes if name.startswith("cls/")
     }
     assert "cls/predictions/output_bias [23]" in caplog.text
-
-
-def test_an_unknown_part_is_refused(tmp_path):
-    written = weights.save(
-        models.AlbertPretrainer(SHARED_CONFIG), tmp_path / "ckpt", "tf1"
-    )
-    with pytest.raises(InputError) as refused:
-        weights.load(models.AlbertPretrainer(SHARED_CONFIG), written, only="decoder")
-    assert str(refused.value) == (
-        "only='decoder': expected one of encoder, masked_lm, sentence, the parts of "
-        "AlbertPretrainer"
-    )
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn"])
@@ -776,16 +746,6 @@ def test_model_garden_checkpoints_load_with_equal_outputs(tmp_path):
         )
 
 
-def test_heads_that_split_differently_do_not_load_silently(tmp_path):
-    backbone = kerashub_backbone()
-    backbone.save_to_preset(str(tmp_path))
-    other = models.AlbertEncoder(AlbertConfig(**{**SIZES, "num_attention_heads": 4}))
-    with pytest.raises(
-        InputError, match=r"shape \[12, 3, 4\] in the file, \[12, 4, 3\]"
-    ):
-        weights.load(other, tmp_path)
-
-
 # --- the state of an optimizer ---
 
 
@@ -845,46 +805,6 @@ def test_slots_round_trip_into_an_optimizer_not_built_yet(sharing, tmp_path):
     assert_same_state(model, optimizer, copy, other)
     assert report.ignored == ()
     assert "head.output_dense.kernel.adam_m" in report.loaded
-
-
-def test_slots_of_shared_layers_have_to_agree(tmp_path):
-    config = AlbertConfig(**SIZES, parameter_sharing="attention")
-    model = models.AlbertEncoder(config)
-    written = weights.save(model, tmp_path, "tf1", optimizer=trained(model))
-    tensors = tf1_tensors(written)
-    key = "bert/encoder/transformer/group_2/inner_group_0/attention_1/self/key/bias"
-    tensors[f"{key}/adam_m"][3] += 1
-    write_tf1(tmp_path / "other.ckpt", tensors)
-    with pytest.raises(InputError, match=f"{key}/adam_m: expected the same values"):
-        weights.load(model, tmp_path / "other.ckpt", optimizer=optimizers.Lamb(0.1))
-
-
-def test_slots_may_start_from_group_0_and_be_missing_where_allowed(tmp_path):
-    # The release has no slots for what its loss does not reach, such as the pooler.
-    shared = models.AlbertEncoder(SHARED_CONFIG)
-    optimizer = trained(shared)
-    tensors = tf1_tensors(weights.save(shared, tmp_path, "tf1", optimizer=optimizer))
-    del tensors["bert/pooler/dense/kernel/adam_m"]
-    del tensors["bert/pooler/dense/kernel/adam_v"]
-    write_tf1(tmp_path / "other.ckpt", tensors)
-    own = models.AlbertEncoder(AlbertConfig(**SIZES, num_hidden_groups=4))
-    other = optimizers.Lamb(0.1)
-    options = {"optimizer": other, "init_from_group0": True}
-    with pytest.raises(InputError) as refused:
-        weights.load(own, tmp_path / "other.ckpt", **options)
-    assert str(refused.value) == (
-        f"{tmp_path}/other.ckpt (tf1) does not fit AlbertEncoder:\n  not in the file: "
-        f"encoder.pooler.kernel.adam_m [12, 12], encoder.pooler.kernel.adam_v [12, 12]"
-    )
-    assert int(other.iterations) == 0
-    weights.load(
-        own, tmp_path / "other.ckpt", allow_missing="encoder.pooler", **options
-    )
-    key = optimizer.slots(shared.blocks[0].attention.key.kernel)["adam_v"]
-    for block in own.blocks:
-        copied = other.slots(block.attention.key.kernel)["adam_v"]
-        np.testing.assert_array_equal(np.asarray(copied), np.asarray(key))
-    assert not np.asarray(other.slots(own.pooler.kernel)["adam_m"]).any()
 
 
 @pytest.mark.parametrize(("path", "format"), [("ckpt", "tf1"), (".", "hf")])

@@ -133,7 +133,7 @@ class MultipleChoice(base.FineTuningTask):
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropy of the choices."""
-        _, each = heads.classification_loss(outputs["logits"], batch["labels"])
+        each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
