@@ -81,12 +81,7 @@ class MaskedLMHead(ConfiguredLayer):
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
 
-class _Head(ConfiguredLayer):
-    # Arguments of the constructor beside the configuration, which are attributes too.
-    options: tuple[str, ...] = ()
-
-
-class _OutputHead(_Head):
+class _OutputHead(ConfiguredLayer):
     """A head whose variables are those of `output_dense`."""
 
     def build(self, input_shape=None):
@@ -194,7 +189,7 @@ class SpanHead(_OutputHead):
 
 
 def span_loss(start_logits, end_logits, start_positions, end_positions):
-    """Mean of the cross-entropies of the first and of the last token.
+    """Returns the mean cross-entropies of the first and of the last token.
 
     Args:
         start_logits: float32 [B, T]; log-probabilities serve as well.
@@ -203,14 +198,14 @@ def span_loss(start_logits, end_logits, start_positions, end_positions):
         end_positions: int [B], its last token.
 
     Returns:
-        Three float32 []: the loss, and its start and end parts.
+        Two float32 []; the released loss is their mean.
     """
     start = ops.mean(classification_loss(start_logits, start_positions))
     end = ops.mean(classification_loss(end_logits, end_positions))
-    return 0.5 * (start + end), start, end
+    return start, end
 
 
-class ConditionalSpanHead(_Head):
+class ConditionalSpanHead(ConfiguredLayer):
     """SQuAD 2.0: start, end given the start, and whether there is an answer.
 
     The head of XLNet (Yang et al. 2019) that the released code uses. The end is scored
@@ -317,7 +312,7 @@ class ConditionalSpanHead(_Head):
 
 
 def conditional_span_loss(outputs, start_positions, end_positions, is_impossible):
-    """The released SQuAD 2.0 loss: half the span's, half the answerability's.
+    """Returns the parts of the released SQuAD 2.0 loss.
 
     Args:
         outputs: of `ConditionalSpanHead` with known starts.
@@ -326,21 +321,15 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
         is_impossible: [B], 1 where the question has no answer.
 
     Returns:
-        Four float32 []: the loss, and its start, end and answerability parts before
-        they are halved.
+        Three float32 []: of the start, the end and the answerability; the released
+        loss is half of their sum.
     """
-    span, start, end = span_loss(
-        outputs["start_log_probs"],
-        outputs["end_log_probs"],
-        start_positions,
-        end_positions,
+    log_probs = outputs["start_log_probs"], outputs["end_log_probs"]
+    span = span_loss(*log_probs, start_positions, end_positions)
+    answerable = ops.binary_crossentropy(
+        ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
     )
-    answerable = ops.mean(
-        ops.binary_crossentropy(
-            ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
-        )
-    )
-    return span + 0.5 * answerable, start, end, answerable
+    return *span, ops.mean(answerable)
 
 
 def _output(config: AlbertConfig, units: int, policy) -> keras.layers.Dense:

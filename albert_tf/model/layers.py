@@ -348,6 +348,9 @@ class ConfiguredLayer(keras.layers.Layer):
     to stay in float32 (scores of the mask, tables) stays.
     """
 
+    # Arguments of the constructor beside the configuration, which are attributes too.
+    options: tuple[str, ...] = ()
+
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.config = config

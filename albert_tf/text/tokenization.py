@@ -149,19 +149,12 @@ def clean_text(
     """
     joined = " ".join(text.split())
     if keep_accents:
-        cleaned = _order_marks(joined.translate(DECOMPOSED_WITH_MARKS))
+        # Each character is decomposed: only the order of marks changes.
+        decomposed = joined.translate(DECOMPOSED_WITH_MARKS)
+        cleaned = unicodedata.normalize("NFD", decomposed)
     else:
         cleaned = joined.translate(DECOMPOSED)
     return cleaned.lower() if do_lower_case else cleaned
-
-
-def _order_marks(decomposed: str) -> str:
-    """Sorts each run of combining marks by class, in time n log n."""
-    if unicodedata.is_normalized("NFD", decomposed):
-        return decomposed
-    classes = np.array([unicodedata.combining(c) for c in decomposed])
-    order = np.lexsort((classes, (classes == 0).cumsum()))
-    return "".join(decomposed[i] for i in order.tolist())
 
 
 class Tokenizer(abc.ABC):
@@ -225,10 +218,6 @@ class Tokenizer(abc.ABC):
         word has the id of [MASK] here, which no text has and which begins none either.
         """
         return self.encode_batch(texts)
-
-    @abc.abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text; special pieces other than the unknown one vanish."""
 
     @abc.abstractmethod
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
@@ -479,10 +468,6 @@ class SentencePieceTokenizer(Tokenizer):
                 ]
         return encoded
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text; special pieces other than the unknown one vanish."""
-        return self._processor.decode([int(id) for id in ids])
-
     def _encode_pieces(self, cleaned: str) -> list[str]:
         return self._processor.encode(cleaned, out_type=str)
 
@@ -611,12 +596,6 @@ class WordPieceTokenizer(Tokenizer):
             [id for word in self.clean(text).split() for id in self._encode_word(word)]
             for text in texts
         ]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text; special pieces other than the unknown one vanish."""
-        hidden = self.special_ids - {self.unk_id}
-        shown = (self._pieces[id] for id in ids if id not in hidden)
-        return " ".join(shown).replace(f" {CONTINUATION}", "")
 
     def _encode_word(self, word: str) -> list[int]:
         ids = self._known_words.get(word)

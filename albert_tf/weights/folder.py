@@ -193,10 +193,7 @@ def _vocabulary_in(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
     if named := metadata.find(folder):
         path, note = named
-        if path.name == metadata.TASK and metadata.is_written(note):
-            return path.parent / metadata.vocabulary_of(path, note)
-        # What a pretraining run could not copy is put there by hand, as may be a
-        # `task.json`.
+        # Where it is gone, another one may have been put there by hand.
         vocabulary = path.parent / note.get("vocabulary", "")
         if vocabulary.is_file():
             return vocabulary

@@ -202,7 +202,7 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: something cannot be copied.
     """
-    vocabulary = vocabulary_of(source / TASK, read_task(source) or {})
+    vocabulary = (read_task(source) or {})["vocabulary"]
     with errors.writing(target), write_together(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
@@ -226,14 +226,3 @@ def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
         if (folder / name).is_file() and (note := _read(folder / name)) is not None:
             return folder / name, note
     return None
-
-
-def vocabulary_of(path: Path, note: Mapping[str, Any]) -> str:
-    """Returns the name of the vocabulary in the contents of a file.
-
-    Raises:
-        InputError: it is missing.
-    """
-    if "vocabulary" not in note:
-        raise InputError(f"{path}: expected the key 'vocabulary'")
-    return note["vocabulary"]

@@ -49,13 +49,9 @@ def resolve(path: str | Path) -> Path:
 
 def _model_folder(name: str, new: Path) -> Path:
     """Returns the folder of an unpacked archive that has the checkpoint."""
-    folders = sorted({path.parent for path in new.rglob("albert_config.json")})
-    if len(folders) != 1:
-        raise InputError(
-            f"{name}: {len(folders)} files albert_config.json; expected one, with its "
-            f"checkpoint"
-        )
-    return folders[0]
+    with errors.reading(name, "an archive with one albert_config.json"):
+        [folder] = {path.parent for path in new.rglob("albert_config.json")}
+    return folder
 
 
 def _from_hugging_face(name: str) -> Path:

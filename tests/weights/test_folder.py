@@ -307,7 +307,6 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
         ("multi_label", ["texts"], "expected the key 'texts', for multi_label"),
         ("multiple_choice", [], "expected the key 'max_qa_length', for multiple_ch"),
         ("question_answering", [], "expected the key 'version', for question_answ"),
-        ("regression", ["vocabulary"], "expected the key 'vocabulary'"),
         ("x", [], 'kind="x": expected one of classification, multi_label'),
     ],
 )

@@ -110,11 +110,8 @@ def test_an_archive_put_there_by_hand_is_checked_and_taken(serve):
 def test_an_archive_without_a_model_is_refused(server, serve, contents):
     contents.clear()
     serve(**{"albert_base/readme.txt": b""})
-    with pytest.raises(InputError) as mistake:
+    with pytest.raises(InputError, match=f"^{NAME}: .*; expected an archive with one"):
         released.resolve(NAME)
-    assert str(mistake.value) == (
-        f"{NAME}: 0 files albert_config.json; expected one, with its checkpoint"
-    )
 
 
 def test_offline_a_script_ends_with_one_line(server, tmp_path, settings_of):
