@@ -88,7 +88,7 @@ def albert_tf(args):
     def step(batch, labels):
         with tf.GradientTape() as tape:
             logits = model(batch, training=trains)["logits"]
-            loss, _ = heads.classification_loss(logits, labels)
+            loss = tf.reduce_mean(heads.classification_loss(logits, labels))
         if trains:
             variables = model.trainable_variables
             gradients = tape.gradient(loss, [v.value for v in variables])

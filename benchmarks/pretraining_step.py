@@ -53,16 +53,17 @@ def flop_per_token(config, length, picks):
 
 def albert_tf_loss(model, batch):
     """Returns the sum of both losses of this package's model."""
+    from keras import ops
+
     from albert_tf.model import heads
 
     outputs = model.logits(batch, training=True)
-    masked_lm, _ = heads.masked_lm_loss(
-        outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
-    )
-    sentence, _ = heads.classification_loss(
-        outputs["sop_logits"], batch["next_sentence_labels"][:, 0]
-    )
-    return masked_lm + sentence
+    weights = batch["masked_lm_weights"]
+    each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
+    masked_lm = ops.sum(each * weights) / ops.sum(weights)
+    labels = batch["next_sentence_labels"][:, 0]
+    sentence = heads.classification_loss(outputs["sop_logits"], labels)
+    return masked_lm + ops.mean(sentence)
 
 
 def albert_tf_step(batch, precision, folder):

@@ -104,7 +104,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, eagerly):
     assert (tmp_path / "served/saved_model.pb").exists()
     assert names["model"].classes_.tolist() == [1, 5]
     if page != README:
-        shape = names["outputs"]["sequence_output"].shape
+        shape = names["states"].shape
         assert tuple(shape) == (1, len(names["ids"]), config.hidden_size)
         assert (tmp_path / "mine.keras").exists()
 

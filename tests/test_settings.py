@@ -168,7 +168,6 @@ REFUSED = {
             "--high_only and --middle_only: give one of them",
         ),
         ({"middle_only": True}, "--middle_only: expected --data_dir with it"),
-        ({"choices_at_once": 0}, "--choices_at_once=0: expected at least 1"),
     ],
     (RaceRunSettings, (("output_dir", "run"),)): [
         (

@@ -170,7 +170,8 @@ class AlbertConfig:
         """
         if name not in PUBLISHED:
             raise InputError(
-                f"unknown configuration {name!r}; known: {', '.join(PUBLISHED)}"
+                f"{name}: not a configuration; expected a file, or one of "
+                f"{', '.join(PUBLISHED)}"
             )
         return PUBLISHED[name]
 
@@ -181,11 +182,7 @@ class AlbertConfig:
         Raises:
             InputError: neither, or what `from_json_file` refuses.
         """
-        if Path(name).exists():
-            return cls.from_json_file(name)
-        if name in PUBLISHED:
-            return PUBLISHED[name]
-        raise InputError(f"{name}: no such file, nor one of {', '.join(PUBLISHED)}")
+        return cls.from_json_file(name) if Path(name).exists() else cls.named(name)
 
     @classmethod
     def from_dict(

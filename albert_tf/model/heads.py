@@ -13,7 +13,6 @@ from albert_tf.model.layers import (
     ConfiguredLayer,
     LayerNormalization,
     dense,
-    initializer,
     own_gradient,
 )
 
@@ -41,7 +40,6 @@ def gather_positions(states, positions):
     return ops.take_along_axis(states, ops.expand_dims(positions, -1), axis=1)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class MaskedLMHead(ConfiguredLayer):
     """Predicts the vocabulary piece at masked positions (paper 3.1).
 
@@ -83,25 +81,14 @@ class MaskedLMHead(ConfiguredLayer):
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
 
-def masked_lm_loss(logits, ids, weights):
-    """Mean cross-entropy of the masked positions.
+class _OutputHead(ConfiguredLayer):
+    """A head whose variables are those of `output_dense`."""
 
-    Args:
-        logits: float32 [B, P, V].
-        ids: int [B, P], the true pieces, each in [0, V).
-        weights: float32 [B, P], 1 for a masked position and 0 for filler.
-
-    Returns:
-        Two float32 tensors: the loss [], the weighted sum over the weights' sum
-        (plus 1e-5, as released), and the cross-entropy of each position [B, P].
-    """
-    each = _cross_entropy_of_many(logits, ids)
-    total = ops.sum(ops.multiply(each, weights))
-    return total / (ops.sum(weights) + MASKED_LM_EPSILON), each
+    def build(self, input_shape=None):
+        self.output_dense.build((None, self.config.hidden_size))
 
 
-@keras.saving.register_keras_serializable("albert_tf")
-class SentenceHead(ConfiguredLayer):
+class SentenceHead(_OutputHead):
     """Judges the order of the two segments (SOP), or whether they belong (NSP).
 
     Both objectives use this head; they differ in the data alone. Class 0 is "in
@@ -112,16 +99,12 @@ class SentenceHead(ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.output_dense = dense(config, 2, "output", dtype=self.dtype_policy)
 
-    def build(self, input_shape=None):
-        self.output_dense.build((None, self.config.hidden_size))
-
     def call(self, pooled):
         """Returns the two classes' logits, float32 [B, 2], of pooled [B, H]."""
         return ops.cast(self.output_dense(pooled), "float32")
 
 
-@keras.saving.register_keras_serializable("albert_tf")
-class ClassifierHead(ConfiguredLayer):
+class ClassifierHead(_OutputHead):
     """Dropout and a dense layer on the pooled output, or on each token's state.
 
     Args:
@@ -129,96 +112,71 @@ class ClassifierHead(ConfiguredLayer):
         num_labels: K classes, or 1 for regression and for the score of one choice.
     """
 
+    options = ("num_labels",)
+
     def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
         super().__init__(config, **kwargs)
         self.num_labels = num_labels
         self.dropout = keras.layers.Dropout(
             config.classifier_dropout_prob, dtype=self.dtype_policy
         )
-        self.output_dense = _output(num_labels, self.dtype_policy)
-
-    def build(self, input_shape=None):
-        self.output_dense.build((None, self.config.hidden_size))
+        self.output_dense = _output(config, num_labels, self.dtype_policy)
 
     def call(self, states, training=False):
         """Returns logits, float32 [..., K], of states, float [..., H]."""
         dropped = self.dropout(states, training=training)
         return ops.cast(self.output_dense(dropped), "float32")
 
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.num_labels}
-
 
 def classification_loss(logits, labels):
-    """Mean cross-entropy over classes, or over the choices of a question.
+    """Cross-entropy over classes, or over the choices of a question, float32 [...].
 
     Args:
-        logits: float32 [B, K].
-        labels: int [B].
-
-    Returns:
-        Two float32 tensors: the loss [] and each example's [B].
+        logits: float32 [..., K].
+        labels: int [...], each in [0, K).
     """
-    each = _cross_entropy(logits, labels)
-    return ops.mean(each), each
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def token_classification_loss(logits, labels):
-    """Mean cross-entropy of the tokens that have a label.
+    """Cross-entropy of each token, float32 [B, T]; 0 for one without a label.
 
     Args:
         logits: float32 [B, T, K].
         labels: int [B, T], each in [0, K), or negative for a token without a label.
-
-    Returns:
-        Two float32 tensors: the loss [], 0 where no token has a label, and each
-        token's [B, T], 0 where it has none.
     """
     has_label = ops.cast(ops.greater_equal(labels, 0), "float32")
-    each = _cross_entropy(logits, ops.maximum(labels, 0)) * has_label
-    return ops.sum(each) / ops.maximum(ops.sum(has_label), 1.0), each
+    return classification_loss(logits, ops.maximum(labels, 0)) * has_label
 
 
 def multi_label_loss(logits, labels):
-    """Mean cross-entropy of K independent yes-or-no decisions, added up per example.
+    """Cross-entropies of K independent yes-or-no decisions, added up, float32 [B].
 
     Args:
         logits: float32 [B, K].
         labels: int [B, K] of 0 and 1.
-
-    Returns:
-        Two float32 tensors: the loss [] and each example's [B].
     """
     labels = ops.cast(labels, "float32")
     # log(1 + exp(x)) - y x, without overflow.
-    each = ops.sum(ops.softplus(logits) - labels * logits, axis=-1)
-    return ops.mean(each), each
+    return ops.sum(ops.softplus(logits) - labels * logits, axis=-1)
 
 
 def regression_loss(logits, targets):
-    """Mean squared error.
+    """Squared error, float32 [B].
 
     Args:
         logits: float32 [B, 1].
         targets: float32 [B].
-
-    Returns:
-        Two float32 tensors: the loss [] and each example's [B].
     """
-    each = ops.square(ops.subtract(logits[:, 0], targets))
-    return ops.mean(each), each
+    return ops.square(ops.subtract(logits[:, 0], targets))
 
 
-@keras.saving.register_keras_serializable("albert_tf")
-class SpanHead(ConfiguredLayer):
+class SpanHead(_OutputHead):
     """SQuAD 1.1: the logits of being an answer's first and last token."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.output_dense = _output(2, self.dtype_policy)
-
-    def build(self, input_shape=None):
-        self.output_dense.build((None, None, self.config.hidden_size))
+        self.output_dense = _output(config, 2, self.dtype_policy)
 
     def call(self, states):
         """Scores every position of float [B, T, H].
@@ -231,7 +189,7 @@ class SpanHead(ConfiguredLayer):
 
 
 def span_loss(start_logits, end_logits, start_positions, end_positions):
-    """Mean of the cross-entropies of the first and of the last token.
+    """Returns the mean cross-entropies of the first and of the last token.
 
     Args:
         start_logits: float32 [B, T]; log-probabilities serve as well.
@@ -240,14 +198,13 @@ def span_loss(start_logits, end_logits, start_positions, end_positions):
         end_positions: int [B], its last token.
 
     Returns:
-        Three float32 []: the loss, and its start and end parts.
+        Two float32 []; the released loss is their mean.
     """
-    start = ops.mean(_cross_entropy(start_logits, start_positions))
-    end = ops.mean(_cross_entropy(end_logits, end_positions))
-    return 0.5 * (start + end), start, end
+    start = ops.mean(classification_loss(start_logits, start_positions))
+    end = ops.mean(classification_loss(end_logits, end_positions))
+    return start, end
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class ConditionalSpanHead(ConfiguredLayer):
     """SQuAD 2.0: start, end given the start, and whether there is an answer.
 
@@ -259,6 +216,8 @@ class ConditionalSpanHead(ConfiguredLayer):
         start_n_top: S, candidate starts in prediction.
         end_n_top: candidate ends for each of them.
     """
+
+    options = ("start_n_top", "end_n_top")
 
     def __init__(
         self, config: AlbertConfig, start_n_top: int = 5, end_n_top: int = 5, **kwargs
@@ -351,16 +310,9 @@ class ConditionalSpanHead(ConfiguredLayer):
         hidden = self.dropout(self.answer_hidden(both), training=training)
         return ops.cast(self.answer(hidden)[:, 0], "float32")
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "start_n_top": self.start_n_top,
-            "end_n_top": self.end_n_top,
-        }
-
 
 def conditional_span_loss(outputs, start_positions, end_positions, is_impossible):
-    """The released SQuAD 2.0 loss: half the span's, half the answerability's.
+    """Returns the parts of the released SQuAD 2.0 loss.
 
     Args:
         outputs: of `ConditionalSpanHead` with known starts.
@@ -369,30 +321,19 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
         is_impossible: [B], 1 where the question has no answer.
 
     Returns:
-        Four float32 []: the loss, and its start, end and answerability parts before
-        they are halved.
+        Three float32 []: of the start, the end and the answerability; the released
+        loss is half of their sum.
     """
-    span, start, end = span_loss(
-        outputs["start_log_probs"],
-        outputs["end_log_probs"],
-        start_positions,
-        end_positions,
+    log_probs = outputs["start_log_probs"], outputs["end_log_probs"]
+    span = span_loss(*log_probs, start_positions, end_positions)
+    answerable = ops.binary_crossentropy(
+        ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
     )
-    answerable = ops.mean(
-        ops.binary_crossentropy(
-            ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
-        )
-    )
-    return span + 0.5 * answerable, start, end, answerable
+    return *span, ops.mean(answerable)
 
 
-def _output(units: int, policy) -> keras.layers.Dense:
-    return keras.layers.Dense(
-        units,
-        kernel_initializer=initializer(HEAD_INITIALIZER_RANGE),
-        name="output",
-        dtype=policy,
-    )
+def _output(config: AlbertConfig, units: int, policy) -> keras.layers.Dense:
+    return dense(config, units, "output", stddev=HEAD_INITIALIZER_RANGE, dtype=policy)
 
 
 def _mask(logits, impossible):
@@ -401,26 +342,26 @@ def _mask(logits, impossible):
     )
 
 
-def _cross_entropy(logits, labels):
-    """Returns float32 [...] for logits [..., K] and int labels [...]."""
-    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+@own_gradient(on_torch=classification_loss)
+def masked_lm_loss(logits, ids):
+    """Cross-entropy of masked positions, float32 [B, P].
 
+    It does what `classification_loss` does, for thousands of classes in 0.4 of the time
+    on a CPU: TensorFlow's own operation takes as long as five of its softmax.
 
-@own_gradient(on_torch=_cross_entropy)
-def _cross_entropy_of_many(logits, labels):
-    """Does the same for thousands of classes, in 0.4 of the time on a CPU.
-
-    There TensorFlow's own operation takes as long as five of its softmax.
+    Args:
+        logits: float32 [B, P, V].
+        ids: int [B, P], the true pieces, each in [0, V).
     """
     probabilities = ops.softmax(logits)
     highest = ops.max(logits, -1)
-    places = ops.expand_dims(labels, -1)
-    own = ops.squeeze(ops.take_along_axis(logits, places, -1), -1)
+    index = ops.expand_dims(ids, -1)
+    own = ops.squeeze(ops.take_along_axis(logits, index, -1), -1)
     # The highest probability is 1 / sum(exp(logits - highest)), and never near 0.
     each = highest - own - ops.log(ops.max(probabilities, -1))
 
     def gradient(upstream):
-        difference = probabilities - ops.one_hot(labels, logits.shape[-1])
+        difference = probabilities - ops.one_hot(ids, logits.shape[-1])
         return ops.expand_dims(upstream, -1) * difference, None
 
     return each, gradient

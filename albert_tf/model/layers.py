@@ -14,7 +14,7 @@ normalisation always run in float32.
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import keras
@@ -211,30 +211,20 @@ ACTIVATIONS = {
 }
 
 
-# The kernels that `using` gives to its thread, by the id of their layer.
+# The kernels that `cast_once` gives to its thread, by the id of their layer.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, which `using` can give another kernel for a while."""
+    """Keras's dense layer, to which `cast_once` gives another kernel for a while."""
 
     @property
     def kernel(self):
-        """The float32 variable, or what `using` gives."""
+        """The float32 variable, or what `cast_once` gives."""
         return _kernels.get().get(id(self), super().kernel)
 
 
 @contextlib.contextmanager
-def using(layers: Iterable[Dense], kernels: Iterable):
-    """Within this context, each layer multiplies with the kernel given for it."""
-    given = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
-    token = _kernels.set({**_kernels.get(), **given})
-    try:
-        yield
-    finally:
-        _kernels.reset(token)
-
-
 def cast_once(layers: Iterable[Dense]):
     """Within this context, each layer multiplies with one cast of its kernel.
 
@@ -242,75 +232,29 @@ def cast_once(layers: Iterable[Dense]):
     read the same float32 kernel to cast it, and add up float32 gradients. In float32
     nothing changes.
     """
-    cast = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
-    return using(cast, [ops.cast(layer.kernel, layer.compute_dtype) for layer in cast])
+    given = {
+        id(layer): ops.cast(layer.kernel, layer.compute_dtype)
+        for layer in layers
+        if layer.compute_dtype != layer.variable_dtype
+    }
+    token = _kernels.set({**_kernels.get(), **given})
+    try:
+        yield
+    finally:
+        _kernels.reset(token)
 
 
-def hand_on(x, layers: Sequence[Dense]):
-    """Lets later uses of kernels have them from here, not from the variables.
-
-    A graph of TensorFlow adds the gradients of a variable when it has them all, and
-    xxlarge has 0.8 GB of them for each layer and each part of a batch. After this the
-    backward pass adds those of later uses up before it goes on to what `x` came from.
-    Other backends need no such help: JAX's compiler orders by memory, and PyTorch adds
-    as it goes.
-
-    Args:
-        x: what the backward pass goes on to after these uses.
-        layers: the layers.
-
-    Returns:
-        x, and a context in which kernels are those handed on.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return x, contextlib.nullcontext()
-    x, *kernels = _in_order(x, *_tensors(layers))
-    return x, using(layers, kernels)
-
-
-@own_gradient()
-def _in_order(x, *kernels):
-    """Returns its arguments; the gradient of `x` waits for those of the kernels."""
-
-    def gradient(of_x, *of_kernels):
-        # Not the other way round: what is too large for float16 times 0 is NaN.
-        zero = sum(0.0 * of_kernel[0, 0] for of_kernel in of_kernels)
-        return of_x + ops.cast(zero, of_x.dtype), *of_kernels
-
-    return (x, *kernels), gradient
-
-
-def recomputed(function: Callable, layers: Sequence[Dense]) -> Callable:
-    """Returns a function of one tensor whose backward pass computes it again.
-
-    Args:
-        function: what to compute; it has to find its variables itself.
-        layers: what it uses; their kernels may come from `using`.
-    """
-
-    def apply(x, *kernels):
-        with using(layers, kernels):
-            return function(x)
-
-    # As arguments: a tensor that the function found itself would get no gradient.
-    return lambda x: keras.remat(apply)(x, *_tensors(layers))
-
-
-def _tensors(layers: Iterable[Dense]) -> list:
-    """Returns kernels in float32, for their gradients to be added in, as tensors."""
-    kernels = [ops.reshape(layer.kernel, layer.kernel.shape) for layer in layers]
-    # A layer around these may have Keras read variables in its compute dtype.
-    return [ops.cast(kernel, "float32") for kernel in kernels]
-
-
-def dense(config: AlbertConfig, units: int, name: str, **options) -> Dense:
+def dense(
+    config: AlbertConfig,
+    units: int,
+    name: str,
+    *,
+    stddev: float | None = None,
+    **options,
+) -> Dense:
     """Returns a dense layer that starts as released: cut normal kernel, zero bias."""
-    return Dense(
-        units,
-        kernel_initializer=initializer(config.initializer_range),
-        name=name,
-        **options,
-    )
+    start = initializer(stddev or config.initializer_range)
+    return Dense(units, kernel_initializer=start, name=name, **options)
 
 
 def initializer(stddev: float) -> keras.initializers.Initializer:
@@ -410,26 +354,20 @@ def dropout(x, rate: float, seed):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that a configuration describes completely.
+    """A layer of a configured model.
 
     It casts nothing by itself: its dense layers cast what they multiply, and what has
     to stay in float32 (scores of the mask, tables) stays.
     """
 
+    # Arguments of the constructor beside the configuration, which are attributes too.
+    options: tuple[str, ...] = ()
+
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.config = config
 
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
 
-    @classmethod
-    def from_config(cls, config):
-        settings = AlbertConfig.from_dict(config["config"])
-        return cls(**{**config, "config": settings})
-
-
-@keras.saving.register_keras_serializable("albert_tf")
 class Embeddings(ConfiguredLayer):
     """Word, segment and position embeddings of width E, normalised.
 
@@ -472,7 +410,6 @@ class Embeddings(ConfiguredLayer):
         return dropout(normed, self.config.hidden_dropout_prob, seed)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class Attention(ConfiguredLayer):
     """Multi-head self-attention with its residual sum and normalisation."""
 
@@ -541,7 +478,6 @@ class Attention(ConfiguredLayer):
         return ops.transpose(ops.reshape(x, heads), (0, 2, 1, 3))
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class FeedForward(ConfiguredLayer):
     """Two dense layers with an activation between, residual sum, normalisation."""
 
@@ -577,7 +513,6 @@ class FeedForward(ConfiguredLayer):
         return ops.cast(self.norm(hidden + output), self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class Block(ConfiguredLayer):
     """One Transformer block: attention, then feed-forward.
 
@@ -639,10 +574,9 @@ class Block(ConfiguredLayer):
 
         if self.config.recompute != "block":
             return apply(hidden)
-        layers = self.dense_layers()
 
         def cast_and_apply(hidden):
-            with cast_once(layers):
+            with cast_once(self.dense_layers()):
                 return apply(hidden)
 
-        return recomputed(cast_and_apply, layers)(hidden)
+        return keras.remat(cast_and_apply)(hidden)

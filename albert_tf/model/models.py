@@ -1,7 +1,5 @@
 """ALBERT's encoder, and the encoder with each of its heads."""
 
-import contextlib
-
 import keras
 from keras import ops
 
@@ -17,8 +15,6 @@ from albert_tf.model.layers import (
     FeedForward,
     cast_once,
     dense,
-    hand_on,
-    recomputed,
 )
 
 # What the encoder reads of its inputs.
@@ -123,7 +119,7 @@ class AlbertEncoder(_ConfiguredModel):
                 `max_position_embeddings`.
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        outputs = self._transform(embedded, mask_scores, seeds, training)
+        outputs = self._transform(embedded, mask_scores, seeds)
         pooled = self.pooler(outputs[-1][:, 0])
         return {
             "sequence_output": outputs[-1],
@@ -149,7 +145,8 @@ class AlbertEncoder(_ConfiguredModel):
             InputError: see `call`.
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        return self._pool(embedded, mask_scores, seeds, training)
+        *_, last = self._transform(embedded, mask_scores, seeds, lambda x: x[:, :1])
+        return self.pooler(last[:, 0])
 
     def pooled_and_states(self, inputs, positions, training=False):
         """Encodes tokens for their `pooled_output` and the states at some positions.
@@ -174,50 +171,19 @@ class AlbertEncoder(_ConfiguredModel):
             return ops.concatenate([hidden[:, :1], states], axis=1)
 
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(embedded, mask_scores, seeds, training, pick)
+        *_, last = self._transform(embedded, mask_scores, seeds, pick)
         return self.pooler(last[:, 0]), last[:, 1:]
-
-    def pooled_in_parts(self, parts, training=False):
-        """Encodes inputs one part after the other, each with the memory of one.
-
-        The backward pass keeps a part's embeddings alone and computes its layers again,
-        with the same dropout. It goes through the parts from the last to the first.
-
-        Args:
-            parts: inputs as for `call`, one after the other.
-            training: whether dropout applies.
-
-        Returns:
-            The `pooled_output` of each part, float [B, H].
-
-        Raises:
-            InputError: see `call`.
-        """
-        pooled: list = []
-        layers = self._dense_layers()
-        with contextlib.ExitStack() as uses:
-            for part in parts:
-                if pooled:
-                    pooled[-1], later = hand_on(pooled[-1], layers)
-                    uses.enter_context(later)
-                embedded, mask_scores, seeds = self._embed(part, training)
-                if pooled:
-                    # Adds nothing, but makes this part wait for the one before, and
-                    # that one's backward pass for this one's: a graph would work at all
-                    # at once.
-                    embedded += 0.0 * pooled[-1][0, 0]
-
-                def encode(embedded, mask_scores=mask_scores, seeds=seeds):
-                    return self._pool(embedded, mask_scores, seeds, training)
-
-                pooled.append(recomputed(encode, layers)(embedded))
-        return pooled
 
     def _embed(self, inputs, training):
         """Returns the embeddings, the mask's scores, and the seeds of each layer."""
         inputs = _encoder_inputs(inputs)
         input_ids = inputs["input_ids"]
-        self._check_length(input_ids.shape[1])
+        length, longest = input_ids.shape[1], self.config.max_position_embeddings
+        if length is not None and length > longest:
+            raise InputError(
+                f"input_ids has {length} tokens, but the configuration's "
+                f"max_position_embeddings is {longest}"
+            )
         mask = inputs.get("input_mask")
         segments = inputs.get("segment_ids")
         if segments is None:
@@ -238,41 +204,23 @@ class AlbertEncoder(_ConfiguredModel):
         ]
         return embedded, mask_scores, of_layers
 
-    def _pool(self, embedded, mask_scores, seeds, training):
-        """Returns the pooled output, float [B, H]."""
-        *_, last = self._transform(
-            embedded, mask_scores, seeds, training, pick=lambda x: x[:, :1]
-        )
-        return self.pooler(last[:, 0])
-
-    def _transform(self, embedded, mask_scores, seeds, training, pick=None):
+    def _transform(self, embedded, mask_scores, seeds, pick=None):
         """Returns a list of what each layer makes, float [B, T, H].
 
         With `pick` the last layer computes the positions alone that it picks.
         """
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs: list = []
-        recomputes = self.config.recompute == "block"
         blocks = list(self.layers_in_order())
-        used: set[int] = set()
-        with contextlib.ExitStack() as uses:
-            if not recomputes:
-                uses.enter_context(cast_once(self._dense_layers()))
+        # A block that is computed again casts its own kernels.
+        is_kept = self.config.recompute != "block"
+        with cast_once(self._dense_layers() if is_kept else ()):
             for block, of_block in zip(blocks, seeds, strict=True):
-                again = [layer for layer in block.dense_layers() if id(layer) in used]
-                # In 16 bits the gradients are of one cast for all layers, and small.
-                adds_in_order = recomputes or self.compute_dtype == "float32"
-                if training and again and adds_in_order:
-                    hidden, later = hand_on(hidden, again)
-                    uses.enter_context(later)
+                is_last = len(outputs) == len(blocks) - 1
                 hidden = block(
-                    hidden,
-                    mask_scores,
-                    seeds=of_block,
-                    pick=pick if len(outputs) == len(blocks) - 1 else None,
+                    hidden, mask_scores, seeds=of_block, pick=pick if is_last else None
                 )
                 outputs.append(hidden)
-                used.update(map(id, block.dense_layers()))
         return outputs
 
     def layers_in_order(self):
@@ -285,14 +233,6 @@ class AlbertEncoder(_ConfiguredModel):
         """Returns those of all blocks, each once."""
         layers = (layer for block in self.blocks for layer in block.dense_layers())
         return list(dict.fromkeys(layers))
-
-    def _check_length(self, length):
-        longest = self.config.max_position_embeddings
-        if length is not None and length > longest:
-            raise InputError(
-                f"input_ids has {length} tokens, but the configuration's "
-                f"max_position_embeddings is {longest}"
-            )
 
 
 def _blocks(config: AlbertConfig, policy) -> list[Block]:
@@ -331,6 +271,27 @@ class _ModelWithHead(_ConfiguredModel):
 
     def build(self, input_shape=None):
         self.head.build()
+
+    def get_config(self):
+        own = {name: getattr(self.head, name) for name in self.head.options}
+        return {**super().get_config(), **own}
+
+
+class _Classifier(_ModelWithHead):
+    """A model that chooses among K labels.
+
+    Args:
+        config: sizes and rates.
+        num_labels: K classes, or 1 for regression.
+        **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
+    """
+
+    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        self.head = heads.ClassifierHead(
+            config, num_labels, dtype=self.dtype_policy, name="head"
+        )
+        self.build()
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -409,11 +370,12 @@ class AlbertPretrainer(_ModelWithHead):
         return logits
 
     def get_config(self):
-        return {**super().get_config(), "sentence_head": self.sentence is not None}
+        config = _ConfiguredModel.get_config(self)
+        return {**config, "sentence_head": self.sentence is not None}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertClassifier(_ModelWithHead):
+class AlbertClassifier(_Classifier):
     """The encoder with a classification or regression head.
 
     Args:
@@ -421,13 +383,6 @@ class AlbertClassifier(_ModelWithHead):
         num_labels: K classes, or 1 for regression.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
-
-    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
-        super().__init__(config, **kwargs)
-        self.head = heads.ClassifierHead(
-            config, num_labels, dtype=self.dtype_policy, name="head"
-        )
-        self.build()
 
     def call(self, inputs, training=False):
         """Returns `logits`, float32 [B, K], and `pooled_output`, float [B, H].
@@ -438,9 +393,6 @@ class AlbertClassifier(_ModelWithHead):
         logits = self.head(pooled, training=training)
         return {"logits": logits, "pooled_output": pooled}
 
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.head.num_labels}
-
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMultipleChoice(_ModelWithHead):
@@ -448,22 +400,18 @@ class AlbertMultipleChoice(_ModelWithHead):
 
     Args:
         config: sizes and rates.
-        choices_at_once: choices of a question that training encodes at once. The
-            backward pass encodes them again, so that memory is needed for so many; the
-            gradients are those of all at once, but for what dropout draws.
-            By default all of them, once.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
-    def __init__(
-        self, config: AlbertConfig, choices_at_once: int | None = None, **kwargs
-    ):
+    def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.choices_at_once = choices_at_once
         self.head = heads.ClassifierHead(
             config, 1, dtype=self.dtype_policy, name="head"
         )
         self.build()
+
+    def get_config(self):
+        return _ConfiguredModel.get_config(self)  # the head has one output
 
     def call(self, inputs, training=False):
         """Scores choices.
@@ -480,11 +428,8 @@ class AlbertMultipleChoice(_ModelWithHead):
         """
         encoded = _encoder_inputs(inputs)
         batch, choices, length = ops.shape(encoded["input_ids"])
-        if training and self.choices_at_once is not None:
-            pooled = self._pooled_in_parts(encoded, self.choices_at_once)
-        else:
-            rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
-            pooled = self.encoder.pooled(rows, training=training)
+        rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
+        pooled = self.encoder.pooled(rows, training=training)
         logits = self.head(pooled, training=training)
         logits = ops.reshape(logits, (batch, choices))
         if encoded.get("input_mask") is not None:
@@ -492,39 +437,9 @@ class AlbertMultipleChoice(_ModelWithHead):
             logits += (1.0 - is_there) * MASKED_SCORE
         return {"logits": logits}
 
-    def _pooled_in_parts(self, inputs, count):
-        """Encodes so many choices at once; a graph has to know how many there are.
-
-        Args:
-            inputs: int [B, C, T] each.
-            count: choices of a question in a part; the last part may have fewer.
-
-        Returns:
-            float [B * C, H], the choices of a question one after the other.
-        """
-        _, choices, length = ops.shape(inputs["input_ids"])
-        size = self.config.hidden_size
-        cuts = range(0, choices, count)
-        parts = [
-            {
-                key: ops.reshape(x[:, cut : cut + count], (-1, length))
-                for key, x in inputs.items()
-            }
-            for cut in cuts
-        ]
-        encoded = self.encoder.pooled_in_parts(parts, training=True)
-        pooled = [
-            ops.reshape(part, (-1, min(count, choices - cut), size))
-            for cut, part in zip(cuts, encoded, strict=True)
-        ]
-        return ops.reshape(ops.concatenate(pooled, axis=1), (-1, size))
-
-    def get_config(self):
-        return {**super().get_config(), "choices_at_once": self.choices_at_once}
-
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertTokenClassifier(_ModelWithHead):
+class AlbertTokenClassifier(_Classifier):
     """The encoder with a label for each token (named entities, part of speech).
 
     Args:
@@ -535,21 +450,11 @@ class AlbertTokenClassifier(_ModelWithHead):
 
     head_reads_pooler = False
 
-    def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
-        super().__init__(config, **kwargs)
-        self.head = heads.ClassifierHead(
-            config, num_labels, dtype=self.dtype_policy, name="head"
-        )
-        self.build()
-
     def call(self, inputs, training=False):
         """Returns the encoder's outputs and `logits`, float32 [B, T, K]."""
         outputs = self.encoder(inputs, training=training)
         logits = self.head(outputs["sequence_output"], training=training)
         return {**outputs, "logits": logits}
-
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.head.num_labels}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -615,10 +520,3 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
             training=training,
         )
         return {**outputs, **spans}
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "start_n_top": self.head.start_n_top,
-            "end_n_top": self.head.end_n_top,
-        }

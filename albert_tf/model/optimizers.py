@@ -67,20 +67,17 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         """Returns the rate, float32 [], of a step, int []."""
         step = ops.cast(step, "float32")
-        rate = self.learning_rate * ops.power(self.share_left(step), self.power)
+        # The released graph had its constants folded in float32, before the step came
+        # in; another order rounds differently.
+        left = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
+        left = ops.where(step < self.num_train_steps, left, 0.0)
+        rate = self.learning_rate * ops.power(left, self.power)
         if not self.num_warmup_steps:
             return rate
         warmed = step - self.start_warmup_step
         slope = np.float32(self.learning_rate) / np.float32(self.num_warmup_steps)
         warmup = ops.maximum(warmed, 0.0) * slope
         return ops.where(warmed < self.num_warmup_steps, warmup, rate)
-
-    def share_left(self, step):
-        """Returns the share of the training, float32 [], that is left at a step."""
-        # The released graph had its constants folded in float32, before the step came
-        # in; another order rounds differently.
-        left = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
-        return ops.where(step < self.num_train_steps, left, 0.0)
 
     def get_config(self):
         return {

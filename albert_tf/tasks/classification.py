@@ -167,7 +167,7 @@ class Classification(base.FineTuningTask):
             "multi_label": heads.multi_label_loss,
             "regression": heads.regression_loss,
         }
-        _, each = losses[self.text_task.kind](outputs["logits"], batch["labels"])
+        each = losses[self.text_task.kind](outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:

@@ -165,13 +165,11 @@ class Pretraining(base.Task):
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropies."""
         predicted = _prediction_weights(batch)
-        _, each = heads.masked_lm_loss(
-            outputs["mlm_logits"], batch["masked_lm_ids"], predicted
-        )
+        each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
         losses = {"masked_lm_loss": ops.sum(each * predicted)}
         if self._objective != "none":
             labels = batch["next_sentence_labels"][:, 0]
-            _, each = heads.classification_loss(outputs["sop_logits"], labels)
+            each = heads.classification_loss(outputs["sop_logits"], labels)
             losses["sentence_order_loss"] = ops.sum(each * base.example_weights(batch))
         return losses
 

@@ -20,6 +20,7 @@ TOKENIZER = "tokenizer.json"
 
 ModelType = Literal["Unigram", "WordPiece"]
 
+_CLEANING = ("do_lower_case", "keep_accents")
 # Pieces that no text has, beside the unknown one. Other added tokens are found in text.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
@@ -106,61 +107,57 @@ def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
 
 
 def cleaning(
-    path: str | Path,
-    do_lower_case: bool | None,
-    keep_accents: bool | None,
-    is_wordpiece: bool,
-) -> tuple[bool | None, bool | None]:
-    """Returns how text is cleaned: as given, or as the files beside a vocabulary say.
+    path: str | Path, given: Mapping[str, bool], is_wordpiece: bool
+) -> dict[str, bool]:
+    """Returns how the files beside a vocabulary clean text.
+
+    `tokenizer_config.json` counts before `tokenizer.json`.
 
     Args:
         path: the vocabulary.
-        do_lower_case: as given; None: not given.
-        keep_accents: likewise.
+        given: `do_lower_case` and `keep_accents` as far as a flag gives them.
         is_wordpiece: whether cased text keeps its accents in any case.
 
     Returns:
-        do_lower_case and keep_accents; None where nothing says it.
+        `do_lower_case` and `keep_accents`, if a file or a flag says it.
 
     Raises:
-        InputError: two of them differ, or a file asks for what no tokenizer here does.
+        InputError: a flag contradicts a file, or a file asks for what no tokenizer here
+            does.
     """
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
     whole = read(tokenizer)
-    notes = {
-        "--": {"do_lower_case": do_lower_case, "keep_accents": keep_accents},
-        f"{config}: ": _read_object(config),
-        f"{tokenizer}: ": _of_normalizer(whole.get("normalizer")) if whole else {},
-    }
-    lower, strips = (_agreed(key, notes) for key in ("do_lower_case", "strip_accents"))
-    if is_wordpiece and _agreed("tokenize_chinese_chars", notes) is False:
-        raise InputError(f"{config}: tokenize_chinese_chars=false: expected true")
-    if is_wordpiece and lower is False:
-        if strips:
-            raise InputError(
-                f"{config}: strip_accents=true with do_lower_case=false: expected both "
-                f"true or both false"
-            )
-        return lower, keep_accents
-    for note in notes.values():
-        if note.get("keep_accents") is None and note.get("strip_accents") is not None:
-            note["keep_accents"] = not note["strip_accents"]
-    return lower, _agreed("keep_accents", notes)
-
-
-def _agreed(key: str, notes: Mapping[str, Mapping[str, Any]]) -> bool | None:
-    """Returns the value that all notes have that have any."""
-    found = [
-        (f"{place}{key}={errors.shown(note[key])}", note[key])
-        for place, note in notes.items()
-        if note.get(key) is not None
-    ]
-    for text, value in found:
-        if not isinstance(value, bool):
-            raise InputError(f"{text}: expected true or false")
-        if value != found[0][1]:
-            raise InputError(f"{found[0][0]}, but {text}; expected the same")
-    return found[0][1] if found else None
+    cleans = dict(given)
+    for file, notes in (
+        (config, _read_object(config)),
+        (tokenizer, _of_normalizer(whole.get("normalizer")) if whole else {}),
+    ):
+        values = {key: value for key, value in notes.items() if value is not None}
+        for key in values.keys() & {*_CLEANING, "strip_accents"}:
+            if not isinstance(values[key], bool):
+                raise InputError(
+                    f"{file}: {key}={errors.shown(values[key])}: expected true or false"
+                )
+        if is_wordpiece and values.get("tokenize_chinese_chars") is False:
+            raise InputError(f"{file}: tokenize_chinese_chars=false: expected true")
+        if "strip_accents" in values:
+            values.setdefault("keep_accents", not values["strip_accents"])
+        if is_wordpiece and values.get("do_lower_case") is False:
+            values.pop("keep_accents", None)
+            if values.get("strip_accents"):
+                raise InputError(
+                    f"{file}: strip_accents=true with do_lower_case=false: expected "
+                    f"both true or both false"
+                )
+        for key in _CLEANING:
+            if key in values and given.get(key, values[key]) != values[key]:
+                raise InputError(
+                    f"--{key}={errors.shown(given[key])}, but {file}: "
+                    f"{key}={errors.shown(values[key])}; expected the same"
+                )
+            if key in values:
+                cleans.setdefault(key, values[key])
+    return cleans
 
 
 def _of_normalizer(normalizer: Any) -> dict[str, Any]:

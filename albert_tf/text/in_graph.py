@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2
-from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from albert_tf.text import tokenization
 from albert_tf.text import words as words_of_text
@@ -26,8 +25,7 @@ from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
 # Every other code point is private or unassigned; cleaning leaves those as they are.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
-_SPACES = "".join(chr(code) for code in _CODE_POINTS if chr(code).isspace())
-_WHITE_SPACE = f"[{_SPACES}]+"
+_SPACES = [code for code in _CODE_POINTS if chr(code).isspace()]
 
 # A piece has at most this many characters, except a run of unknown ones.
 _CHARACTERS = 64
@@ -46,31 +44,31 @@ class GraphTokenizer(tf.Module):
 
     Give it to a `tf.Module` or Keras layer as an attribute, or save it by itself: a
     SavedModel holds everything it needs, and loads in any program that imports
-    tensorflow_text. Bytes that are not UTF-8 count as U+FFFD.
+    tensorflow_text. Bytes that are not UTF-8 count as U+FFFD. As every tokenizer of
+    tensorflow_text, it is made or loaded after `tf.random.set_seed`, not before.
     """
 
-    def __init__(self, tokenizer: tokenization.Tokenizer, most: int | None = None):
+    def __init__(
+        self,
+        tokenizer: tokenization.Tokenizer,
+        most: int | None = None,
+        *,
+        with_offsets: bool = False,
+    ):
         """Compiles a tokenizer, the first of which takes about a second.
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
-            most: how many pieces of a text are used, where not all are: of a cleaned
-                text so many characters are tokenized as `most` pieces can have.
-
-        Raises:
-            TypeError: the tokenizer is of another class.
+            most: how many pieces of a text are used, if not all: this many pieces are
+                in the beginning of a cleaned text that is tokenized.
+            with_offsets: whether `encode_with_offsets` is wanted, too.
         """
         super().__init__()
-        self._encoder: Any = self._compiled(tokenizer)
-        # Of a word without spaces the last pieces may differ where it is cut.
+        is_wordpiece = isinstance(tokenizer, tokenization.WordPieceTokenizer)
+        kind: Any = _WordPiece if is_wordpiece else _SentencePiece
+        self._encoder = kind(tokenizer, with_offsets)
+        # Cutting inside a word may change its last pieces.
         self._most = most and (most + _MARGIN) * _CHARACTERS
-
-    def _compiled(self, tokenizer: tokenization.Tokenizer) -> tf.Module:
-        if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
-            return _SentencePiece(tokenizer)
-        if isinstance(tokenizer, tokenization.WordPieceTokenizer):
-            return _WordPiece(tokenizer)
-        raise TypeError(f"no graph form of a {type(tokenizer).__name__}")
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -82,28 +80,18 @@ class GraphTokenizer(tf.Module):
         Returns:
             int32 [B, None], for each text what `tokenizer.encode` returns.
         """
-        return self._encoder.encode(self._encoder.codes(texts), self._most)
+        codes, _ = self._clean(tf.strings.unicode_decode(texts, "UTF-8"))
+        return self._encoder.encode(codes, self._most)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns string [B], for each text what `tokenizer.clean` returns."""
-        return tf.strings.unicode_encode(self._encoder.codes(texts), "UTF-8")
+        codes, _ = self._clean(tf.strings.unicode_decode(texts, "UTF-8"))
+        return tf.strings.unicode_encode(codes, "UTF-8")
 
-
-class OffsetTokenizer(GraphTokenizer):
-    """A `GraphTokenizer` that also gives where the pieces stand in the text."""
-
-    def _compiled(self, tokenizer: tokenization.Tokenizer) -> tf.Module:
-        if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
-            return _SentencePieceOffsets(tokenizer)
-        if isinstance(tokenizer, tokenization.WordPieceTokenizer):
-            return _WordPieceOffsets(tokenizer)
-        return super()._compiled(tokenizer)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Encodes texts and finds their pieces.
+        """Encodes texts and finds their pieces; only `with_offsets`.
 
         Args:
             texts: string [B], UTF-8.
@@ -113,50 +101,58 @@ class OffsetTokenizer(GraphTokenizer):
             `tokenizer.encode_with_offsets` returns. A character that is not UTF-8
             counts as one U+FFFD.
         """
-        codes = tf.strings.unicode_decode(texts, "UTF-8")
-        places = codes.with_values(tf.range(tf.size(codes.values)))
-        ids, begins, ends = self._encoder.align(codes, places)
+        # With a space behind it, no word of a text reaches into the next text.
+        spaced = tf.strings.join([texts, " "])
+        codes = tf.strings.unicode_decode(spaced, "UTF-8")
+        ids, begins, ends = self._encoder.align(*self._clean(codes))
         begins, ends = _adopt_deleted(codes, ids, begins, ends)
         first = tf.gather(tf.cast(codes.row_starts(), tf.int32), ids.value_rowids())
         return ids, ids.with_values(begins - first), ids.with_values(ends - first)
 
+    def _clean(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Cleans texts.
+
+        Args:
+            codes: int32 [B, None], the characters.
+
+        Returns:
+            The characters of the cleaned texts, int32 [B, None], and the number of the
+            character in all of `codes` that each comes from, int32 [N].
+        """
+        origins = tf.range(tf.size(codes.values))
+        for step in self._encoder.cleaning:
+            codes, origins = step(codes, origins)
+        return codes, origins
+
 
 class _SentencePiece(tf.Module):
-    def __init__(self, tokenizer: tokenization.SentencePieceTokenizer):
-        super().__init__()
-        self._decompose: _Decomposition | _Replacement
-        if tokenizer.keep_accents:
-            self._decompose = _decomposition()
-        else:
-            self._decompose = _changed(tokenization.DECOMPOSED.function)
-        self._lower = _lowered(str) if tokenizer.do_lower_case else None
-        self._model = _sentencepiece(tokenizer.model, tf.int32)
-        self._split_commas = _Replacement(tokenizer.comma_ids)
-
-    def codes(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the characters of the cleaned texts, int32 [B, None]."""
-        texts = _plain_spaces(texts)
-        codes = self._decompose(tf.strings.unicode_decode(texts, "UTF-8"))
-        return self._lower(codes) if self._lower else codes
-
-    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
-        """Returns the ids of cleaned texts; `most` characters count, if given."""
-        if most:
-            codes = codes[:, :most]
-        texts = tf.strings.unicode_encode(codes, "UTF-8")
-        return self._split_commas(self._model.tokenize(texts))
-
-
-class _SentencePieceOffsets(_SentencePiece):
     """Follows every character through the cleaning and the model's own rules."""
 
-    def __init__(self, tokenizer: tokenization.SentencePieceTokenizer):
-        super().__init__(tokenizer)
+    def __init__(
+        self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
+    ):
+        super().__init__()
+        self.cleaning: tuple[Callable, ...] = (_single_spaces,)
+        if tokenizer.keep_accents:
+            self.cleaning += (
+                _changed(tokenization.DECOMPOSED_WITH_MARKS.function),
+                _mark_order(),
+            )
+        else:
+            self.cleaning += (_changed(tokenization.DECOMPOSED.function),)
+        if tokenizer.do_lower_case:
+            self.cleaning += (_lowered(str),)
+        self._model = _sentencepiece(tokenizer.model, tf.int32)
+        self._split_commas = _Replacement(tokenizer.comma_ids)
+        if with_offsets:
+            self._prepare_offsets(tokenizer)
+
+    def _prepare_offsets(self, tokenizer: tokenization.SentencePieceTokenizer) -> None:
         self._pieces = _sentencepiece(tokenizer.model, tf.string)
         model, characters = _byte_model(tokenizer.model)
         self._bytes = _sentencepiece(model, tf.int32)
         self._characters = np.array(characters, np.int32)
-        # Of ids that stand for a byte: 1 if it begins a character, else 0.
+        # For ids that stand for a byte: 1 if it begins a character, else 0.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
@@ -169,31 +165,34 @@ class _SentencePieceOffsets(_SentencePiece):
         self._part_lengths = _flat(parts)
         self._part_starts = _flat([np.cumsum([0, *part[:-1]]) for part in parts])
 
-    def align(self, codes: tf.RaggedTensor, places: tf.RaggedTensor):
+    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
+        """Returns the ids of cleaned texts; `most` characters count, if given."""
+        whole = self._model.tokenize(
+            tf.strings.unicode_encode(codes[:, :most] if most else codes, "UTF-8")
+        )
+        return self._split_commas(whole, whole.values)[0]
+
+    def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
         """Finds the pieces of texts.
 
         Args:
-            codes: int32 [B, None], the characters.
-            places: int32 [B, None], a number for each that grows by 1.
+            codes: int32 [B, None], the characters of the cleaned texts.
+            origins: int32 [N], the number of the character that each comes from.
 
         Returns:
             The ids, int32 [B, None], and those numbers for begin and end of each, int32
             [N]; -1 for a piece without text.
         """
-        codes, places = _single_spaces(codes, places)
-        codes, places = self._decompose.follow(codes, places)
-        if self._lower:
-            codes, places = self._lower.follow(codes, places)
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
-        seen = tf.gather(places.values, self._normal_characters(cleaned, codes))
+        seen = tf.gather(origins, self._normal_characters(cleaned, codes))
         whole = self._model.tokenize(cleaned)
         begin, length = self._cut(self._pieces.tokenize(cleaned).values, whole.values)
-        source, place, count = self._split_commas.spread(whole.values)
-        ids = _resplit(whole, count, self._split_commas.values(source, place, whole))
+        source, entry, count = self._split_commas.spread(whole.values)
+        ids = _resplit(whole, count, self._split_commas.values(source, entry, whole))
         within = tf.zeros_like(begin)
         begin = tf.gather(begin, source)
-        begin += _pick(self._part_starts, source, place, within)
-        length = _pick(self._part_lengths, source, place, length)
+        begin += _pick(self._part_starts, source, entry, within)
+        length = _pick(self._part_lengths, source, entry, length)
         has_text = length > 0
         first = tf.gather(seen, tf.where(has_text, begin, 0))
         last = tf.gather(seen, tf.where(has_text, begin + length - 1, 0))
@@ -244,67 +243,52 @@ class _SentencePieceOffsets(_SentencePiece):
 
 
 class _WordPiece(tf.Module):
-    def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
+    """Follows every character through the cleaning."""
+
+    def __init__(self, tokenizer: tokenization.WordPieceTokenizer, with_offsets: bool):
         super().__init__()
-        self._isolate = _changed(tokenization.IDEOGRAPHS_ALONE.function)
         finish = tokenizer.finish.function
-        self._finish = _lowered(finish) if tokenizer.do_lower_case else _changed(finish)
+        self.cleaning = (
+            _changed(tokenization.IDEOGRAPHS_ALONE.function),
+            _lowered(finish) if tokenizer.do_lower_case else _changed(finish),
+            _single_spaces,
+        )
         self._model = tf_text.FastWordpieceTokenizer(
             vocab=list(tokenizer.pieces),
             max_bytes_per_word=4 * tokenization.MAX_WORD_CHARS,
             token_out_type=tf.int32,
             no_pretokenization=True,
         )
-
-    def codes(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the characters of the cleaned texts, int32 [B, None]."""
-        codes = self._isolate(tf.strings.unicode_decode(texts, "UTF-8"))
-        codes = self._finish(codes)
-        cleaned = _plain_spaces(tf.strings.unicode_encode(codes, "UTF-8"))
-        return tf.strings.unicode_decode(cleaned, "UTF-8")
-
-    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
-        """Returns the ids of whole cleaned texts: a piece may be of any length."""
-        texts = tf.strings.unicode_encode(codes, "UTF-8")
-        return self._encode_words(texts).merge_dims(1, 2)
-
-    def _encode_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns int32 [B, words, pieces]."""
-        words = tf.strings.split(texts)  # ragged [B, words]
-        lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
-        too_long = lengths > tokenization.MAX_WORD_CHARS
-        words = words.with_values(tf.where(too_long, "[UNK]", words.values))
-        return self._model.tokenize(words)
-
-
-class _WordPieceOffsets(_WordPiece):
-    """Follows every character through the cleaning."""
-
-    def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
-        super().__init__(tokenizer)
         mark = tokenization.CONTINUATION
         self._lengths = _flat([[len(p.removeprefix(mark)) for p in tokenizer.pieces]])
         self._unknown = tokenizer.unk_id
 
-    def align(self, codes: tf.RaggedTensor, places: tf.RaggedTensor):
-        """Finds the pieces of texts; see `_SentencePieceOffsets.align`."""
-        codes, places = self._isolate.follow(codes, places)
-        codes, places = self._finish.follow(codes, places)
-        cleaned = _plain_spaces(tf.strings.unicode_encode(codes, "UTF-8"))
-        pieces = self._encode_words(cleaned)
+    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
+        """Returns the ids of whole cleaned texts: a piece may be of any length."""
+        return self._encode_words(codes)[0].merge_dims(1, 2)
+
+    def _encode_words(self, codes: tf.RaggedTensor):
+        """Returns int32 [B, words, pieces], and the characters of each word, [W]."""
+        words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
+        lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
+        too_long = lengths > tokenization.MAX_WORD_CHARS
+        words = words.with_values(tf.where(too_long, "[UNK]", words.values))
+        return self._model.tokenize(words), lengths
+
+    def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
+        """Finds the pieces of texts; see `_SentencePiece.align`."""
+        pieces, word_lengths = self._encode_words(codes)
         ids, of_words = pieces.merge_dims(1, 2), pieces.values
-        word = of_words.value_rowids()
-        word_starts, word_ends = _words(codes, ~_is_space(codes.values))
         length = tf.where(
             ids.values == self._unknown,
-            tf.gather(word_ends - word_starts, word),
+            tf.gather(word_lengths, of_words.value_rowids()),
             tf.gather(self._lengths, ids.values),
         )
-        before = tf.concat([[0], tf.cumsum(length)], axis=0)
-        before_word = tf.gather(before, of_words.row_starts())
-        begin = before[:-1] + tf.gather(word_starts - before_word, word)
-        first = tf.gather(places.values, begin)
-        return ids, first, tf.gather(places.values, begin + length - 1) + 1
+        # The pieces are all characters but the spaces.
+        origins = tf.boolean_mask(origins, ~_is_space(codes.values))
+        begin = tf.cumsum(length, exclusive=True)
+        first = tf.gather(origins, begin)
+        return ids, first, tf.gather(origins, begin + length - 1) + 1
 
 
 class _Replacement:
@@ -319,18 +303,13 @@ class _Replacement:
         self._starts = np.cumsum([0, *lengths[:-1]], dtype=np.int32)
         self._values = _flat([table[key] for key in keys])
 
-    def __call__(self, ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns int32 [B, None] for int32 [B, None]."""
-        source, place, count = self.spread(ragged.values)
-        return _resplit(ragged, count, self.values(source, place, ragged))
-
-    def follow(
-        self, ragged: tf.RaggedTensor, places: tf.RaggedTensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Replaces, and gives what takes a place the number of that place."""
-        source, place, count = self.spread(ragged.values)
-        replaced = _resplit(ragged, count, self.values(source, place, ragged))
-        return replaced, replaced.with_values(tf.gather(places.values, source))
+    def __call__(
+        self, ragged: tf.RaggedTensor, origins: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Replaces integers, int32 [B, None]; what replaces one has its origin."""
+        source, entry, count = self.spread(ragged.values)
+        replaced = _resplit(ragged, count, self.values(source, entry, ragged))
+        return replaced, tf.gather(origins, source)
 
     def spread(self, flat: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Says what comes from where.
@@ -340,7 +319,7 @@ class _Replacement:
 
         Returns:
             For each result the number of the input it comes from, int32 [M], and its
-            place in the table, -1 for an input that stays, int32 [M]; for each input
+            index in the table, -1 for an input that stays, int32 [M]; for each input
             the number of its results, int32 [N].
         """
         key = tf.searchsorted(self._keys, flat)
@@ -350,14 +329,14 @@ class _Replacement:
         within = tf.range(tf.size(source)) - tf.gather(
             tf.cumsum(count, exclusive=True), source
         )
-        place = tf.gather(tf.gather(self._starts, key), source) + within
-        return source, tf.where(tf.gather(replaced, source), place, -1), count
+        entry = tf.gather(tf.gather(self._starts, key), source) + within
+        return source, tf.where(tf.gather(replaced, source), entry, -1), count
 
     def values(
-        self, source: tf.Tensor, place: tf.Tensor, ragged: tf.RaggedTensor
+        self, source: tf.Tensor, entry: tf.Tensor, ragged: tf.RaggedTensor
     ) -> tf.Tensor:
         """Returns the results that `spread` tells of, int32 [M]."""
-        return _pick(self._values, source, place, ragged.values)
+        return _pick(self._values, source, entry, ragged.values)
 
 
 class _Ranges:
@@ -375,89 +354,6 @@ class _Ranges:
         return tf.gather(self._values, run)
 
 
-class _Decomposition:
-    """NFKD: decomposes each character, then puts marks in canonical order."""
-
-    def __init__(self) -> None:
-        self._replace = _changed(tokenization.DECOMPOSED_WITH_MARKS.function)
-        self._classes = _Ranges(unicodedata.combining)
-
-    def __call__(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns int32 [B, None] for int32 [B, None]."""
-        return self._order(self._replace(codes))
-
-    def follow(
-        self, codes: tf.RaggedTensor, places: tf.RaggedTensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """See `_Replacement.follow`; the places keep their order."""
-        codes, places = self._replace.follow(codes, places)
-        return self._order(codes), places
-
-    def _order(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        flat = codes.values
-        classes = tf.cast(self._classes(flat), tf.int64)
-        # No mark changes places with one of another text, as of another letter.
-        begins = tf.scatter_nd(
-            codes.row_starts()[:, None],
-            tf.ones_like(codes.row_starts()),
-            [tf.size(flat, tf.int64) + 1],
-        )[:-1]
-        letter = tf.cumsum(tf.cast(classes == 0, tf.int64) + begins)
-        key = letter * 256 + classes
-        in_order = tf.reduce_all(key[1:] >= key[:-1])
-        return codes.with_values(
-            tf.cond(
-                in_order,
-                lambda: flat,
-                lambda: tf.gather(flat, tf.argsort(key, stable=True)),
-            )
-        )
-
-
-class _Lowering:
-    """`str.lower` on code points, then another function of a character.
-
-    The one letter whose lower case depends on its neighbours is the capital sigma: "ς"
-    at the end of a word, where characters such as apostrophes are looked through.
-    """
-
-    def __init__(self, after: Callable[[str], str]):
-        table = CharacterMap(after)
-        self._replace = _changed(lambda c: c.lower().translate(table))
-        self._kinds = _Ranges(_sigma_kind)
-
-    def __call__(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns int32 [B, None] for int32 [B, None]."""
-        return self._replace(codes.with_values(self._end_words(codes)))
-
-    def follow(
-        self, codes: tf.RaggedTensor, places: tf.RaggedTensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """See `_Replacement.follow`."""
-        return self._replace.follow(codes.with_values(self._end_words(codes)), places)
-
-    def _end_words(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the code points, int32 [N], with "ς" for each final "Σ"."""
-        flat, rows = codes.values, codes.value_rowids()
-        kinds = self._kinds(flat)
-        seen = tf.where(kinds != _IGNORED)[:, 0]
-        text_of, cased = tf.gather(rows, seen), tf.gather(kinds, seen) == _CASED
-        same_text = text_of[1:] == text_of[:-1]
-        joined = same_text & cased[1:] & cased[:-1]  # letters i and i + 1
-        follows, precedes = tf.pad(joined, [[1, 0]]), tf.pad(joined, [[0, 1]])
-        is_final = (tf.gather(flat, seen) == _SIGMA) & follows & ~precedes
-        places = tf.boolean_mask(seen, is_final)
-        sigmas = tf.fill(tf.shape(places), _FINAL_SIGMA)
-        return tf.tensor_scatter_nd_update(flat, places[:, None], sigmas)
-
-
-def _sigma_kind(character: str) -> int:
-    """Learns from Python how a character acts beside a capital sigma."""
-    if (character + "Σ").lower().endswith("ς"):
-        return _CASED
-    return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
-
-
 # Going through all characters takes half a second, and the results never change.
 @functools.cache
 def _changed(function: Callable[[str], str]) -> _Replacement:
@@ -473,44 +369,81 @@ def _changed(function: Callable[[str], str]) -> _Replacement:
 
 
 @functools.cache
-def _decomposition() -> _Decomposition:
-    return _Decomposition()
+def _mark_order() -> Callable:
+    """Returns what puts combining marks in canonical order; origins stay."""
+    class_of = _Ranges(unicodedata.combining)
+
+    def order(codes: tf.RaggedTensor, origins: tf.Tensor):
+        flat = codes.values
+        classes = tf.cast(class_of(flat), tf.int64)
+        # No mark changes places with one of another letter, or of another text.
+        letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
+        key = letter * 256 + classes
+        in_order = tf.reduce_all(key[1:] >= key[:-1])
+        ordered = tf.cond(
+            in_order,
+            lambda: flat,
+            lambda: tf.gather(flat, tf.argsort(key, stable=True)),
+        )
+        return codes.with_values(ordered), origins
+
+    return order
 
 
 @functools.cache
-def _lowered(after: Callable[[str], str]) -> _Lowering:
-    return _Lowering(after)
+def _lowered(after: Callable[[str], str]) -> Callable:
+    """Returns `str.lower` on code points, then another function of a character.
 
-
-def _plain_spaces(texts: tf.Tensor) -> tf.Tensor:
-    """Does what `" ".join(text.split())` does in Python."""
-    return tf.strings.strip(tf.strings.regex_replace(texts, _WHITE_SPACE, " "))
-
-
-class _SharedModel(tf.saved_model.experimental.TrackableResource):
-    """A SentencePiece model that lasts as long as the process.
-
-    tensorflow_text's own is gone with the kernel that made it, and `tf.random.set_seed`
-    drops all kernels: after it, no tokenizer made before could be used.
+    The one letter whose lower case depends on its neighbours is the capital sigma: "ς"
+    at the end of a word, where characters such as apostrophes are looked through.
     """
+    table = CharacterMap(after)
+    replace = _changed(lambda c: c.lower().translate(table))
+    kind_of = _Ranges(_sigma_kind)
 
-    def __init__(self, model: bytes, name: str):
-        super().__init__()
-        self._model = model
-        self._name = name
-        _ = self.resource_handle  # makes it
+    def lower(codes: tf.RaggedTensor, origins: tf.Tensor):
+        flat, rows = codes.values, codes.value_rowids()
+        kinds = kind_of(flat)
+        seen = tf.where(kinds != _IGNORED)[:, 0]
+        text_of, cased = tf.gather(rows, seen), tf.gather(kinds, seen) == _CASED
+        same_text = text_of[1:] == text_of[:-1]
+        joined = same_text & cased[1:] & cased[:-1]  # letters i and i + 1
+        follows, precedes = tf.pad(joined, [[1, 0]]), tf.pad(joined, [[0, 1]])
+        is_final = (tf.gather(flat, seen) == _SIGMA) & follows & ~precedes
+        final = tf.boolean_mask(seen, is_final)
+        sigmas = tf.fill(tf.shape(final), _FINAL_SIGMA)
+        flat = tf.tensor_scatter_nd_update(flat, final[:, None], sigmas)
+        return replace(codes.with_values(flat), origins)
 
-    def _create_resource(self) -> tf.Tensor:
-        make = sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op
-        return make(model=self._model, shared_name=self._name, name=self._name)
+    return lower
+
+
+def _sigma_kind(character: str) -> int:
+    """Learns from Python how a character acts beside a capital sigma."""
+    if (character + "Σ").lower().endswith("ς"):
+        return _CASED
+    return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
+
+
+def _single_spaces(
+    codes: tf.RaggedTensor, origins: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Does what `" ".join(text.split())` does; the last space of a run stays."""
+    row = codes.value_rowids()
+    is_text = ~_is_space(codes.values)
+    before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
+    texts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
+    after_text = texts[:-1] > tf.gather(texts, tf.gather(codes.row_starts(), row))
+    keep = is_text | (before_text & after_text)
+    plain = tf.where(is_text, codes.values, ord(" "))
+    kept = _resplit(codes, tf.cast(keep, tf.int32), tf.boolean_mask(plain, keep))
+    return kept, tf.boolean_mask(origins, keep)
 
 
 def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
-    """Loads a model under a name of its own: one of the same name is the same model."""
+    # A SavedModel takes two models of one name for the same.
     name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
-    tokenizer = tf_text.SentencepieceTokenizer(model, kind, name=name)
-    tokenizer._model_resource = _SharedModel(model, name)
-    return tokenizer
+    return tf_text.SentencepieceTokenizer(model, kind, name=name)
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
@@ -518,11 +451,11 @@ def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
 
 
 def _pick(
-    table: np.ndarray, source: tf.Tensor, place: tf.Tensor, own: tf.Tensor
+    table: np.ndarray, source: tf.Tensor, entry: tf.Tensor, own: tf.Tensor
 ) -> tf.Tensor:
-    """Returns `table[place]`, or `own[source]` where `place` is -1; int32 [M]."""
+    """Returns `table[entry]`, or `own[source]` where `entry` is -1; int32 [M]."""
     pool = tf.concat([table, own], axis=0)
-    return tf.gather(pool, tf.where(place < 0, source + len(table), place))
+    return tf.gather(pool, tf.where(entry < 0, source + len(table), entry))
 
 
 def _resplit(
@@ -535,49 +468,8 @@ def _resplit(
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
-    spaces = np.array([ord(c) for c in _SPACES] + [np.iinfo(np.int32).max], np.int32)
+    spaces = np.array([*_SPACES, np.iinfo(np.int32).max], np.int32)
     return tf.gather(spaces, tf.searchsorted(spaces, codes)) == codes
-
-
-def _neighbours(codes: tf.RaggedTensor, is_text: tf.Tensor):
-    """Says of each character whether the one before and the one after are text.
-
-    Args:
-        codes: int32 [B, None].
-        is_text: bool [N].
-
-    Returns:
-        Two bool [N]; beyond the ends of a text there is none.
-    """
-    row = codes.value_rowids()
-    same = row[1:] == row[:-1]
-    count = tf.size(row)
-    before = tf.pad(is_text[:-1] & same, [[1, 0]])[:count]
-    after = tf.pad(is_text[1:] & same, [[0, 1]])[:count]
-    return before, after
-
-
-def _words(codes: tf.RaggedTensor, is_text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns where runs of text begin and end in all texts, int32 [W] each."""
-    before, after = _neighbours(codes, is_text)
-    starts, lasts = tf.where(is_text & ~before), tf.where(is_text & ~after)
-    return tf.cast(starts[:, 0], tf.int32), tf.cast(lasts[:, 0], tf.int32) + 1
-
-
-def _single_spaces(
-    codes: tf.RaggedTensor, places: tf.RaggedTensor
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Does what `_plain_spaces` does; a space has the place of the last of its run."""
-    is_text = ~_is_space(codes.values)
-    _, after = _neighbours(codes, is_text)
-    texts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
-    row_start = tf.gather(codes.row_starts(), codes.value_rowids())
-    inside = after & (texts[:-1] > tf.gather(texts, row_start))
-    keep = is_text | inside
-    count = tf.cast(keep, tf.int32)
-    plain = tf.where(is_text, codes.values, ord(" "))
-    kept = _resplit(codes, count, tf.boolean_mask(plain, keep))
-    return kept, kept.with_values(tf.boolean_mask(places.values, keep))
 
 
 def _adopt_deleted(
@@ -586,61 +478,31 @@ def _adopt_deleted(
     """Does what `tokenization` does of this name, for all texts at once.
 
     Args:
-        codes: int32 [B, None], the characters of the texts.
+        codes: int32 [B, None], the characters of the texts, each of which ends in a
+            space.
         ids: int32 [B, None], the pieces.
         begins: int32 [N], the character of each piece, counted through all texts; -1
             for a piece without text.
         ends: int32 [N], the character after it.
     """
-    row, filled = ids.value_rowids(), begins >= 0
-    limits = tf.cast(codes.row_limits(), tf.int32)
+    spaces = tf.cast(tf.where(_is_space(codes.values)), tf.int32)[:, 0]
+    filled = begins >= 0
     begin, end = tf.boolean_mask(begins, filled), tf.boolean_mask(ends, filled)
-    own_row = tf.boolean_mask(row, filled)
-    none = tf.constant([-1], row.dtype)
-    row_before = tf.concat([none, own_row], axis=0)  # one more than there are filled
-    row_after = tf.concat([own_row, none], axis=0)
-    end_before = tf.concat([[-1], end], axis=0)[:-1]
-    end_before = tf.where(row_before[:-1] == own_row, end_before, -1)
-    begin_after = tf.where(
-        row_after[1:] == own_row,
-        tf.concat([begin, [-1]], axis=0)[1:],
-        tf.gather(limits, own_row),
-    )
-    spaces = tf.cast(tf.where(_is_space(codes.values))[:, 0], tf.int32)
-    wide_end = tf.maximum(end, tf.minimum(_space_from(spaces, end), begin_after))
-    taken = tf.minimum(_space_from(spaces, end_before), begin)
-    free = tf.where(
-        end_before < 0,
-        tf.gather(tf.cast(codes.row_starts(), tf.int32), own_row),
-        tf.maximum(end_before, taken),
-    )
-    wide_begin = tf.minimum(begin, tf.maximum(_word_of(spaces, begin), free))
-
+    beyond = tf.size(codes.values)[None]
+    word_end = tf.gather(tf.concat([spaces, beyond], 0), tf.searchsorted(spaces, end))
+    next_begin = tf.concat([begin[1:], beyond], axis=0)[: tf.size(begin)]
+    end = tf.maximum(end, tf.minimum(word_end, next_begin))
+    # One more than there are filled: what an empty piece after the last one finds.
+    end_before = tf.concat([[0], end], axis=0)
+    word = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
+    begin = tf.minimum(begin, tf.maximum(word, end_before[:-1]))
     # A piece without text stands where the next one with text begins.
     rank = tf.cumsum(tf.cast(filled, tf.int32), exclusive=True)
-    here = tf.where(
-        tf.gather(row_after, rank) == row,
-        tf.gather(tf.concat([wide_begin, [-1]], axis=0), rank),
-        tf.gather(limits, row),
-    )
-    last_end = tf.where(
-        tf.gather(row_before, rank) == row,
-        tf.gather(tf.concat([[-1], wide_end], axis=0), rank),
-        -1,
-    )
-    own_end = tf.gather(tf.concat([wide_end, [-1]], axis=0), rank)
-    return here, tf.where(filled, own_end, tf.maximum(here, last_end))
-
-
-def _space_from(spaces: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
-    """Returns the first of the sorted `spaces` that is not before `at`."""
-    beyond = tf.constant([np.iinfo(np.int32).max])
-    return tf.gather(tf.concat([spaces, beyond], 0), tf.searchsorted(spaces, at))
-
-
-def _word_of(spaces: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
-    """Returns the character after the last of the sorted `spaces` before `at`."""
-    return tf.gather(tf.concat([[-1], spaces], 0), tf.searchsorted(spaces, at)) + 1
+    last = tf.gather(tf.cast(codes.row_limits(), tf.int32) - 1, ids.value_rowids())
+    here = tf.minimum(tf.gather(tf.concat([begin, beyond], axis=0), rank), last)
+    own_end = tf.gather(tf.concat([end, beyond], axis=0), rank)
+    empty_end = tf.maximum(here, tf.gather(end_before, rank))
+    return here, tf.where(filled, own_end, empty_end)
 
 
 def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
@@ -670,12 +532,8 @@ def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
 
 def without_end_spaces(texts: tf.Tensor) -> tf.Tensor:
     """Does what `str.rstrip` does, for string [N]."""
-    return tf.strings.regex_replace(texts, _WHITE_SPACE + "$", "")
-
-
-def begins_with_space(texts: tf.Tensor) -> tf.Tensor:
-    """Says whether texts, string [N], begin with white space: bool [N]."""
-    return tf.strings.regex_full_match(texts, f"(?s){_WHITE_SPACE}.*")
+    spaces = "".join(map(chr, _SPACES))
+    return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
 # What `inputs` does, for what is exported: the same ids, cut alike.

@@ -13,8 +13,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +21,7 @@ import numpy as np
 import sentencepiece
 
 from albert_tf import errors
+from albert_tf.data import files
 from albert_tf.errors import InputError
 from albert_tf.text import hf_files
 
@@ -81,19 +81,24 @@ class CharacterMap(dict[int, str]):
         return result
 
 
-def _decompose(character: str) -> str:
-    """NFKD without combining marks: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo."""
-    if unicodedata.category(character) == "Cs":
-        return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
-    decomposed = unicodedata.normalize("NFKD", character)
-    return "".join(c for c in decomposed if not unicodedata.combining(c))
-
-
 def _decompose_and_keep_marks(character: str) -> str:
     """NFKD: "й" -> "и" and the breve."""
     if unicodedata.category(character) == "Cs":
-        return "\ufffd"
+        return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
     return unicodedata.normalize("NFKD", character)
+
+
+def _decompose(character: str) -> str:
+    """NFKD without combining marks: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo."""
+    decomposed = _decompose_and_keep_marks(character)
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+# What WordPiece makes words of: as in BERT, not kana.
+_IDEOGRAPH = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df"
+    "\U0002a700-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
+)
 
 
 def _isolate_ideographs(character: str) -> str:
@@ -103,7 +108,7 @@ def _isolate_ideographs(character: str) -> str:
         return " "
     if character == "\ufffd" or category in ("Cc", "Cf", "Cs"):
         return ""
-    return f" {character} " if _is_ideograph(character) else character
+    return f" {character} " if _IDEOGRAPH.fullmatch(character) else character
 
 
 def _isolate_punctuation(character: str) -> str:
@@ -144,19 +149,12 @@ def clean_text(
     """
     joined = " ".join(text.split())
     if keep_accents:
-        cleaned = _order_marks(joined.translate(DECOMPOSED_WITH_MARKS))
+        # Each character is decomposed: only the order of marks changes.
+        decomposed = joined.translate(DECOMPOSED_WITH_MARKS)
+        cleaned = unicodedata.normalize("NFD", decomposed)
     else:
         cleaned = joined.translate(DECOMPOSED)
     return cleaned.lower() if do_lower_case else cleaned
-
-
-def _order_marks(decomposed: str) -> str:
-    """Sorts each run of combining marks by class, in time n log n."""
-    if unicodedata.is_normalized("NFD", decomposed):
-        return decomposed
-    classes = np.array([unicodedata.combining(c) for c in decomposed])
-    order = np.lexsort((classes, (classes == 0).cumsum()))
-    return "".join(decomposed[i] for i in order.tolist())
 
 
 class Tokenizer(abc.ABC):
@@ -181,16 +179,15 @@ class Tokenizer(abc.ABC):
         path: str,
         contents: bytes,
         pieces: list[str],
-        do_lower_case: bool,
-        keep_accents: bool,
+        cleaning: Mapping[str, bool],
     ):
         self.path = str(path)
         self.contents = contents
         name = Path(path).name
         self.file_name = self._file_name if name.endswith(".json") else name
-        self.do_lower_case = do_lower_case
-        self.keep_accents = keep_accents
-        self.fingerprint = fingerprint(contents, do_lower_case, keep_accents)
+        self.do_lower_case = cleaning.get("do_lower_case", True)
+        self.keep_accents = cleaning.get("keep_accents", False)
+        self.fingerprint = fingerprint(contents, self.do_lower_case, self.keep_accents)
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
         self._word_starts: dict[WordRule, WordStarts] = {}
@@ -223,10 +220,6 @@ class Tokenizer(abc.ABC):
         return self.encode_batch(texts)
 
     @abc.abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text; special pieces other than the unknown one vanish."""
-
-    @abc.abstractmethod
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
         """Finds the characters that each of a text's N pieces comes from.
 
@@ -250,13 +243,7 @@ class Tokenizer(abc.ABC):
         return len(self._pieces)
 
     def id_to_piece(self, id: int) -> str:
-        """Returns the piece with an id.
-
-        Raises:
-            InputError: the id is not in [0, V).
-        """
-        if not 0 <= id < self.vocab_size:
-            raise InputError(f"piece id {id}: expected one in [0, {self.vocab_size})")
+        """Returns the piece with an id in [0, V)."""
         return self._pieces[id]
 
     def piece_to_id(self, piece: str) -> int:
@@ -308,16 +295,11 @@ class Tokenizer(abc.ABC):
         **As released:** by "released" every SentencePiece piece begins a word, except
         those without the word mark that hold only English letters and some
         punctuation; so outside English every piece is a word of its own.
-
-        Raises:
-            InputError: the rule is neither of these.
         """
         rules = {
             "word_mark": self._begins_word,
             "released": self._begins_word_as_released,
         }
-        if rule not in rules:
-            raise InputError(f"word start rule {rule!r}: expected one of {list(rules)}")
         if rule not in self._word_starts:
             always = np.array([rules[rule](id) for id in range(self.vocab_size)])
             after, closes = np.zeros((2, self.vocab_size), bool)
@@ -403,21 +385,28 @@ class SentencePieceTokenizer(Tokenizer):
             keep_accents: keep combining marks; None: likewise, or else false.
 
         Raises:
-            InputError: the file cannot be read, is not a SentencePiece model, or marks
-                the ends of words; or see `hf_files.cleaning`.
+            InputError: the file cannot be read, or is not a SentencePiece model.
         """
         self.model = _read(spm_model_file, "Unigram")
-        do_lower_case, keep_accents = hf_files.cleaning(
-            spm_model_file, do_lower_case, keep_accents, is_wordpiece=False
-        )
         self._processor = processor = sentencepiece.SentencePieceProcessor()
-        pieces, stored = self._load(spm_model_file)
-        if do_lower_case is None:
-            do_lower_case = stored.get("do_lower_case", True)
-        if keep_accents is None:
-            keep_accents = stored.get("keep_accents", False)
+        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
+        with errors.reading(spm_model_file, "a SentencePiece model (a .model file)"):
+            processor.load_from_serialized_proto(self.model)
+            size = processor.get_piece_size()
+            pieces = [processor.id_to_piece(i) for i in range(size)]
+            stored = stored_cleaning(self.model)
         super().__init__(
-            spm_model_file, self.model, pieces, do_lower_case, keep_accents
+            spm_model_file,
+            self.model,
+            pieces,
+            {
+                **stored,
+                **hf_files.cleaning(
+                    spm_model_file,
+                    _given(do_lower_case, keep_accents),
+                    is_wordpiece=False,
+                ),
+            },
         )
         self._unk_piece = pieces[processor.unk_id()]
         self._pad_piece = (
@@ -444,40 +433,6 @@ class SentencePieceTokenizer(Tokenizer):
             self._ids[piece]: [self.piece_to_id(part) for part in parts]
             for piece, parts in self.comma_pieces.items()
         }
-
-    def _load(self, path: str) -> tuple[list[str], dict[str, bool]]:
-        """Loads the model; returns its pieces and how text is cleaned for it."""
-        try:
-            self._processor.load_from_serialized_proto(self.model)
-            size = self._processor.get_piece_size()
-            pieces = [self._processor.id_to_piece(i) for i in range(size)]
-            stored = stored_cleaning(self.model)
-        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
-        except Exception as error:
-            raise InputError(
-                f"{path}: not a SentencePiece model (a .model file)"
-            ) from error
-        # SentencePiece itself takes a control piece and an ordinary one of one name.
-        if len({*pieces}) < size:
-            [(twice, _)] = Counter(pieces).most_common(1)
-            raise InputError(
-                f"{path}: has the piece {errors.shown(twice)} more than once; expected "
-                f"each once"
-            )
-        if self._processor.unk_id() < 0:
-            raise InputError(
-                f"{path}: has no piece for what is unknown; expected one of the type "
-                f"UNKNOWN with the name that the model's settings give it"
-            )
-        longer = [piece for piece in pieces if piece != WORD_MARK]
-        if any(piece.endswith(WORD_MARK) for piece in longer) and not any(
-            piece.startswith(WORD_MARK) for piece in longer
-        ):
-            raise InputError(
-                f"{path}: its pieces end in the word mark; expected a model trained "
-                f"without treat_whitespace_as_suffix"
-            )
-        return pieces, stored
 
     def clean(self, text: str) -> str:
         """Returns `clean_text` with this tokenizer's casing and accents."""
@@ -515,10 +470,6 @@ class SentencePieceTokenizer(Tokenizer):
                     for id, piece in zip(ids, self.tokenize(texts[row]), strict=True)
                 ]
         return encoded
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text; special pieces other than the unknown one vanish."""
-        return self._processor.decode([int(id) for id in ids])
 
     def _encode_pieces(self, cleaned: str) -> list[str]:
         return self._processor.encode(cleaned, out_type=str)
@@ -614,18 +565,10 @@ class WordPieceTokenizer(Tokenizer):
                 [UNK]; or see `hf_files.cleaning`.
         """
         contents = _read(vocab_file, "WordPiece").removeprefix(codecs.BOM_UTF8)
-        do_lower_case, keep_accents = hf_files.cleaning(
-            vocab_file, do_lower_case, keep_accents, is_wordpiece=True
-        )
         pieces = _parse_vocabulary(vocab_file, contents)
-        super().__init__(
-            vocab_file, contents, pieces, do_lower_case is not False, bool(keep_accents)
-        )
-        if "<unk>" in pieces and self._unk_piece not in pieces:
-            raise InputError(
-                f"{vocab_file}: the vocabulary has no piece '[UNK]'; if it is "
-                f"SentencePiece's .vocab, give the .model as --spm_model_file"
-            )
+        given = _given(do_lower_case, keep_accents)
+        cleans = hf_files.cleaning(vocab_file, given, is_wordpiece=True)
+        super().__init__(vocab_file, contents, pieces, cleans)
         self._special(self._unk_piece)
         self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))
@@ -656,12 +599,6 @@ class WordPieceTokenizer(Tokenizer):
             [id for word in self.clean(text).split() for id in self._encode_word(word)]
             for text in texts
         ]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text; special pieces other than the unknown one vanish."""
-        hidden = self.special_ids - {self.unk_id}
-        shown = (self._pieces[id] for id in ids if id not in hidden)
-        return " ".join(shown).replace(f" {CONTINUATION}", "")
 
     def _encode_word(self, word: str) -> list[int]:
         ids = self._known_words.get(word)
@@ -828,22 +765,6 @@ def _is_sign(character: str) -> bool:
     return unicodedata.category(character) in ("Mn", "Mc", "Me", "Lm")
 
 
-def _is_ideograph(character: str) -> bool:
-    """Whether WordPiece makes a word of the character: as in BERT, not kana."""
-    code = ord(character)
-    return any(
-        first <= code <= last
-        for first, last in (
-            (0x4E00, 0x9FFF),
-            (0x3400, 0x4DBF),
-            (0x20000, 0x2A6DF),
-            (0x2A700, 0x2CEAF),
-            (0xF900, 0xFAFF),
-            (0x2F800, 0x2FA1F),
-        )
-    )
-
-
 def _translate(
     text: str, origins: np.ndarray, characters: CharacterMap
 ) -> tuple[str, np.ndarray]:
@@ -869,53 +790,46 @@ def _spaces(text: str) -> np.ndarray:
 
 
 def _adopt_deleted(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens spans over the deleted characters beside them, and places empty pieces."""
+    """Widens spans over deleted characters of their words, and places empty pieces.
+
+    Args:
+        text: the text.
+        spans: int [N, 2], see `Tokenizer._align`.
+    """
     some = spans[:, 0] >= 0
-    begins, ends = (np.append(spans[some, side], len(text)) for side in (0, 1))
-    black = ~_spaces(text)
-    # What lies before each of them, and after the last. Most often that is one space.
-    gaps = np.append(0, ends[:-1])
-    wide = np.flatnonzero(gaps < begins)
-    wide = wide[black[gaps[wide]] | black[begins[wide] - 1]]
-    for i in wide.tolist():
-        begin, end = int(gaps[i]), int(begins[i])
-        while i > 0 and begin < end and black[begin]:
-            begin += 1
-        while i < len(begins) - 1 and begin < end and black[end - 1]:
-            end -= 1
-        ends[i - 1] = begin if i > 0 else ends[i - 1]
-        begins[i] = end
-    ends[-1], begins[-1] = 0, len(text)
-    after = some.cumsum() - some
-    spans = np.stack([begins[after], ends[after]], axis=1)
-    # Between two pieces of one character ("ﷺ") even a lone mark spans it. Before the
-    # first piece this looks at the last entry, which is 0.
-    empty = ~some
-    spans[empty, 1] = np.maximum(begins[after], ends[after - 1])[empty]
-    return spans
+    size = len(text)
+    begins, ends = np.append(spans[some], [[size, size]], axis=0).T
+    spaces = np.append(np.flatnonzero(_spaces(text)), size)
+    word_ends = spaces[np.searchsorted(spaces, ends[:-1])]
+    ends[:-1] = np.maximum(ends[:-1], np.minimum(word_ends, begins[1:]))
+    ends = np.append(0, ends)  # the end of the piece before each
+    words = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
+    begins[:-1] = np.minimum(begins[:-1], np.maximum(words, ends[:-2]))
+    # An empty piece stands where the next one with text begins. Between two pieces of
+    # one character ("ﷺ") even a lone mark spans it.
+    rank = some.cumsum() - some
+    here = begins[rank]
+    empty_ends = np.maximum(here, ends[rank])
+    return np.stack([here, np.where(some, ends[rank + 1], empty_ends)], axis=1)
+
+
+def _given(do_lower_case: bool | None, keep_accents: bool | None) -> dict[str, bool]:
+    given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:
     if str(path).endswith(".json"):
         return hf_files.vocabulary(path, model_type)
-    try:
+    with errors.reading(path, "a vocabulary"):
         contents = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the vocabulary: {error.strerror}"
-        ) from error
     if not contents:
         raise InputError(f"{path}: the vocabulary file is empty")
     return contents
 
 
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
-    try:
-        lines = contents.decode().rstrip("\r\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: not UTF-8 at byte {error.start}; expected one piece a line"
-        ) from error
+    lines = files.to_utf8(contents, path).decode().rstrip("\r\n").split("\n")
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         piece = (line.split() or [" "])[0]

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from albert_tf.weights.writing import save
 
 # Imported when first used: settings name checkpoints without TensorFlow.
-_HOME = {
-    **dict.fromkeys(("MisfitError", "Report", "load", "model_for"), "loading"),
-    "Source": "source",
-    "open_source": "formats",
-    "save": "writing",
-}
+_MODULES = {"Source": "source", "open_source": "formats", "save": "writing"}
 
 __all__ = [
     "MisfitError",
@@ -44,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    if name in _HOME:
-        module = importlib.import_module(f"albert_tf.weights.{_HOME[name]}")
-        return getattr(module, name)
-    raise AttributeError(f"module 'albert_tf.weights' has no attribute {name!r}")
+    if name in __all__:
+        module = _MODULES.get(name, "loading")
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ from pathlib import Path
 from albert_tf import errors
 from albert_tf.errors import InputError
 
-CHOICES = ("best", "newest")
 BEST = "model.ckpt-best"
 _log = logging.getLogger(__name__)
 
@@ -28,13 +27,9 @@ def choose(folder: Path, checkpoint: str) -> Path:
             "newest" the one that the file `checkpoint` names, or the only one.
 
     Raises:
-        InputError: an unknown choice, no checkpoint, or several of which the file
+        InputError: no checkpoint, or several of which the file
             `checkpoint` names none.
     """
-    if checkpoint not in CHOICES:
-        raise InputError(
-            f"checkpoint={checkpoint!r}: expected one of {', '.join(CHOICES)}"
-        )
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
     if (folder / "checkpoint").exists():

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,12 +75,16 @@ class ModelFolder:
             InputError: see `metadata.find_task`.
         """
         task = next(filter(None, map(metadata.find_task, self.folders)), {})
-        if not task and self._path and any(self.folders[-1].glob("*.index")):
+        if not task and self._has_own_checkpoint:
             from albert_tf.weights.loading import span_task
 
             with contextlib.suppress(InputError):  # raised where weights are needed
                 return span_task(self.source)
         return task
+
+    @property
+    def _has_own_checkpoint(self) -> bool:
+        return self._path is not None and any(self.folders[-1].glob("*.index"))
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
@@ -91,7 +94,7 @@ class ModelFolder:
             InputError: there is none, or it is damaged.
         """
         config = self._config()
-        if self._path is not None and any(self.folders[-1].glob("*.index")):
+        if self._has_own_checkpoint:
             with contextlib.suppress(InputError):  # which reading them will raise
                 return self.source.adapt(config)
         return config
@@ -148,23 +151,27 @@ class ModelFolder:
             InputError: a folder has several vocabularies, one is damaged, it is not the
                 one that the folder names, or not of the size of `config`'s.
         """
-        files = self._files.vocabularies
-        if not any(files):
+        spm, vocab = self._files.vocabularies
+        if not (spm or vocab):
             path = next(filter(None, map(_vocabulary_in, self.folders)), None)
             if path is None:
                 return None
-            files = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
-        tokenizer = self._open(files)
+            spm = str(path)
+            if path.suffix == ".txt":
+                spm, vocab = None, str(path)
+        path, note = next(filter(None, map(metadata.find, self.folders)), (None, {}))
+        keys = ("do_lower_case", "keep_accents")
+        given = [getattr(self._files, key) for key in keys]
+        cleaning = [
+            note.get(key) if value is None else value
+            for key, value in zip(keys, given, strict=True)
+        ]
+        tokenizer = tokenization.load(spm, vocab, *cleaning)
+        self._check_is_noted(tokenizer, path, note)
         self.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
         return tokenizer
 
-    def _open(self, files: tuple[str | None, str | None]) -> Tokenizer:
-        path, note = next(filter(None, map(metadata.find, self.folders)), (None, {}))
-        cleaning = []
-        for key in ("do_lower_case", "keep_accents"):
-            given = getattr(self._files, key)
-            cleaning.append(note.get(key) if given is None else given)
-        tokenizer = tokenization.load(*files, *cleaning)
+    def _check_is_noted(self, tokenizer: Tokenizer, path: Path | None, note) -> None:
         noted = tokenization.fingerprint(
             tokenizer.contents,
             note.get("do_lower_case", tokenizer.do_lower_case),
@@ -176,7 +183,6 @@ class ModelFolder:
                 f"vocabulary that {path} names; expected "
                 f"{note.get('vocabulary') or 'that one'}"
             )
-        return tokenizer
 
 
 def _has_checkpoint(folder: str | Path | None) -> bool:
@@ -187,17 +193,10 @@ def _vocabulary_in(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
     if named := metadata.find(folder):
         path, note = named
-        if path.name == metadata.TASK and "do_lower_case" in note:
-            return path.parent / metadata.vocabulary_of(path, note)
-        # What a pretraining run could not copy is put there by hand, as may be a
-        # `task.json`.
+        # Where it is gone, another one may have been put there by hand.
         vocabulary = path.parent / note.get("vocabulary", "")
-        if os.path.isfile(vocabulary):  # False also for what can be no name
+        if vocabulary.is_file():
             return vocabulary
-    return _only_vocabulary(folder)
-
-
-def _only_vocabulary(folder: Path) -> Path | None:
     paths = [
         path
         for place in (folder, folder / "assets", folder / "assets/tokenizer")

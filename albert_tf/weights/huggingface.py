@@ -63,9 +63,7 @@ def files(
     made = {"config.json": _json(_config(model, untied, task, tokenizer))}
     if tokenizer is not None:
         longest = untied.max_position_embeddings
-        given = task.get("max_seq_length")
-        if isinstance(given, int):
-            longest = min(longest, given)
+        longest = min(longest, task.get("max_seq_length") or longest)
         made |= tokenizer_files(tokenizer, longest)
     return made
 
@@ -83,16 +81,15 @@ def _config(
         architecture = "AlbertForMaskedLM"
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _labels(model.head.num_labels, task)
-    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    # The first of several names of one.
+    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         **values,
         "architectures": [architecture],
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "classifier_dropout_prob": untied.classifier_dropout_prob,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
-        "hidden_act": "gelu_new"
-        if untied.hidden_act == "gelu"
-        else names[untied.hidden_act or "linear"],
+        "hidden_act": names[untied.hidden_act or "linear"],
         "layer_norm_eps": 1e-12,
         "model_type": "albert",
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
@@ -184,18 +181,20 @@ def _json(values: Mapping[str, Any]) -> bytes:
 def _framing(tokenizer: Tokenizer) -> Step:
     """Puts [CLS] and [SEP] around one text or two."""
 
-    def special(piece: str, segment: int) -> Step:
-        return {"SpecialToken": {"id": piece, "type_id": segment}}
+    def part(kind: str, id: str, segment: int) -> Step:
+        return {kind: {"id": id, "type_id": segment}}
 
-    def text(name: str, segment: int) -> Step:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [special("[CLS]", 0), text("A", 0), special("[SEP]", 0)]
+    second = [part("Sequence", "B", 1), part("SpecialToken", "[SEP]", 1)]
+    single = [
+        part("SpecialToken", "[CLS]", 0),
+        part("Sequence", "A", 0),
+        part("SpecialToken", "[SEP]", 0),
+    ]
     ids = {"[CLS]": tokenizer.cls_id, "[SEP]": tokenizer.sep_id}
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, text("B", 1), special("[SEP]", 1)],
+        "pair": [*single, *second],
         "special_tokens": {
             piece: {"id": piece, "ids": [id], "tokens": [piece]}
             for piece, id in ids.items()

@@ -29,8 +29,7 @@ from albert_tf.weights.names import (
 )
 from albert_tf.weights.source import Source
 
-# Kinds of numpy: truth values, complex numbers, objects, texts and times.
-_NO_NUMBERS = "bcOSUMm"
+_log = logging.getLogger(__name__)
 
 
 class MisfitError(InputError):
@@ -107,25 +106,30 @@ def load(
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
-    targets, shapes = _wanted(model, source.format, parts), source.shapes
+    targets, shapes = _targets(model, source.format, parts), source.shapes
+    step_name = None
     if optimizer is not None:
         check_optimizer(optimizer, model)
         _check_has_slots(source)
         targets += expand_slots(optimizer, targets)
         shapes = {**shapes, **source.ignored}
-    allowed = _checked_beginnings(allow_missing, targets)
-    names = {target: _find(target, shapes, init_from_group0) for target in targets}
-    step_name = None if optimizer is None else STEP
+        step_name = STEP
+    names: dict[Target, str | None] = {}
+    for target in targets:
+        choices = (target.name, target.group0 if init_from_group0 else None)
+        names[target] = next((name for name in choices if name in shapes), None)
     report = _report(names, source, step_name, model.config)
-    _check_fit(model, report, parts, allowed, names, source)
+    _check_fit(model, report, parts, _as_tuple(allow_missing), names, source)
     step = None if step_name is None else source.read(step_name)
-    found = {t: name for t, name in names.items() if name is not None}
-    _assign(found, source, head_order)
+    _assign({t: name for t, name in names.items() if name}, source, head_order)
     if optimizer is not None:
         optimizer.iterations.assign(step)
-    if warn:
-        _warn("%s: left as they were: %s", source, report.missing)
-        _warn("%s: not used: %s", source, report.unused)
+    for what, left in (
+        ("left as they were", report.missing),
+        ("not used", report.unused),
+    ):
+        if warn and left:
+            _log.warning("%s: %s: %s", source.path, what, listed(left))
     return report
 
 
@@ -137,23 +141,22 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """
     if source.build_model is not None:
         return source.build_model()
-    if has_head(source, "AlbertPretrainer"):
+    heads = [name for name in HEADS if has_head(source, name)]
+    if "AlbertPretrainer" in heads:
         has_sentence = _shape_of(HEADS["AlbertPretrainer"][-1], source) is not None
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
-    if has_head(source, "AlbertSpanLabeler"):
-        return models.AlbertSpanLabeler(config)
-    if has_head(source, "AlbertConditionalSpanLabeler"):
-        return models.AlbertConditionalSpanLabeler(config)
-    for_tokens = _shape_of(HEADS["AlbertTokenClassifier"][0], source)
-    for_texts = _shape_of(HEADS["AlbertClassifier"][0], source)
-    if output := for_tokens or for_texts:
-        labels = output[0] if source.format in ("tf1", "hf") else output[1]
-        # Transformers has one name for the head of both.
-        kind = metadata.find_task(Path(source.path)).get("kind")
-        if kind == "token_classification" or not for_texts:
-            return models.AlbertTokenClassifier(config, labels)
-        return models.AlbertClassifier(config, labels)
-    return models.AlbertEncoder(config)
+    for name in ("AlbertSpanLabeler", "AlbertConditionalSpanLabeler"):
+        if name in heads:
+            return getattr(models, name)(config)
+    if not heads:
+        return models.AlbertEncoder(config)
+    shape = _shape_of(HEADS[heads[0]][0], source) or ()
+    labels = shape[0 if source.format in ("tf1", "hf") else 1]
+    # Transformers has one name for the head of both.
+    kind = metadata.find_task(Path(source.path)).get("kind")
+    if kind == "token_classification" or "AlbertClassifier" not in heads:
+        return models.AlbertTokenClassifier(config, labels)
+    return models.AlbertClassifier(config, labels)
 
 
 def _shape_of(row: Row, source: Source) -> tuple[int, ...] | None:
@@ -163,7 +166,7 @@ def _shape_of(row: Row, source: Source) -> tuple[int, ...] | None:
 
 def has_head(source: Source, model: str) -> bool:
     """Whether a file has the head of a model, which is named by its class."""
-    return _shape_of(HEADS[model][0], source) is not None
+    return bool(HEADS[model]) and _shape_of(HEADS[model][0], source) is not None
 
 
 def span_task(source: Source) -> dict[str, Any]:
@@ -180,51 +183,27 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _checked_beginnings(allow_missing, targets: list[Target]) -> tuple[str, ...]:
-    """Returns beginnings of names, each of which some target has."""
-    beginnings = _as_tuple(allow_missing)
-    for beginning in beginnings:
-        if not any(target.ours.startswith(beginning) for target in targets):
-            raise InputError(f"allow_missing={beginning!r}: no weight begins so")
-    return beginnings
-
-
-def _wanted(model, format: str, only: Sequence[str] | None) -> list[Target]:
+def _targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
     """Lists the targets of some parts of a model; None means all."""
     targets = expand(model, format)
     if only is None:
         return targets
     parts = {target.ours.split(".")[0] for target in targets}
-    for part in only:
-        if part not in parts:
-            raise InputError(
-                f"only={part!r}: expected one of {', '.join(sorted(parts))}, the parts "
-                f"of {type(model).__name__}"
-            )
+    if unknown := sorted({*only} - parts):
+        raise InputError(
+            f"only={unknown[0]!r}: expected one of {', '.join(sorted(parts))}, the "
+            f"parts of {type(model).__name__}"
+        )
     return [target for target in targets if target.ours.split(".")[0] in only]
 
 
-def _find(target: Target, shapes, init_from_group0: bool) -> str | None:
-    """Returns the name under which a file has a tensor, None if it has not."""
-    if target.name in shapes:
-        return target.name
-    if init_from_group0 and target.group0 in shapes:
-        return target.group0
-    return None
-
-
 def _assign(
-    loaded: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
+    names: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
 ) -> None:
     """Sets the variables, once it is sure that all of them can be set."""
     values: dict[int, tuple[Any, np.ndarray]] = {}
-    for target, name in loaded.items():
-        tensor = source.read(name)
-        if tensor.dtype.kind in _NO_NUMBERS:
-            raise InputError(
-                f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
-            )
-        value = target.to_ours(tensor)
+    for target, name in names.items():
+        value = target.to_ours(source.read(name))
         if head_order is not None and target.ours.startswith("head."):
             value = value[..., head_order]  # kernel [H, K], bias [K]
         if np.isnan(value).any():
@@ -232,26 +211,19 @@ def _assign(
                 f"{source.path}: {name} holds NaN; expected numbers, as before the "
                 f"training diverged"
             )
-        variable, first = values.setdefault(
-            id(target.variable), (target.variable, value)
-        )
-        if isinstance(variable, np.ndarray):
-            first = variable
-        if not np.array_equal(first, value):
+        variable = target.variable
+        is_constant = isinstance(variable, np.ndarray)
+        _, first = values.setdefault(id(variable), (variable, value))
+        if not np.array_equal(variable if is_constant else first, value):
             expected = (
                 "expected the identity, because embedding_size equals hidden_size"
-                if isinstance(variable, np.ndarray)
+                if is_constant
                 else "expected the same values as in the layers it is shared with"
             )
             raise InputError(f"{source.path}: {name}: {expected}")
     for variable, value in values.values():
         if not isinstance(variable, np.ndarray):
             variable.assign(value)
-
-
-def _warn(text: str, source: Source, left: Mapping[str, tuple[int, ...]]) -> None:
-    if left:
-        logging.getLogger(__name__).warning(text, source.path, listed(left))
 
 
 def _report(
@@ -285,27 +257,27 @@ def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> 
         names: of the targets in the file.
         source: the file.
     """
-    missing = {
-        name: shape
-        for name, shape in report.missing.items()
-        if not name.startswith(allowed)
-    }
     of_encoder = OF_ENCODER[source.format].match
-    unused = {
-        name: shape
-        for name, shape in report.unused.items()
-        if parts is None or ("encoder" in parts and of_encoder(name))
+    left = {
+        "not in the file": {
+            name: shape
+            for name, shape in report.missing.items()
+            if not name.startswith(allowed)
+        },
+        "no place in the model": {
+            name: shape
+            for name, shape in report.unused.items()
+            if parts is None or ("encoder" in parts and of_encoder(name))
+        },
     }
-    lines = [f"  not in the file: {listed(missing)}"] if missing else []
-    lines += [f"  no place in the model: {listed(unused)}"] if unused else []
+    lines = [f"  {what}: {listed(some)}" for what, some in left.items() if some]
     shapes = {**source.shapes, **source.ignored}
-    for target, name in names.items():
-        theirs = shapes.get(name, target.shape)
-        if theirs != target.shape:
-            lines.append(
-                f"  {name}: shape {list(theirs)} in the file, {list(target.shape)} by "
-                f"the configuration"
-            )
+    lines += [
+        f"  {name}: shape {list(shapes[name])} in the file, {list(target.shape)} by "
+        f"the configuration"
+        for target, name in names.items()
+        if name is not None and shapes[name] != target.shape
+    ]
     if lines:
         subject = f"{source.path} ({source.format}) does not fit {type(model).__name__}"
         raise MisfitError("\n".join([f"{subject}:", *lines]))

@@ -8,11 +8,12 @@ and names its vocabulary. Where there is no task (pretraining, exports),
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from albert_tf import errors
+from albert_tf.data import json_values
 from albert_tf.data.files import atomic, write_together
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
@@ -39,30 +40,14 @@ _HF_KINDS = {
 }
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
-
-
-def _is_name(value: Any) -> bool:
-    """Whether it names a file that is in the folder itself."""
-    if not _is_text(value) or value in ("", "..") or "\0" in value:
-        return False
-    return Path(value).name == value
-
-
-# Of the keys of `task.json` that are read here: the check, and what is expected. All
-# others belong to the family of the task, which checks them.
-_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "kind": (_is_text, "a text"),
-    "labels": (lambda value: value is None or _is_texts(value), "texts, or null"),
-    "vocabulary": (_is_name, "the name of a file in this folder"),
-    "do_lower_case": (lambda value: isinstance(value, bool), "true or false"),
-    "keep_accents": (lambda value: isinstance(value, bool), "true or false"),
-    "fingerprint": (_is_text, "a text"),
+# Keys of `task.json` that are read here. All others belong to the family of the task,
+# which checks them.
+_TYPES = {
+    "kind": str,
+    "vocabulary": str,
+    "do_lower_case": bool,
+    "keep_accents": bool,
+    "fingerprint": str,
 }
 
 
@@ -77,13 +62,11 @@ def write_task(
         task: what else `task.json` stores, see `FineTuningTask.description`.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder cannot be written, or holds another vocabulary of that
+            name.
     """
-    if tokenizer:
-        _copy_vocabulary(folder, tokenizer)
     contents = {**task, **(identity(tokenizer) if tokenizer else {})}
-    with atomic(str(folder / TASK)) as file:
-        file.write(_json(contents))
+    _write(folder, TASK, contents, tokenizer)
 
 
 def write_vocabulary(
@@ -97,39 +80,28 @@ def write_vocabulary(
         tokenizer: whose file is copied; None where it is gone.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: see `write_task`.
     """
+    _write(folder, VOCABULARY, identity, tokenizer)
+
+
+def _write(
+    folder: Path, name: str, contents: Mapping[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    with errors.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     if tokenizer:
-        _copy_vocabulary(folder, tokenizer)
-    with errors.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with atomic(str(folder / VOCABULARY)) as file:
-        file.write(_json(identity))
-
-
-def _copy_vocabulary(folder: Path, tokenizer: Tokenizer) -> None:
-    """Copies a file, in one move; a link of that name gives way to the copy.
-
-    Raises:
-        InputError: the folder cannot be written, or holds another file of that name
-            that no run has put there.
-    """
-    vocabulary = folder / tokenizer.file_name
-    with errors.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        contents = tokenizer.contents
-        if vocabulary.is_file() and vocabulary.read_bytes() == contents:
-            return
-        _, note = find(folder) or (None, {})
-        if vocabulary.exists() and note.get("vocabulary") != vocabulary.name:
+        vocabulary = folder / tokenizer.file_name
+        if not vocabulary.exists():
+            with atomic(str(vocabulary)) as file:
+                file.write(tokenizer.contents)
+        elif vocabulary.read_bytes() != tokenizer.contents:
             raise InputError(
                 f"{vocabulary}: exists, and is not {tokenizer.path}; expected another "
                 f"name, or another folder"
             )
-        if vocabulary.is_symlink():  # what it names stays
-            vocabulary.unlink()
-    with atomic(str(vocabulary)) as file:
-        file.write(contents)
+    with atomic(str(folder / name)) as file:
+        file.write(_json(contents))
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -177,22 +149,16 @@ def is_written(task: Mapping[str, Any]) -> bool:
 
 def _hf_task(path: Path) -> Mapping[str, Any] | None:
     config = read_json_object(path)
-    classes = config.get("architectures")
-    theirs = classes[0] if isinstance(classes, list) and classes else ""
+    [theirs] = config.get("architectures") or [""]
     kind = _HF_KINDS.get(str(theirs).rpartition("AlbertFor")[2])
+    if kind == "question_answering":
+        return {"kind": kind, "head": "linear"}
     if kind not in ("classification", "token_classification"):
-        head = {"head": "linear"} if kind == "question_answering" else {}
-        return {"kind": kind, **head} if kind else None
+        return {"kind": kind} if kind else None
     # As in transformers, two labels unless the file says otherwise.
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels: list[Any] = []
-    if isinstance(names, dict):
-        labels = [names.get(str(number)) for number in range(len(names))]
-    if not _is_texts(labels):
-        raise InputError(
-            f"{path}: id2label={errors.shown(names)}: expected a text for each number "
-            f"from 0 on"
-        )
+    with errors.reading(path, "id2label with a text for each number from 0 on"):
+        labels = [names[str(number)] for number in range(len(names))]
     if kind == "classification":
         default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
         problem = str(config.get("problem_type") or default)
@@ -217,11 +183,16 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     task = read_json_object(path)
     if task.keys() >= {"class_name", "registered_name"}:
         return None  # of KerasHub
-    for key, (is_right, expected) in _VALUES.items():
-        if key in task and not is_right(task[key]):
-            raise InputError(
-                f"{path}: {key}={errors.shown(task[key])}: expected {expected}"
-            )
+    for key, kind in _TYPES.items():
+        json_values.get(task, key, kind, str(path), kind())
+    labels, name = task.get("labels") or [], task.get("vocabulary", "")
+    if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
+        raise InputError(f"{path}: labels={errors.shown(labels)}: expected texts")
+    if Path(name).name != name:
+        raise InputError(
+            f"{path}: vocabulary={errors.shown(name)}: expected the name of a file in "
+            f"this folder"
+        )
     return task
 
 
@@ -231,7 +202,7 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: something cannot be copied.
     """
-    vocabulary = vocabulary_of(source / TASK, read_task(source) or {})
+    vocabulary = (read_task(source) or {})["vocabulary"]
     with errors.writing(target), write_together(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
@@ -255,14 +226,3 @@ def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
         if (folder / name).is_file() and (note := _read(folder / name)) is not None:
             return folder / name, note
     return None
-
-
-def vocabulary_of(path: Path, note: Mapping[str, Any]) -> str:
-    """Returns the name of the vocabulary in the contents of a file.
-
-    Raises:
-        InputError: it is missing.
-    """
-    if "vocabulary" not in note:
-        raise InputError(f"{path}: expected the key 'vocabulary'")
-    return note["vocabulary"]

@@ -223,16 +223,6 @@ class Target:
         """Reads the variable."""
         return np.asarray(keras.ops.convert_to_numpy(self.variable))
 
-    def tensor(self) -> Any:
-        """Returns the variable as the format has it, as a tensor.
-
-        On a CPU TensorFlow's shares the variable's memory, unless it is transposed.
-        """
-        if self.transposed:
-            return keras.ops.transpose(self.variable)
-        # Also of the same shape: this is what reads the variable.
-        return keras.ops.reshape(self.variable, self.shape)
-
     def to_theirs(self, tensor: np.ndarray) -> np.ndarray:
         tensor = tensor.T if self.transposed else tensor.reshape(self.shape)
         return np.ascontiguousarray(tensor)
@@ -357,7 +347,6 @@ def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
             target,
             ours=f"{target.ours}.{slot}",
             name=f"{target.name}/{slot}",
-            group0=f"{target.group0}/{slot}",
             variable=variable,
         )
         for target in targets

@@ -1,6 +1,5 @@
 """What a path of weights names: a path, a released checkpoint, or `hf://owner/name`."""
 
-import difflib
 import re
 from pathlib import Path
 
@@ -48,26 +47,11 @@ def resolve(path: str | Path) -> Path:
     )
 
 
-def names_for(path: str | Path) -> str:
-    """Returns what a message adds where a path is nothing but close to a name."""
-    text = str(path)
-    is_hub = _HUGGING_FACE.fullmatch(f"hf://{text}") and not Path(text).parent.exists()
-    if is_hub:
-        return f"; a model of the Hugging Face Hub is hf://{text}"
-    if "/" in text or not difflib.get_close_matches(text, PUBLISHED):
-        return ""
-    return f", nor one of {', '.join(PUBLISHED)}, hf://owner/name"
-
-
 def _model_folder(name: str, new: Path) -> Path:
     """Returns the folder of an unpacked archive that has the checkpoint."""
-    folders = sorted({path.parent for path in new.rglob("albert_config.json")})
-    if len(folders) != 1:
-        raise InputError(
-            f"{name}: {len(folders)} files albert_config.json; expected one, with its "
-            f"checkpoint"
-        )
-    return folders[0]
+    with errors.reading(name, "an archive with one albert_config.json"):
+        [folder] = {path.parent for path in new.rglob("albert_config.json")}
+    return folder
 
 
 def _from_hugging_face(name: str) -> Path:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,32 +63,18 @@ def save(
         the prefix, folder or file written, as `load` takes it.
 
     Raises:
-        InputError: an unknown format, a model, an optimizer or an extra tensor that
-            the format has no place for, or a path that cannot be written. Models
+        TypeError: an argument that the format has no place for.
+        InputError: an unknown format, a model or an optimizer that the format has no
+            place for, or a path that cannot be written. Models
             whose layers share only attention or only feed-forward are written layer by
             layer, with `num_hidden_groups` at the number of layers: the other formats
             can not tie them.
     """
-    _check_arguments(format, optimizer, extra, tokenizer, task)
-    if format == "tf1":
-        return _save_tf1(model, path, optimizer, extra or {})
-    if format == "hf":
-        return _save_hf(model, path, tokenizer, task or {})
-    return _save_keras(model, path)
-
-
-def _check_arguments(format: str, optimizer, extra, tokenizer, task) -> None:
-    formats = ("tf1", "hf", "keras")
-    if format not in formats:
-        raise InputError(f"format={format!r}: expected one of {', '.join(formats)}")
-    for argument, given, only in (
-        ("optimizer", optimizer, "tf1"),
-        ("extra", extra, "tf1"),
-        ("tokenizer", tokenizer, "hf"),
-        ("task", task, "hf"),
-    ):
-        if format != only and given is not None:
-            raise InputError(f"{argument}= with format={format!r}: expected {only!r}")
+    given = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
+    given = {key: value for key, value in (given | {"task": task}).items() if value}
+    if format not in _SAVE:
+        raise InputError(f"format={format!r}: expected one of {', '.join(_SAVE)}")
+    return _SAVE[format](model, Path(path), **given)
 
 
 def _targets(model, format: str) -> list[Target]:
@@ -119,38 +105,19 @@ def _untied(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def _training_state(model, optimizer, extra) -> dict[str, Any]:
-    """Returns what a TF1 checkpoint of a training run has beside the weights."""
-    for name in extra:
-        if not name.startswith("albert_tf/"):
-            raise InputError(f"extra={name!r}: expected a name that begins albert_tf/")
-    tensors: dict[str, Any] = {name: np.asarray(x) for name, x in extra.items()}
-    if optimizer is not None:
-        check_optimizer(optimizer, model)
-        tensors |= _tensors(expand_slots(optimizer, expand(model, "tf1")))
-        step = keras.ops.convert_to_numpy(optimizer.iterations)
-        tensors[STEP] = np.asarray(step, np.int64)
-    return tensors
-
-
-def _tensors(targets: Iterable[Target]) -> dict[str, Any]:
-    """Returns by name what TensorFlow can write without copies of all of it."""
-    if keras.backend.backend() != "tensorflow":
-        return _arrays(targets)
-    return {str(target.name): target.tensor() for target in targets}
-
-
-def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
+def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
     import tensorflow as tf
 
-    folder = Path(path)
-    if re.match(r"(.*\.)?ckpt", folder.name) and not folder.is_dir():
-        prefix, folder = folder, folder.parent
-    else:
-        prefix = folder / BEST
-    tensors = _tensors(_targets(model, "tf1"))
-    tensors |= _training_state(model, optimizer, extra)
-    with writing(path), write_together(folder) as new:
+    is_prefix = re.match(r"(.*\.)?ckpt", path.name) and not path.is_dir()
+    prefix = path if is_prefix else path / BEST
+    tensors = _arrays(_targets(model, "tf1"))
+    tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
+    if optimizer is not None:
+        check_optimizer(optimizer, model)
+        tensors |= _arrays(expand_slots(optimizer, expand(model, "tf1")))
+        step = keras.ops.convert_to_numpy(optimizer.iterations)
+        tensors[STEP] = np.asarray(step, np.int64)
+    with writing(path), write_together(prefix.parent) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
             tensor_names=list(tensors),
@@ -163,28 +130,32 @@ def _save_tf1(model, path: str | Path, optimizer, extra) -> Path:
     return prefix
 
 
-def _save_hf(
-    model, path: str | Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
-) -> Path:
+def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
     tensors = _arrays(_targets(model, "hf"))
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
-    files = huggingface.files(model, _untied(model.config), task, tokenizer)
-    with writing(path), write_together(Path(path)) as new:
+    files = huggingface.files(model, _untied(model.config), task or {}, tokenizer)
+    with writing(folder), write_together(folder) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
         )
         for name, contents in files.items():
             (new / name).write_bytes(contents)
-    return Path(path)
+    return folder
 
 
-def _save_keras(model, path: str | Path) -> Path:
-    path = Path(path)
+def _save_keras(model, path: Path) -> Path:
     if path.suffix != ".keras":
         raise InputError(f"{path}: a file of format 'keras' has to end in .keras")
     with writing(path), write_together(path.parent) as new:
         model.save(new / path.name)
     return path
+
+
+_SAVE: Mapping[str, Callable[..., Path]] = {
+    "tf1": _save_tf1,
+    "hf": _save_hf,
+    "keras": _save_keras,
+}

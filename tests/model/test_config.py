@@ -29,13 +29,6 @@ def test_keys_and_defaults_are_those_of_the_release():
     assert AlbertConfig(23).to_dict() == {"vocab_size": 23, **RELEASED_DEFAULTS}
 
 
-def test_additions_default_to_the_released_model():
-    config = AlbertConfig(23)
-    assert config.parameter_sharing == "all"
-    assert config.classifier_dropout_prob == 0.1
-    assert config.recompute == "none"
-
-
 @pytest.mark.parametrize("name", ["model_small", "model_grouped"])
 def test_a_released_file_survives_reading_and_writing(data, name, tmp_path):
     path = data / f"{name}.config.json"
@@ -107,13 +100,6 @@ def test_named_sizes_are_the_published_ones(name):
     }
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(InputError) as refusal:
-        AlbertConfig.named("albert_base")
-    known = ", ".join(PUBLISHED)
-    assert str(refusal.value) == f"unknown configuration 'albert_base'; known: {known}"
-
-
 @pytest.mark.parametrize(
     ("sharing", "groups", "attention_map", "ffn_map"),
     [
@@ -161,6 +147,7 @@ REFUSALS = {
     "recompute='layer': expected one of none, block": {"recompute": "layer"},
     "initializer_range=None: expected a number": {"initializer_range": None},
     "initializer_range=0: expected a number above 0": {"initializer_range": 0},
+    "initializer_range=inf: expected a number above 0": {"initializer_range": math.inf},
     "hidden_dropout_prob='0.1': expected a number": {"hidden_dropout_prob": "0.1"},
     "hidden_dropout_prob=1: expected a rate of at least 0 and below 1": {
         "hidden_dropout_prob": 1
@@ -220,7 +207,8 @@ def test_a_name_is_a_file_or_else_a_published_model(tmp_path, monkeypatch):
     with pytest.raises(InputError) as refusal:
         AlbertConfig.find("albert_bse")
     assert str(refusal.value) == (
-        f"albert_bse: no such file, nor one of {', '.join(PUBLISHED)}"
+        f"albert_bse: not a configuration; expected a file, or one of "
+        f"{', '.join(PUBLISHED)}"
     )
 
 
@@ -240,30 +228,6 @@ def test_unusable_files_are_refused_with_their_path(text, message, tmp_path):
     with pytest.raises(InputError) as refusal:
         AlbertConfig.from_json_file(path)
     assert str(refusal.value) == f"{path}{message}"
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {"initializer_range": math.inf},
-            "initializer_range=inf: expected a number above 0",
-        ),
-    ],
-)
-def test_sizes_that_no_machine_holds_are_refused(values, message):
-    with pytest.raises(InputError) as refused:
-        AlbertConfig(**{"vocab_size": 30, **values})
-    assert str(refused.value) == message
-
-
-def test_a_configuration_nested_too_deeply_is_refused(tmp_path):
-    path = tmp_path / "albert_config.json"
-    path.write_text('{"vocab_size": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    with pytest.raises(InputError) as refused:
-        AlbertConfig.from_json_file(path)
-    assert str(refused.value).startswith(f"{path}:1: ")
-    assert "\n" not in str(refused.value)
 
 
 def test_keys_of_bert_are_ignored_with_one_warning(caplog):

@@ -109,17 +109,6 @@ def norm(x):
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True))
 
 
-def test_embeddings_are_the_normalised_sum_of_three_tables(tiny, tokens, arrays):
-    layer = layers.Embeddings(tiny())
-    layer.build()
-    batch = tokens()
-    word, segment, position = arrays([layer.word, layer.segment, layer.position])
-    summed = word[batch["input_ids"]] + segment[batch["segment_ids"]] + position[:7]
-    embedded = layer(batch["input_ids"], batch["segment_ids"])
-    assert embedded.shape == (2, 7, 8)
-    np.testing.assert_allclose(arrays(embedded), norm(summed), atol=1e-5)
-
-
 def test_layer_norm_has_the_released_epsilon(arrays):
     # Deviations of 1e-6: an epsilon of 1e-12 halves their square, 1e-3 erases them.
     x = np.array([[1e-6, -1e-6]], "float32")
@@ -188,47 +177,6 @@ def test_attention_has_the_gradient_of_its_formula(with_dropout, differentiate):
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=2e-6)
 
 
-def test_attention_follows_its_formula(tiny, arrays):
-    # Plain loops over rows and heads, as paper 3.1 of Vaswani et al. (2017) has it.
-    random = np.random.default_rng(5)
-    layer = layers.Attention(tiny())
-    layer.build()
-    for part in (layer.query, layer.key, layer.value, layer.output_dense):
-        part.bias.assign(random.standard_normal(12, "float32"))
-    hidden = random.standard_normal((2, 7, 12), "float32")
-    mask = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 0, 0]])
-    q, k, v = (
-        hidden @ arrays(part.kernel) + arrays(part.bias)
-        for part in (layer.query, layer.key, layer.value)
-    )
-    mixed = np.zeros_like(hidden)
-    for row in range(2):
-        real = mask[row] == 1
-        for head in range(3):
-            own = slice(4 * head, 4 * head + 4)
-            scores = q[row][:, own] @ k[row][real][:, own].T / 2  # sqrt(D) is 2
-            shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-            mixed[row][:, own] = shares @ v[row][real][:, own]
-    output = mixed @ arrays(layer.output_dense.kernel) + arrays(layer.output_dense.bias)
-    mask_scores = (1.0 - mask[:, None, None, :].astype("float32")) * -10000.0
-    np.testing.assert_allclose(
-        arrays(layer(hidden, mask_scores)), norm(hidden + output), atol=1e-5
-    )
-
-
-def test_feed_forward_follows_its_formula(tiny, arrays):
-    random = np.random.default_rng(5)
-    layer = layers.FeedForward(tiny(hidden_act="relu"))
-    layer.build()
-    layer.intermediate.bias.assign(random.standard_normal(20, "float32"))
-    layer.output_dense.bias.assign(random.standard_normal(12, "float32"))
-    hidden = random.standard_normal((2, 7, 12), "float32")
-    inner = hidden @ arrays(layer.intermediate.kernel) + arrays(layer.intermediate.bias)
-    output = np.maximum(inner, 0) @ arrays(layer.output_dense.kernel)
-    output += arrays(layer.output_dense.bias)
-    np.testing.assert_allclose(arrays(layer(hidden)), norm(hidden + output), atol=1e-5)
-
-
 def test_dropout_zeroes_its_share_and_scales_the_rest(arrays):
     generator = keras.random.SeedGenerator(13)
     seeds = layers.DropoutSeeds(generator)
@@ -253,13 +201,6 @@ def test_every_dropout_of_every_pass_has_its_own_seed(arrays):
     assert len(set(drawn)) == len({sum(seed) for seed in drawn}) == 35
 
 
-def test_seeds_repeat_with_the_generator(arrays):
-    first, second = (
-        layers.DropoutSeeds(keras.random.SeedGenerator(13)) for _ in range(2)
-    )
-    np.testing.assert_array_equal(arrays(first.next()), arrays(second.next()))
-
-
 @pytest.mark.usefixtures("cut_initial_values")
 def test_initial_values_are_normal_and_cut_at_two_deviations(arrays):
     values = arrays(layers.initializer(0.05)((300, 100)))
@@ -280,17 +221,6 @@ def test_parts_of_one_shape_start_at_different_values(tiny, arrays):
 
 
 LAYERS = [layers.Embeddings, layers.Attention, layers.FeedForward, layers.Block]
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_layer_survives_its_configuration(kind, tiny):
-    config = tiny(hidden_act="relu", parameter_sharing="ffn")
-    layer = kind(config, name="own", dtype="mixed_bfloat16")
-    again = kind.from_config(layer.get_config())
-    again.build()
-    assert again.config == config
-    assert (again.name, again.dtype_policy.name) == ("own", "mixed_bfloat16")
-    assert again.get_config() == layer.get_config()
 
 
 POLICIES = ["mixed_bfloat16", "mixed_float16"]

@@ -1,6 +1,5 @@
 import functools
 import gc
-import itertools
 import math
 import weakref
 
@@ -15,8 +14,6 @@ from albert_tf.model import heads, models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import (
     ACTIVATIONS,
-    Attention,
-    FeedForward,
     gelu,
 )
 
@@ -92,14 +89,15 @@ def released_pretrainer(data, golden, write_checkpoint):
 
 def pretraining_losses(model, recorded):
     outputs = model(inputs_of(recorded, "masked_lm_positions"))
-    masked, each_masked = heads.masked_lm_loss(
-        outputs["mlm_logits"],
-        recorded["in/masked_lm_ids"],
-        recorded["in/masked_lm_weights"],
+    each_masked = heads.masked_lm_loss(
+        outputs["mlm_logits"], recorded["in/masked_lm_ids"]
     )
-    order, each_order = heads.classification_loss(
+    shares = recorded["in/masked_lm_weights"]
+    masked = ops.sum(each_masked * shares) / (shares.sum() + heads.MASKED_LM_EPSILON)
+    each_order = heads.classification_loss(
         outputs["sop_logits"], recorded["in/next_sentence_labels"][:, 0]
     )
+    order = ops.mean(each_order)
     return {
         "masked_lm_logits": ops.reshape(outputs["mlm_logits"], (20, -1)),
         "masked_lm_log_probs": ops.reshape(
@@ -214,44 +212,6 @@ def test_every_variable_exists_once(sharing, tiny):
 
 
 # --- sharing ---
-
-
-@pytest.mark.parametrize(
-    ("sharing", "groups", "inner", "attentions", "feed_forwards"),
-    [
-        ("all", 1, 1, "00000", "00000"),
-        ("attention", 1, 1, "00000", "01234"),
-        ("ffn", 1, 1, "01234", "00000"),
-        ("none", 1, 1, "01234", "01234"),
-        ("none", 5, 1, "01234", "01234"),
-        ("all", 2, 1, "00011", "00011"),
-        ("attention", 2, 1, "00011", "01234"),
-        ("ffn", 3, 1, "01234", "00112"),
-        ("all", 1, 2, "0101010101", "0101010101"),
-        ("all", 2, 2, "0101012323", "0101012323"),
-        ("attention", 1, 2, "0101010101", "0123456789"),
-        ("ffn", 2, 2, "0123456789", "0101012323"),
-    ],
-)
-def test_every_layer_uses_the_parameters_of_its_group(
-    sharing, groups, inner, attentions, feed_forwards, tiny, tokens, monkeypatch
-):
-    used = {Attention: [], FeedForward: []}
-    for kind, calls in used.items():
-
-        @functools.wraps(kind.call)
-        def note(self, *args, _calls=calls, _call=kind.call, **kwargs):
-            _calls.append(self)
-            return _call(self, *args, **kwargs)
-
-        monkeypatch.setattr(kind, "call", note)
-    config = tiny(
-        parameter_sharing=sharing, num_hidden_groups=groups, inner_group_num=inner
-    )
-    models.AlbertEncoder(config)({"input_ids": tokens()["input_ids"]})
-    for kind, expected in ((Attention, attentions), (FeedForward, feed_forwards)):
-        distinct = list(dict.fromkeys(used[kind]))
-        assert "".join(str(distinct.index(one)) for one in used[kind]) == expected
 
 
 def test_equal_widths_need_no_projection(tiny, tokens, arrays):
@@ -583,15 +543,14 @@ def last_lengths(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "batch", "parts"),
+    ("kind", "options", "batch"),
     [
-        (models.AlbertClassifier, {"num_labels": 3}, "tokens", 1),
-        (models.AlbertMultipleChoice, {}, "questions", 1),
-        (models.AlbertMultipleChoice, {"choices_at_once": 2}, "questions", 3),
+        (models.AlbertClassifier, {"num_labels": 3}, "tokens"),
+        (models.AlbertMultipleChoice, {}, "questions"),
     ],
 )
 def test_the_last_layer_computes_the_first_position_alone(
-    kind, options, batch, parts, tiny, request, last_lengths
+    kind, options, batch, tiny, request, last_lengths
 ):
     inputs = request.getfixturevalue(batch)
     inputs = inputs() if callable(inputs) else inputs
@@ -599,7 +558,7 @@ def test_the_last_layer_computes_the_first_position_alone(
     lengths = last_lengths(model)
     model(inputs, training=True)
     length = inputs["input_ids"].shape[-1]
-    assert lengths == [length, length, 1] * parts
+    assert lengths == [length, length, 1]
 
 
 @pytest.mark.parametrize("sentence_head", [True, False])
@@ -634,7 +593,7 @@ def test_the_logits_of_pretraining_drop_in_training_alone(tiny, tokens, drops):
     assert lengths == [7, *[7] * 8, 3, 3]
 
 
-# --- choices of a question in parts ---
+# --- choices of a question ---
 
 
 @pytest.fixture
@@ -648,116 +607,6 @@ def questions():
         "segment_ids": random.integers(0, 10, shape, "int32"),
         "labels": np.array([4, 1], "int32"),
     }
-
-
-@pytest.fixture
-def in_parts(tiny, questions):
-    """The loss of a model of choices, and its variables: always the same weights."""
-
-    def make(choices_at_once, rate=0.0, **changes):
-        keras.utils.set_random_seed(7)
-        rates = dict.fromkeys(
-            ("hidden_dropout_prob", "attention_probs_dropout_prob"), rate
-        )
-        config = tiny(
-            **{"num_hidden_layers": 2, **rates, **changes}, classifier_dropout_prob=0.0
-        )
-        model = models.AlbertMultipleChoice(config, choices_at_once)
-        model.encoder.seed_generator.state.assign([5, 3])
-
-        def loss():
-            logits = model(questions, training=True)["logits"]
-            return heads.classification_loss(logits, questions["labels"])[0]
-
-        return loss, model.trainable_variables
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("choices_at_once", "recompute"), [(1, "none"), (2, "block"), (6, "none")]
-)
-def test_choices_in_parts_give_the_gradients_of_all_at_once(
-    choices_at_once, recompute, in_parts, differentiate
-):
-    whole, parts = (
-        differentiate(*in_parts(count, recompute=recompute))
-        for count in (None, choices_at_once)
-    )
-    assert max(np.abs(gradient).max() for gradient in whole) > 0.05
-    for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-def test_the_backward_pass_of_a_part_drops_what_its_forward_pass_dropped(
-    in_parts, differentiate, monkeypatch
-):
-    options = {"rate": 0.3, "num_hidden_layers": 1}
-    again = differentiate(*in_parts(2, **options))
-    monkeypatch.setattr(keras, "remat", lambda function: function)
-    assert_equal_gradients(differentiate(*in_parts(2, **options)), again)
-
-
-def gradients_of(loss, variables, **options):
-    """Returns a TensorFlow graph of the gradients."""
-    import tensorflow as tf
-
-    @tf.function(**options)
-    def gradients():
-        with tf.GradientTape() as tape:
-            value = loss()
-        return tape.gradient(value, [variable.value for variable in variables])
-
-    return gradients.get_concrete_function()
-
-
-@pytest.fixture
-def begins(monkeypatch):
-    """The operations at which blocks begin in a graph, and begin again."""
-    import tensorflow as tf
-
-    found, call = [], Attention.call
-
-    def note(self, hidden, *args, **kwargs):
-        found.append(tf.identity(hidden).op)
-        return call(self, found[-1].outputs[0], *args, **kwargs)
-
-    monkeypatch.setattr(Attention, "call", note)
-    return found
-
-
-def waits_for(later, sooner):
-    """Whether an operation can only run after another one."""
-    todo, seen = [later], set()
-    while todo:
-        op = todo.pop()
-        if op not in seen:
-            seen.add(op)
-            todo += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return sooner in seen
-
-
-@tensorflow_only
-@pytest.mark.parametrize(("choices_at_once", "layers"), [(None, 4), (1, 2)])
-def test_gradients_of_a_shared_kernel_do_not_wait_for_one_another(
-    choices_at_once, layers, in_parts, begins
-):
-    changes = {"intermediate_size": 77, "recompute": "block"}
-    changes["num_hidden_layers"] = layers
-    graph = gradients_of(*in_parts(choices_at_once, **changes)).graph
-    sums = [
-        op
-        for op in graph.get_operations()
-        if op.type == "AddN" and op.outputs[0].shape.as_list()[:-1] == [77]
-    ]
-    parts = 5 if choices_at_once else 1
-    assert [len(op.inputs) for op in sums] == [2] * (layers * parts - 1)
-    if not choices_at_once:
-        # Four layers forward, and again from the last to the first.
-        assert len(begins) == 8
-        for number in (0, 1):
-            assert waits_for(begins[number + 6], sums[number])
-            assert not waits_for(begins[number + 5], sums[number])
 
 
 @pytest.mark.parametrize("sharing", ["all", "none"])
@@ -781,25 +630,6 @@ def test_recomputed_blocks_keep_the_compute_dtype(
     gradients = differentiate(loss, model.trainable_variables)
     assert len(dtypes) >= 3 and set(dtypes) == {"bfloat16"}
     assert {str(gradient.dtype) for gradient in gradients} == {"float32"}
-
-
-@tensorflow_only
-def test_parts_give_the_same_gradients_when_compiled(in_parts, differentiate, arrays):
-    whole = differentiate(*in_parts(None, num_hidden_layers=1))
-    loss, variables = in_parts(2, num_hidden_layers=1)
-    parts = arrays(gradients_of(loss, variables, jit_compile=True)())
-    for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-@tensorflow_only
-def test_a_graph_works_at_one_part_at_a_time(in_parts, begins):
-    gradients_of(*in_parts(2, num_hidden_layers=1))()
-
-    # Five choices are three parts: forward, then each again from the last to the first.
-    assert len(begins) == 6
-    for sooner, later in itertools.pairwise(begins):
-        assert waits_for(later, sooner)
 
 
 # --- dropout and initial values ---
@@ -916,26 +746,6 @@ def test_inference_drops_nothing(name, drops, arrays):
     first, second = (arrays(model(recorded_inputs(name))) for _ in range(2))
     assert drops == []
     keras.tree.map_structure(np.testing.assert_array_equal, first, second)
-
-
-@pytest.mark.parametrize("name", RECORDED_HEADS)
-def test_every_dropout_changes_the_outputs_in_its_own_way(name, drops, arrays):
-    model = recorded_model(name)
-
-    def outputs_without(site):
-        def halve(i, x):
-            odd = ops.arange(x.shape[-1]) % 2
-            return x * ops.cast(odd, x.dtype) if i == site else x
-
-        drops.clear()
-        drops.replace = halve
-        outputs = arrays(model(recorded_inputs(name), training=True))
-        return np.concatenate([x.ravel() for x in keras.tree.flatten(outputs)])
-
-    outputs_without(None)
-    found = [outputs_without(site) for site in (None, *range(len(drops)))]
-    for one, other in itertools.combinations(found, 2):
-        assert np.abs(one - other).max() > 1e-6
 
 
 @pytest.mark.usefixtures("cut_initial_values")

@@ -138,12 +138,12 @@ def small(golden):
 def loss_of(model, batch):
     inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     outputs = model({key: batch[key] for key in inputs}, training=True)
-    masked_lm, _ = heads.masked_lm_loss(
-        outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
-    )
+    shares = ops.cast(batch["masked_lm_weights"], "float32")
+    each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
+    masked_lm = ops.sum(each * shares) / (ops.sum(shares) + heads.MASKED_LM_EPSILON)
     labels = ops.reshape(batch["next_sentence_labels"], (-1,))
-    sentence, _ = heads.classification_loss(outputs["sop_logits"], labels)
-    return masked_lm, sentence
+    sentence = heads.classification_loss(outputs["sop_logits"], labels)
+    return masked_lm, ops.mean(sentence)
 
 
 def schedule_of_recording():

@@ -85,7 +85,6 @@ def test_a_killed_run_goes_on_evaluates_and_predicts(start, tmp_path):
         "--save_checkpoints_steps=4",
         "--log_steps=1",
         "--iterations_per_loop=3",
-        "--choices_at_once=3",
         "--do_predict",
     ]
     start(*flags, kill_at="\nstep 6/9")

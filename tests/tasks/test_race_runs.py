@@ -83,7 +83,6 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         task_name="own",
         num_runs=2,
         gradient_accumulation_steps=2,
-        choices_at_once=1,
         **TRAIN,
     )
     assert "train: 8 questions with 2 to 3 choices about 8 articles\n" in log

@@ -79,7 +79,7 @@ class Even(base.FineTuningTask):
         return {"loss": ops.sum(base.example_weights(batch))}
 
     def sums(self, outputs, batch):
-        _, each = heads.classification_loss(outputs["logits"], batch["labels"])
+        each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def predictions(self, outputs, batch):

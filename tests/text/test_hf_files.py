@@ -80,6 +80,21 @@ def test_text_is_cleaned_as_the_files_beside_a_vocabulary_say(
 
 
 @pytest.mark.parametrize(
+    ("kind", "config", "message"),
+    [
+        (BERT, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars=false: exp"),
+        (SPM, [1], "[1]: expected a JSON object"),
+    ],
+)
+def test_what_no_tokenizer_here_does_is_refused(kind, config, message, tmp_path):
+    write(tmp_path, config)
+    with pytest.raises(InputError) as refused:
+        opened(tmp_path, kind)
+    path = tmp_path / "tokenizer_config.json"
+    assert str(refused.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
     ("kind", "config", "steps", "given", "message"),
     [
         (
@@ -91,11 +106,6 @@ def test_text_is_cleaned_as_the_files_beside_a_vocabulary_say(
             *(SPM, None, normalizer("Lowercase"), {"keep_accents": False}),
             "--keep_accents=false, but {}/tokenizer.json: keep_accents=true; expected "
             "the same",
-        ),
-        (
-            *(SPM, {"do_lower_case": True}, normalizer("StripAccents"), {}),
-            "{0}/tokenizer_config.json: do_lower_case=true, but {0}/tokenizer.json: "
-            "do_lower_case=false; expected the same",
         ),
         (
             *(BERT, {"strip_accents": False}, None, {"keep_accents": False}),

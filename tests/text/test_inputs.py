@@ -66,14 +66,6 @@ def test_as_many_pieces_stay_as_when_they_are_taken_one_by_one():
                 assert inputs.kept_lengths(first, second, room) == (a, b)
 
 
-def test_a_batch_costs_what_it_holds(monkeypatch):
-    found = inputs.encode(Words(), ["1 2", "3", "4"], None, 9)
-    # The lengths of all inputs, for each batch, would cost their number squared.
-    monkeypatch.delattr(inputs.Inputs, "lengths")
-    batch = inputs.pad(found, [1], 4, pad_id=99)
-    assert batch["input_ids"].tolist() == [[101, 3, 102, 99]]
-
-
 def test_a_batch_is_padded_to_the_length_asked_for():
     found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
     batch = inputs.pad(found, [2, 0], 8, pad_id=99)
@@ -115,23 +107,6 @@ def test_a_very_long_text_is_cut_behind_all_that_is_wanted(tokenizer):
         assert len(tokenizer.encode(found)) > 50 + 60
     for text in ("", words * 20, " " * 99_999):
         assert inputs.cut(tokenizer, text, 50) is text
-
-
-def test_what_is_beyond_the_length_is_not_tokenized(tokenizer, monkeypatch):
-    words = "the value of each object in a list of strings is returned "
-    short = inputs.encode(tokenizer, [words * 9, "a"], ["b", words * 9], 40)
-    seen, encode = [], tokenizer.encode_batch
-
-    def encode_batch(texts, num_threads=1):
-        seen.extend(map(len, texts))
-        return encode(texts, num_threads)
-
-    monkeypatch.setattr(tokenizer, "encode_batch", encode_batch)
-    found = inputs.encode(tokenizer, [words * 9999, "a"], ["b", words * 9999], 40)
-    assert max(seen) < 5000
-    assert found.ids.tolist() == short.ids.tolist()
-    assert found.first_lengths.tolist() == short.first_lengths.tolist()
-    assert found.truncated == 2
 
 
 # In a graph

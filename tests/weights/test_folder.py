@@ -262,46 +262,31 @@ def test_folders_without_a_task_name_their_vocabulary(
 
 def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
     tokenizer = tokenization.load(vocabulary)
-    shared, run = tmp_path / "shared.model", tmp_path / "run"
-    run.mkdir()
-    shared.write_bytes(b"of others")
-    (run / "spm_small.model").symlink_to(shared)
-    assert message_of(metadata.write_task, run, tokenizer, {}) == (
-        f"{run}/spm_small.model: exists, and is not {vocabulary}; expected another "
-        f"name, or another folder"
+    (tmp_path / "spm_small.model").write_bytes(b"of others")
+    assert message_of(metadata.write_task, tmp_path, tokenizer, {}) == (
+        f"{tmp_path}/spm_small.model: exists, and is not {vocabulary}; expected "
+        f"another name, or another folder"
     )
-    # What an earlier run has put there is replaced, but not what a link names.
-    note = {"vocabulary": "spm_small.model"}
-    (run / "vocabulary.json").write_text(json.dumps(note))
-    metadata.write_task(run, tokenizer, {})
-    assert shared.read_bytes() == b"of others"
-    assert (run / "spm_small.model").read_bytes() == Path(vocabulary).read_bytes()
-    names = sorted(path.name for path in run.iterdir())
-    assert names == ["spm_small.model", "task.json", "vocabulary.json"]
+    assert (tmp_path / "spm_small.model").read_bytes() == b"of others"
 
 
-# A value of another type for each key, beside the right ones that it may have.
-VALUES = [[], [1], {}, "", "x", 0, -3, 2.5, True, None, 10**400, float("nan"), "../x"]
-RIGHT = {
-    "kind": ["", "x", "../x"],
-    "labels": [None],
-    "vocabulary": ["x"],
-    "do_lower_case": [True],
-}
-
-
-@pytest.mark.parametrize("key", RIGHT)
-def test_values_of_other_types_are_refused(folder, key):
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("kind", [[], {}, 0, True, None]),
+        ("labels", ["x", {"a": 1}, 3, [1], ["a", None]]),
+        ("vocabulary", [[], 1, None, "../x", "/x"]),
+        ("do_lower_case", ["", "x", 0, None, [True]]),
+    ],
+)
+def test_values_of_other_types_are_refused(folder, key, wrong):
     path = folder / "task.json"
-    wrong = [v for v in VALUES if repr(v) not in map(repr, RIGHT[key])]
-    assert len(wrong) >= 8
     for value in wrong:
         edit(path, **{key: value})
         for read in (metadata.read_task, tokenizer_of):
             message = message_of(read, folder)
-            assert message.startswith((f"{path}: {key}=", f"{path}:")), message
-            assert ": expected " in message or "digits" in message, message
-            assert "\n" not in message and len(message) < 400
+            assert message.startswith(f"{path}: ") and key in message, message
+            assert "expected " in message and "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -322,7 +307,6 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
         ("multi_label", ["texts"], "expected the key 'texts', for multi_label"),
         ("multiple_choice", [], "expected the key 'max_qa_length', for multiple_ch"),
         ("question_answering", [], "expected the key 'version', for question_answ"),
-        ("regression", ["vocabulary"], "expected the key 'vocabulary'"),
         ("x", [], 'kind="x": expected one of classification, multi_label'),
     ],
 )

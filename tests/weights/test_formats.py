@@ -24,17 +24,6 @@ def write_tf1(prefix, tensors):
     )
 
 
-def test_tensors_of_eight_bits_are_refused_in_one_line(tmp_path):
-    noted = {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}
-    header = json.dumps({"w": noted}).encode()
-    data = len(header).to_bytes(8, "little") + header + bytes(4)
-    (tmp_path / "model.safetensors").write_bytes(data)
-    with pytest.raises(InputError) as refused:
-        weights.open_source(tmp_path).read("w")
-    expected = rf"{tmp_path}: w: .*; expected a tensor of floating point numbers"
-    assert re.fullmatch(expected, str(refused.value))
-
-
 @pytest.mark.parametrize(
     "graph",
     # A node whose child has number 127; no protocol buffer; no node at all.

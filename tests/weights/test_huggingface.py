@@ -132,19 +132,6 @@ def test_text_after_a_gap_begins_a_word_but_punctuation_does_not(small, tmp_path
     ]
 
 
-@pytest.mark.parametrize("text", [*TEXTS[2:], "No [MASK] (of it)"])
-def test_places_begin_where_words_do(text, small, tmp_path):
-    found = theirs(small, tmp_path).encode(text, add_special_tokens=False)
-    _, spans = small.encode_with_offsets(text.replace("[MASK]", "      "))
-    # A lone word mark has no place in the text here, and there that of its word.
-    begins = [
-        begin
-        for (begin, _), piece in zip(found.offsets, found.tokens, strict=True)
-        if piece not in ("▁", "[MASK]")
-    ]
-    assert begins == [begin for begin, end in spans if end > begin]
-
-
 def test_a_model_of_another_type_is_refused(small, tmp_path):
     from sentencepiece import sentencepiece_model_pb2
 
@@ -266,21 +253,6 @@ def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, cap
     assert settings["model_max_length"] == 64
 
 
-def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
-    small, tmp_path
-):
-    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 1499})
-    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
-    with pytest.raises(InputError) as refused:
-        converted(tmp_path / "from", tmp_path / "hf", spm_model_file=small.path)
-    assert str(refused.value) == (
-        f"{small.path}: 1500 pieces, but the model's vocab_size is 1499; expected the "
-        f"vocabulary that the model was made for, or for a new model an "
-        f"albert_config.json with vocab_size=1500"
-    )
-    assert not (tmp_path / "hf").exists()
-
-
 def test_labels_have_to_fit(tmp_path):
     with pytest.raises(InputError) as refused:
         weights.save(
@@ -293,24 +265,3 @@ def test_labels_have_to_fit(tmp_path):
         "task: labels a, b: expected 3, one for each output of the model"
     )
     assert not (tmp_path / "hf").exists()
-
-
-@pytest.mark.parametrize("argument", ["tokenizer", "task"])
-def test_other_formats_have_neither(argument, small, tmp_path):
-    given = {"tokenizer": small, "task": {}}[argument]
-    with pytest.raises(InputError) as refused:
-        weights.save(
-            models.AlbertEncoder(CONFIG), tmp_path / "x", "tf1", **{argument: given}
-        )
-    assert str(refused.value) == f"{argument}= with format='tf1': expected 'hf'"
-
-
-def test_a_vocabulary_that_is_too_small_gives_a_warning(small, tmp_path, caplog):
-    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 3000})
-    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
-    converted(tmp_path / "from", tmp_path / "hf", spm_model_file=small.path)
-    assert caplog.messages == [
-        f"{small.path}: 1500 pieces, but the model's vocab_size is 3000; expected the "
-        f"vocabulary that the model was made for, or for a new model an "
-        f"albert_config.json with vocab_size=1500"
-    ]

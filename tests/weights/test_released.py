@@ -107,32 +107,11 @@ def test_an_archive_put_there_by_hand_is_checked_and_taken(serve):
     assert os.listdir(place) == [f"{NAME}.tar.gz"]
 
 
-def flipped(data, at):
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-def test_a_wrong_byte_anywhere_is_refused(serve, contents):
-    server = serve()
-    whole = server.files[URL]
-    # The first ten bytes are the header of gzip, with the time of the archive.
-    wrong = [flipped(whole, at) for at in range(10, len(whole), len(whole) // 7)]
-    wrong += [flipped(whole, len(whole) - end) for end in range(1, 9)]
-    for data in (*wrong, whole[:-1]):
-        server.files[URL] = data
-        with pytest.raises(InputError):
-            released.resolve(NAME)
-    server.files[URL] = whole
-    assert released.resolve(NAME).is_dir()
-
-
 def test_an_archive_without_a_model_is_refused(server, serve, contents):
     contents.clear()
     serve(**{"albert_base/readme.txt": b""})
-    with pytest.raises(InputError) as mistake:
+    with pytest.raises(InputError, match=f"^{NAME}: .*; expected an archive with one"):
         released.resolve(NAME)
-    assert str(mistake.value) == (
-        f"{NAME}: 0 files albert_config.json; expected one, with its checkpoint"
-    )
 
 
 def test_offline_a_script_ends_with_one_line(server, tmp_path, settings_of):
@@ -160,32 +139,14 @@ def test_a_run_that_resumes_downloads_nothing(server, tmp_path):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("path", ["albert_base_v3", "albert-base-v2", "albert_base"])
-def test_a_mistyped_name_lists_the_names(path):
+@pytest.mark.parametrize("path", ["albert_base_v3", "runs/a/b", "albert/albert-base"])
+@pytest.mark.parametrize("door", [weights.open_source, TextClassifier.from_pretrained])
+def test_a_path_without_weights_lists_the_names(path, door):
     with pytest.raises(InputError) as mistake:
-        weights.open_source(path)
+        door(path)
     assert str(mistake.value) == (
         f"{path}: no such file, folder or checkpoint prefix, nor one of "
         f"{', '.join(PUBLISHED)}, hf://owner/name"
-    )
-
-
-@pytest.mark.parametrize("path", ["runs/a/b", "here/b", "runs", "model.ckpt-5"])
-def test_a_path_that_is_no_name_lists_none(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "here").mkdir()
-    with pytest.raises(InputError, match=f"^{path}: no such .* prefix$"):
-        weights.open_source(path)
-
-
-@pytest.mark.parametrize("name", ["albert/albert-base-v2", "own.er/x_1"])
-@pytest.mark.parametrize("door", [weights.open_source, TextClassifier.from_pretrained])
-def test_a_name_of_the_hub_is_told_with_hf(name, door):
-    with pytest.raises(InputError) as mistake:
-        door(name)
-    assert str(mistake.value) == (
-        f"{name}: no such file, folder or checkpoint prefix; a model of the Hugging "
-        f"Face Hub is hf://{name}"
     )
 
 

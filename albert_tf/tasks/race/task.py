@@ -112,14 +112,14 @@ class MultipleChoice(base.FineTuningTask):
         return ByLength(used, make, self.lengths.max_seq_length, self.multiple)
 
     def build_model(self):
-        return AlbertMultipleChoice(self.config, self.settings.choices_at_once)
+        return AlbertMultipleChoice(self.config)
 
     def weights(self, batch: base.Batch) -> dict[str, Any]:
         return {"loss": ops.sum(base.example_weights(batch))}
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropy of the choices."""
-        _, each = heads.classification_loss(outputs["logits"], batch["labels"])
+        each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:

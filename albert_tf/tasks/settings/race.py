@@ -69,12 +69,6 @@ class RaceSettings(TaskSettings):
         otherwise=128,
         is_part=True,
     )
-    choices_at_once: int | None = flags.field(
-        "Choices of a question that training encodes at once, for less memory and the "
-        "same gradients; the backward pass encodes them again. By default all.",
-        None,
-        at_least=1,
-    )
     # The most of a question that was read.
     choices: int | None = stored_field()
 

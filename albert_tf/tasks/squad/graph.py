@@ -19,7 +19,7 @@ from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
 from albert_tf.tasks.squad.features import PER_TOKEN, Lengths
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
-from albert_tf.text.in_graph import OffsetTokenizer, without_end_spaces
+from albert_tf.text.in_graph import GraphTokenizer, without_end_spaces
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
@@ -90,7 +90,7 @@ class _Questions(tf.Module):
         # A linear head has no odds, but a score of no answer to compare with others.
         self._compares = not _is_conditional(model)
         self.vocabulary = metadata.identity_json(tokenizer)
-        self._tokenize = OffsetTokenizer(tokenizer)
+        self._tokenize = GraphTokenizer(tokenizer, with_offsets=True)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
         self._lengths, self._search, self._threshold = lengths, search, threshold
         self._shortest = _candidates(model)

@@ -177,10 +177,10 @@ class QuestionAnswering(base.FineTuningTask):
         targets = batch["start_positions"], batch["end_positions"]
         if self.settings.head == "linear":
             logits = outputs["start_logits"], outputs["end_logits"]
-            _, start, end = heads.span_loss(*logits, *targets)
+            start, end = heads.span_loss(*logits, *targets)
             means = {"start_loss": start, "end_loss": end}
         else:
-            _, start, end, answerable = heads.conditional_span_loss(
+            start, end, answerable = heads.conditional_span_loss(
                 outputs, *targets, batch["is_impossible"]
             )
             means = {

@@ -180,7 +180,7 @@ class Tagging(base.FineTuningTask):
 
     def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropy of the words."""
-        _, each = heads.token_classification_loss(outputs["logits"], batch["labels"])
+        each = heads.token_classification_loss(outputs["logits"], batch["labels"])
         weights = base.example_weights(batch)
         return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from albert_tf.errors import InputError
+from albert_tf.model.config import PUBLISHED
 from albert_tf.weights import checkpoints, released
 from albert_tf.weights.formats import hf, keras, kerashub, tf1
 from albert_tf.weights.source import Source
@@ -31,7 +32,7 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
     """
     path = released.resolve(path)
     format = detect(path)
-    if format is tf1 and path.is_dir() and not _is_saved_model(path):
+    if format is tf1 and path.is_dir() and not (path / "saved_model.pb").exists():
         path = checkpoints.choose(path, checkpoint)
     return format.open(path)
 
@@ -43,13 +44,22 @@ def detect(path: Path) -> ModuleType:
         InputError: nothing there, or an unknown format.
     """
     if path.is_dir():
-        return _detect_folder(path)
+        if (path / "saved_model.pb").exists():
+            return tf1
+        if any(path.glob("*.safetensors")):
+            return hf
+        if (path / "pytorch_model.bin").exists():
+            raise InputError(
+                f"{path}: pytorch_model.bin is a pickle, which is never read because "
+                f"it can run code; save the model as safetensors"
+            )
+        return kerashub if (path / kerashub.BACKBONE).exists() else tf1
     if Path(f"{tf1.prefix_of(path)}.index").exists():
         return tf1
     if not path.exists():
         raise InputError(
-            f"{path}: no such file, folder or checkpoint prefix"
-            f"{released.names_for(path)}"
+            f"{path}: no such file, folder or checkpoint prefix, nor one of "
+            f"{', '.join(PUBLISHED)}, hf://owner/name"
         )
     if path.suffix in _OF_FILES:
         return _OF_FILES[path.suffix]
@@ -57,22 +67,3 @@ def detect(path: Path) -> ModuleType:
         f"{path}: not a file of weights; expected a TF checkpoint's prefix or .index "
         f"file, .safetensors, .h5, .keras, or a folder"
     )
-
-
-def _detect_folder(folder: Path) -> ModuleType:
-    if _is_saved_model(folder):
-        return tf1
-    if any(folder.glob("*.safetensors")):
-        return hf
-    if (folder / kerashub.BACKBONE).exists():
-        return kerashub
-    if (folder / "pytorch_model.bin").exists():
-        raise InputError(
-            f"{folder}: pytorch_model.bin is a pickle, which is never read because it "
-            f"can run code; save the model as safetensors"
-        )
-    return tf1
-
-
-def _is_saved_model(folder: Path) -> bool:
-    return (folder / "saved_model.pb").exists()

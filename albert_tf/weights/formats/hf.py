@@ -6,7 +6,7 @@ from pathlib import Path
 from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig, read_json_object
-from albert_tf.weights.source import Source, sort_tensors
+from albert_tf.weights.source import Source
 
 # Hugging Face's "gelu" is the exact form, not the released one.
 ACTIVATIONS = {
@@ -47,7 +47,7 @@ def open(path: Path) -> Source:
     def config():
         return _config(folder / "config.json")
 
-    return sort_tensors("hf", path, shapes, read, config, lambda name: start + name)
+    return Source("hf", path, shapes, read, config, lambda name: start + name)
 
 
 def _config(path: Path) -> AlbertConfig:

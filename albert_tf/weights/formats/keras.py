@@ -8,7 +8,7 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.model import models  # noqa: F401 (registers the classes)
 from albert_tf.weights.names import HEADS, expand
-from albert_tf.weights.source import Source, sort_tensors
+from albert_tf.weights.source import Source
 
 
 def open(path: Path) -> Source:
@@ -21,7 +21,7 @@ def open(path: Path) -> Source:
             f"{', '.join(HEADS)}"
         )
     targets = {str(target.name): target for target in expand(model, "keras")}
-    return sort_tensors(
+    return Source(
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},

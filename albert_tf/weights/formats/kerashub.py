@@ -6,7 +6,7 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig, read_json_object
 from albert_tf.weights.formats.tf2 import check_author
-from albert_tf.weights.source import Source, sort_tensors
+from albert_tf.weights.source import Source
 
 BACKBONE = "model.weights.h5"
 _TASK = "task.weights.h5"
@@ -62,8 +62,8 @@ def open(path: Path) -> Source:
     def config():
         return _config(path.with_name("config.json"))
 
-    shapes = {name: item.shape or () for name, item in tensors.items()}
-    return sort_tensors("kerashub", path, shapes, read, config)
+    shapes = {name: item.shape for name, item in tensors.items()}
+    return Source("kerashub", path, shapes, read, config)
 
 
 def _config(path: Path) -> AlbertConfig:

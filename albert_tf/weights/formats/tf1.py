@@ -8,7 +8,7 @@ from albert_tf import errors
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.formats import tf2
 from albert_tf.weights.names import released_name
-from albert_tf.weights.source import Source, sort_tensors
+from albert_tf.weights.source import Source
 
 _FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
 
@@ -39,33 +39,30 @@ def open(path: Path) -> Source:
     def config():
         return AlbertConfig.from_json_file(beside / "albert_config.json")
 
-    place = path if path.is_dir() else prefix
+    location = path if path.is_dir() else prefix
     if tf2.GRAPH in shapes:
-        return tf2.open(place, prefix, shapes, read, config)
-    source = sort_tensors("tf1", place, shapes, read, config, released_name)
-    return _with_one_word_table(source) if _SECOND in source.shapes else source
+        return tf2.open(location, prefix, shapes, read, config)
+    kind = _OneWordTable if _SECOND in shapes else Source
+    return kind("tf1", location, shapes, read, config, released_name)
 
 
-def _with_one_word_table(source: Source) -> Source:
+class _OneWordTable(Source):
     """Multiplies the two tables of albert_zh, which is what they do to a word.
 
     It projects word embeddings to the width H before it adds those of positions and
     segments, which are as wide: this is a model with E = H.
     """
-    sizes = source.shapes[_FIRST][0], source.shapes[_SECOND][1]
-    shapes = {name: shape for name, shape in source.shapes.items() if name != _SECOND}
 
-    def read(name):
-        first = source.read(name)
-        return first @ source.read(_SECOND) if name == _FIRST else first
+    def __init__(self, format, path, tensors, read, config, rename):
+        def adapted():
+            return self.adapt(config())
 
-    def adapt(config):
+        super().__init__(format, path, tensors, read, adapted, rename)
+        self.shapes[_FIRST] = (self.shapes[_FIRST][0], self.shapes.pop(_SECOND)[1])
+
+    def read(self, name):
+        table = super().read(name)
+        return table @ super().read(_SECOND) if name == _FIRST else table
+
+    def adapt(self, config):
         return dataclasses.replace(config, embedding_size=config.hidden_size)
-
-    return dataclasses.replace(
-        source,
-        shapes={**shapes, _FIRST: sizes},
-        read=read,
-        config=lambda: adapt(source.config()),
-        adapt=adapt,
-    )

@@ -13,7 +13,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.names import HEADS
-from albert_tf.weights.source import Source, sort_tensors
+from albert_tf.weights.source import Source
 
 # The tensor that holds the graph of objects.
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -36,15 +36,13 @@ def open(
         config: returns the configuration beside it.
 
     Raises:
-        InputError: it is damaged, holds a module of preprocessing, or a layout of
-            weights that is not read.
+        InputError: it is damaged, or has a layout of weights that is not read.
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     with errors.reading(prefix, "a checkpoint with a readable object graph"):
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(read(GRAPH))
-        _check_is_no_preprocessing(prefix, graph)
         own, keys = _saved_model_keys(graph), _variable_keys(graph)
     check_author(prefix, keys)
     build_model = None
@@ -55,7 +53,7 @@ def open(
             given = {name: int(read(key)) for name, key in options.items()}
             return getattr(models, kind)(config(), **given)
 
-    return sort_tensors(
+    return Source(
         "model_garden" if own is None else "keras",
         path,
         {name: shapes[key] for name, key in keys.items() if key in shapes},
@@ -82,20 +80,6 @@ def _variable_keys(graph) -> dict[str, str]:
         for node in graph.nodes
         for item in node.attributes
     }
-
-
-def _check_is_no_preprocessing(prefix: Path, graph) -> None:
-    """Refuses the module beside an encoder that turns text into its inputs."""
-    if not {"tokenize", "bert_pack_inputs"} <= _children(graph, graph.nodes[0]).keys():
-        return
-    folder = prefix.parents[1]
-    encoder = "that of the encoder"
-    if folder.name.endswith("_preprocess"):
-        encoder += f", such as {str(folder).removesuffix('_preprocess')}"
-    raise InputError(
-        f"{folder}: a TF-Hub module of preprocessing, which has no weights; expected "
-        f"{encoder}"
-    )
 
 
 def _children(graph, node) -> dict[str, Any]:
