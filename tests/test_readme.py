@@ -130,6 +130,14 @@ def test_a_page_names_what_is_there(page):
             assert anchor in anchors(file), (target, anchor)
 
 
+def test_the_tests_that_the_claims_name_exist():
+    page = (ROOT / "docs/claims.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
+    files = {ROOT / "docs" / path for path in re.findall(r"\]\((\S+\.py)\)", page)}
+    text = "\n".join(file.read_text() for file in files)
+    assert named and named == set(re.findall(r"^def (test_\w+)", text, re.M)) & named
+
+
 def anchors(page):
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {
