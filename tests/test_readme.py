@@ -146,19 +146,19 @@ def anchors(page):
     }
 
 
-def test_the_picture_shows_the_rooms_and_floors():
-    dot = (ROOT / "docs/rooms.dot").read_text()
-    floors = re.findall(r"subgraph floor_\d \{ rank=same; ([\w; ]+) \}", dot)
+def test_the_picture_shows_the_packages_and_their_layers():
+    dot = (ROOT / "docs/architecture.dot").read_text()
+    drawn = re.findall(r"subgraph layer_\d \{ rank=same; ([\w; ]+) \}", dot)
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = pyproject["tool"]["importlinter"]["contracts"]
     [layers] = [contract["layers"] for contract in contracts if "layers" in contract]
-    assert [set(floor.split("; ")) for floor in floors] == [
+    assert [set(layer.split("; ")) for layer in drawn] == [
         set(re.findall(r"\w+", layer)) for layer in reversed(layers)
     ]
-    drawn = html.unescape((ROOT / "docs/rooms.svg").read_text())
+    picture = html.unescape((ROOT / "docs/architecture.svg").read_text())
     labels = re.findall(r'label="([^"]+)"', dot)
     for line in "\n".join(labels).replace("\\n", "\n").splitlines():
-        assert f"{line.strip()}</text>" in drawn, "dot -Tsvg draws it anew"
+        assert f"{line.strip()}</text>" in picture, "draw it again with dot -Tsvg"
 
 
 def test_the_readme_is_short():
