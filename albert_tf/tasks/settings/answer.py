@@ -41,8 +41,8 @@ class AnswerSettings(flags.Settings):
     batch_size: int = flags.field("Number of texts per batch.", 32, at_least=1)
     runtime: Literal["auto", "tensorflow", "onnx", "litert"] = flags.field(
         "Runtime of the model: TensorFlow, ONNX Runtime or LiteRT; the last two on the "
-        "CPU in float32. auto uses ONNX Runtime if predict.py runs without a GPU, it is "
-        "installed and the input is longer than one batch; otherwise TensorFlow.",
+        "CPU in float32. auto: without a GPU and for more than one batch, ONNX Runtime "
+        "if it is installed; otherwise TensorFlow.",
         "auto",
     )
     top_k: int | None = flags.field(
