@@ -43,13 +43,13 @@ _TYPES = {
 _COLUMNS = 80
 # What --help says of the flags that every command has.
 _COMMON = {
-    "--config=FILE": "Read flags from a JSON file, such as a run's run.json; those of "
-    "the command line count first.",
-    "--flagfile=FILE": "Read flags from a file, one a line.",
-    "--verbosity=INTEGER": "What libraries log: 0 all, TensorFlow's own lines "
-    "included; -1 warnings of others, -2 errors. TF_CPP_MIN_LOG_LEVEL in the "
-    "environment asks for TensorFlow's lines only. (default: -1)",
-    "--help, --helpfull": "Print this; --helpfull: with the flags of absl.",
+    "--config=FILE": "JSON file to read flags from, such as a run's run.json. The "
+    "command line has priority.",
+    "--flagfile=FILE": "File to read flags from, one per line.",
+    "--verbosity=INTEGER": "Log level of the libraries: 0 all messages, also "
+    "TensorFlow's; -1 warnings; -2 errors. Set TF_CPP_MIN_LOG_LEVEL in the environment "
+    "to get only TensorFlow's messages. (default: -1)",
+    "--help, --helpfull": "Print this text; --helpfull: with the flags of absl.",
 }
 _RECIPES = Path(__file__).parent / "recipes"
 

@@ -1,4 +1,4 @@
-"""Adds to the site what lies outside docs/: README, notebooks, a page for each room.
+"""Adds pages from outside docs/: README, notebooks, a reference for each package.
 
 Links stay as GitHub needs them, relative in the checkout. Here they become links of the
 site, or of the repository where the site has no such page.
@@ -22,7 +22,7 @@ def on_files(files, config):
     for path in (ROOT / "README.md", *ROOT.glob("notebooks/*.ipynb")):
         name, urls = path.relative_to(ROOT).as_posix(), config.use_directory_urls
         files.append(File(name, str(ROOT), config.site_dir, urls))
-    # The names are on the pages of their rooms.
+    # The names are on the pages of their packages.
     pages = {"albert_tf": "::: albert_tf\n    options: {members: []}"}
     for module in pkgutil.iter_modules([str(ROOT / "albert_tf")]):
         if module.name != "__main__":

@@ -9,10 +9,10 @@ In reading order:
     tag          fine-tune to label words, such as named entities
     squad        fine-tune on questions whose answers are spans of a text
     race         fine-tune on questions with choices
-    predict      answer raw texts with a fine-tuned or a pretrained model
-    convert      convert weights between code bases
+    predict      predict on raw text with a fine-tuned or pretrained model
+    convert      convert weights between formats
     export       export TF-Hub modules
-    demo-page    try a model on a local page
+    demo-page    try a model in the browser
 
 A module, or a class of `fine_tune`, describes one command: its docstring is what --help
 prints, `SETTINGS` are the classes of its flags, and `main` gets one object of each,

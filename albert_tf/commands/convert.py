@@ -1,9 +1,9 @@
-r"""Converts ALBERT weights between code bases, and checks the result.
+r"""Converts ALBERT weights between formats, and checks the result.
 
     python convert_checkpoint.py --input=albert_base_v2 --output=out \
         --output_format=hf
 
-README.md lists the formats, docs/export.md what the exported ones are for.
+docs/export.md explains the formats.
 """
 
 from albert_tf.serve.settings.conversion import ConversionSettings

@@ -1,4 +1,4 @@
-"""Opens a local page where a model answers what is typed.
+"""Opens a local page to try a model in the browser.
 
     albert-tf demo-page --model=runs/mine
     albert-tf demo-page --model=albert_base_v2 --task=fill_mask --noopen_browser

@@ -53,7 +53,7 @@ class Classify(FineTuning):
             --do_train --do_eval --do_predict \
             --learning_rate=2e-5 --train_step=800 --warmup_step=200
 
-    docs/fine_tuning.md explains the flags, your own tables and what a run writes.
+    docs/fine_tuning.md explains the flags, your own tables and the output files.
     """
 
     kind = "classification"
@@ -68,7 +68,7 @@ class Tag(FineTuning):
             --predict_file=conll2003/test.txt \
             --init_checkpoint=albert_base_v2 --output_dir=runs/conll2003
 
-    docs/tagging.md explains the data, the flags, and what a run writes.
+    docs/tagging.md explains the data, the flags and the output files.
     """
 
     kind = "token_classification"
@@ -83,7 +83,7 @@ class Squad(FineTuning):
             --output_dir=runs/squad2 --do_train --do_predict \
             --learning_rate=3e-5 --train_batch_size=48
 
-    docs/squad.md explains the flags, the threshold and what a run writes.
+    docs/squad.md explains the flags, the threshold and the output files.
     """
 
     kind = "question_answering"
@@ -96,7 +96,7 @@ class Race(FineTuning):
         python run_race.py --flagfile=recipes/race_v2.flags --data_dir=RACE \
             --init_checkpoint=albert_base_v2 --output_dir=runs/race
 
-    docs/race.md explains the data, the flags, the memory and what a run writes.
+    docs/race.md explains the data, the flags, memory use and the output files.
     """
 
     kind = "multiple_choice"

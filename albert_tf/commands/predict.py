@@ -1,10 +1,10 @@
-"""Answers raw texts with a fine-tuned or a pretrained ALBERT, as JSON lines.
+"""Predicts on raw text with a fine-tuned or pretrained ALBERT, as JSON lines.
 
     python predict.py --model=runs/sst-2 "A fine film." "Two hours of nothing."
     python predict.py --model=albert_base_v2 --task=fill_mask "Say [MASK]."
     python predict.py --model=runs/squad --input_file=asked.jsonl
 
-docs/predict.md lists the tasks, and what a row and an answer of each look like.
+docs/predict.md lists the tasks with their input and output.
 """
 
 from albert_tf.serve.settings.predict import PredictSettings

@@ -5,7 +5,7 @@ r"""Pretrains ALBERT on records of create_pretraining_data.py.
         --train_batch_size=256 --num_train_steps=10000 \
         --num_warmup_steps=500 --learning_rate=4e-4
 
-docs/pretraining.md explains the flags, the devices and what a run writes.
+docs/pretraining.md explains the flags, the devices and the output files.
 """
 
 import functools

@@ -25,35 +25,39 @@ _PLACES_AND_MEANS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingSettings(flags.Settings):
-    """Which tokens to predict, and what the model sees in their place.
+    """Masking.
 
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
 
     masked_lm_prob: float = flags.field(
-        "Share of tokens to predict; 0 writes records to be masked during training.",
+        "Fraction of tokens to predict. 0 writes records without masks, for "
+        "--dynamic_masking.",
         0.15,
         at_least=0,
         below=1,
     )
     max_predictions_per_seq: int | None = flags.field(
-        "Most tokens to predict in an instance; by default masked_lm_prob of "
+        "Maximum number of predictions per record. Default: masked_lm_prob of "
         "max_seq_length, rounded. --do_permutation doubles it.",
         None,
         at_least=1,
     )
     mask_replace_prob: float = flags.field(
-        "Share of the predicted tokens that become [MASK].", 0.8, at_least=0, at_most=1
+        "Fraction of the predicted tokens that are replaced by [MASK].",
+        0.8,
+        at_least=0,
+        at_most=1,
     )
     random_replace_prob: float = flags.field(
-        "Share of the predicted tokens that become a random token; those that neither "
-        "share takes stay as they are.",
+        "Fraction of the predicted tokens that are replaced by a random token. The "
+        "remaining ones are not changed.",
         0.1,
         at_least=0,
         at_most=1,
     )
-    ngram: int = flags.field("Most words in a masked span.", 3, at_least=1)
+    ngram: int = flags.field("Maximum number of words per masked span.", 3, at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,104 +71,114 @@ class MaskingSettings(flags.Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSettings(MaskingSettings):
-    """What to read, what to make of it and where to write it.
+    """Input, output and objective.
 
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
 
     input_file: tuple[str, ...] = flags.field(
-        "Text files or patterns such as corpus/*.txt, comma-separated; plain or gzip. "
-        "One sentence or paragraph a line with a blank line between documents, or JSON "
-        'lines ({"text": ...}, one document each) where a name ends in .jsonl.'
+        "Text files or patterns such as corpus/*.txt, comma-separated, plain or gzip. "
+        "Text has one sentence or paragraph per line and a blank line between "
+        'documents. A .jsonl file has one document per line: {"text": ...}.'
     )
     output_file: tuple[str, ...] = flags.field(
-        "TFRecord files to make, comma-separated; name@16 stands for the 16 files "
-        "name-00000-of-00016 and so on. A description is written beside them (.json)."
+        "TFRecord files to write, comma-separated; name@16 writes the 16 shards "
+        "name-00000-of-00016 and so on. A .json description is written to the same "
+        "folder."
     )
     spm_model_file: str | None = flags.field("SentencePiece vocabulary (.model).", None)
     vocab_file: str | None = flags.field(
-        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
+        "WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is given.",
         None,
     )
     do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the vocabulary does, or else true.", None
+        "Lower-case the text. Default: the vocabulary's setting, or true.", None
     )
     keep_accents: bool | None = flags.field(
-        "Keep combining marks, which the release drops; by default as the vocabulary "
-        "does, or else false.",
+        "Keep accents and other combining marks, which the released code removes. "
+        "Default: the vocabulary's setting, or false.",
         None,
     )
     input_file_mode: Literal["r", "rb"] = flags.field(
-        "What to do about bytes that are not UTF-8: r stops, rb leaves them out.", "r"
+        "Handling of invalid UTF-8: r raises an error, rb drops the bytes.", "r"
     )
     encoding: str = flags.field(
-        "Encoding of the text, such as gbk; a byte order mark decides before it.",
+        "Encoding of the text, such as gbk. A byte order mark has priority.",
         "utf-8",
     )
     replace_invalid_utf8: bool = flags.field(
-        "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
+        "Replace invalid UTF-8 by U+FFFD instead of raising an error.",
         False,
         instead_of=("input_file_mode",),
     )
     max_seq_length: int = flags.field(
-        "Tokens in an instance, padding included.", 512, at_least=8, at_most=1 << 16
+        "Number of tokens per record, including padding.",
+        512,
+        at_least=8,
+        at_most=1 << 16,
     )
     objective: Literal["sop", "nsp", "none"] = flags.field(
-        "What label 1 of the sentence loss means: sop, the two segments are swapped; "
-        "nsp, the second comes from another document; none, there is no label 1.",
+        "Sentence-level objective: sop swaps the two segments in half of the records, "
+        "nsp takes the second one from another document, none does neither. The label "
+        "is 1 if that happened.",
         "sop",
     )
-    random_next_sentence: bool = flags.field("The same as --objective=nsp.", False)
+    random_next_sentence: bool = flags.field("Alias of --objective=nsp.", False)
     dupe_factor: int = flags.field(
-        "Times each document is used, masked anew.", 40, at_least=1, at_most=100_000
+        "Number of times to use each document, with different masks.",
+        40,
+        at_least=1,
+        at_most=100_000,
     )
     short_seq_prob: float = flags.field(
-        "Share of instances that aim at a random shorter length.",
+        "Fraction of records with a random shorter target length.",
         0.1,
         at_least=0,
         at_most=1,
     )
     favor_shorter_ngram: bool = flags.field(
-        "Draw spans of n words with probability 1/n; else longer ones more often.", True
+        "Draw spans of n words with probability proportional to 1/n; otherwise prefer "
+        "longer spans.",
+        True,
     )
-    do_whole_word_mask: bool = flags.field("Mask whole words, not tokens.", True)
+    do_whole_word_mask: bool = flags.field(
+        "Mask whole words instead of single tokens.", True
+    )
     word_rule: Literal["word_mark", "spaces", "released"] = flags.field(
-        "Where words begin: word_mark, at the mark of a space, for any script; spaces, "
-        "only after a space, for Chinese text that is cut into words; released, at any "
-        "token that is not English letters only.",
+        "Rule for word boundaries. word_mark: at the word mark of the tokens, for any "
+        "script. spaces: only at spaces, for Chinese text that has been segmented. "
+        "released: at every token that is not only English letters.",
         "word_mark",
     )
     do_permutation: bool = flags.field(
-        "Shuffle the tokens of as many more spans, and predict these too.", False
+        "Also shuffle and predict the tokens of as many additional spans.", False
     )
     released_behaviour: bool = flags.field(
-        "Follow the released generator where this one differs on purpose "
-        "(docs/pretraining_data.md lists the differences).",
+        "Follow the released generator wherever this one differs on purpose; "
+        "docs/pretraining_data.md lists the differences.",
         False,
     )
-    random_seed: int = flags.field(
-        "Seed of every draw.", 12345, alias="seed", at_least=0
-    )
+    random_seed: int = flags.field("Random seed.", 12345, alias="seed", at_least=0)
     eval_fraction: float = flags.field(
-        "Share of documents to hold out, into a file with .eval in its name.",
+        "Fraction of documents to hold out. Their file has .eval in its name.",
         0.0,
         at_least=0,
         below=1,
     )
     compress: bool = flags.field("Compress the records with gzip.", False)
     num_workers: int = flags.field(
-        "Worker processes of a run without --runner; 0 means one per core.",
+        "Number of worker processes without --runner (0 for one per core).",
         0,
         at_least=0,
         at_most=4096,
     )
     runner: str | None = flags.field(
-        "Run on Apache Beam, by the name of one of its runners (DirectRunner, ...).",
+        "Apache Beam runner, such as DirectRunner. Default: run without Beam.",
         None,
     )
     runner_options: tuple[str, ...] = flags.field(
-        "Options for the Beam runner, comma-separated (--region=...,--project=...).",
+        "Options of the Beam runner, comma-separated (--region=...,--project=...).",
         (),
         needs=("runner",),
     )

@@ -26,7 +26,7 @@ _RESERVED = str.maketrans("▅\0", "  ")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySettings(flags.Settings):
-    """How to train a vocabulary.
+    """Vocabulary.
 
     **As released:** ids are <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4, then the
     user-defined symbols; the model type is unigram, over NFKC text.
@@ -36,46 +36,47 @@ class VocabularySettings(flags.Settings):
     """
 
     input_file: tuple[str, ...] = flags.field(
-        "Text files or globs, UTF-8, one sentence or paragraph a line, or JSON lines; "
-        "may be gzip."
+        "Text files or patterns, UTF-8, plain or gzip, with one sentence or paragraph "
+        "per line, or JSON lines."
     )
     model_prefix: str = flags.field(
-        "Where to write: <model_prefix>.model and <model_prefix>.vocab."
+        "Prefix of the output files: <model_prefix>.model and <model_prefix>.vocab."
     )
     vocab_size: int = flags.field(
-        "Number of pieces, special ones included.", 30_000, at_least=1
+        "Number of tokens, including special tokens.", 30_000, at_least=1
     )
     do_lower_case: bool = flags.field(
-        "Lower-case the text, wherever the vocabulary is used.", True
+        "Lower-case the text. The vocabulary stores the setting.", True
     )
     keep_accents: bool = flags.field(
-        "Keep combining marks (the breve of й, the virama of Hindi, the tones of "
-        "Vietnamese), wherever the vocabulary is used. The release drops them, which "
-        "suits English: other languages lose letters.",
+        "Keep accents and other combining marks (the breve of й, the virama of Hindi, "
+        "the tones of Vietnamese). The vocabulary stores the setting. The released "
+        "code removes them, which suits English; other languages lose letters.",
         False,
     )
     character_coverage: float = flags.field(
-        "Share of the text's characters, in (0, 1], that get a piece of their own.",
+        "Fraction of the text's characters, in (0, 1], to cover with tokens of their "
+        "own.",
         0.99995,
         above=0,
         at_most=1,
     )
     input_sentence_size: int = flags.field(
-        "Train on a random sample of so many lines; 0 trains on all.", 10_000_000
+        "Number of lines to sample for training (0 for all).", 10_000_000
     )
     user_defined_symbols: tuple[str, ...] = flags.field(
-        "Strings that are always a piece by themselves.", tuple('()"-.\N{EN DASH}£€')
+        "Strings that are always a single token.", tuple('()"-.\N{EN DASH}£€')
     )
     byte_fallback: bool = flags.field(
-        "Write unknown characters as their UTF-8 bytes, which takes 256 pieces.", False
+        "Encode unknown characters as UTF-8 bytes, which uses 256 tokens.", False
     )
 
     encoding: str = flags.field(
-        "Encoding of the text, such as gbk; a byte order mark decides before it.",
+        "Encoding of the text, such as gbk. A byte order mark has priority.",
         "utf-8",
     )
     replace_invalid_utf8: bool = flags.field(
-        "Put U+FFFD in the place of bytes that are not UTF-8, instead of stopping.",
+        "Replace invalid UTF-8 by U+FFFD instead of raising an error.",
         False,
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributionSettings(flags.Settings):
-    """Where to run.
+    """Devices.
 
     Raises:
         InputError: two settings contradict each other.
@@ -26,27 +26,27 @@ class DistributionSettings(flags.Settings):
 
     distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = (
         flags.field(
-            "auto: a TPU with --use_tpu, several workers where TF_CONFIG or Slurm "
-            "names them, all GPUs of this machine, or its CPU; mirrored: all GPUs, or "
-            "the --cpu_devices.",
+            "Distribution strategy. auto: the TPU with --use_tpu, several workers with "
+            "TF_CONFIG or Slurm, otherwise all GPUs or the CPU. mirrored: all GPUs, or "
+            "--cpu_devices.",
             "auto",
         )
     )
     cpu_devices: int = flags.field(
-        "Devices to divide the CPU into, to try --distribution=mirrored without GPUs.",
+        "Number of logical CPU devices, to try --distribution=mirrored without GPUs.",
         1,
         at_least=1,
     )
-    use_tpu: bool = flags.field("Run on a TPU; short for --distribution=tpu.", False)
+    use_tpu: bool = flags.field("Run on a TPU. Alias of --distribution=tpu.", False)
     tpu_name: str | None = flags.field(
-        "Name or grpc:// address of the TPU; without it the one of this machine.",
+        "Name or grpc:// address of the TPU. Default: the TPU of this machine.",
         None,
     )
     tpu_zone: str | None = flags.field("Zone of the TPU.", None)
     gcp_project: str | None = flags.field("Google Cloud project of the TPU.", None)
-    master: str | None = flags.field("The same as --tpu_name, as released.", None)
+    master: str | None = flags.field("Alias of --tpu_name.", None)
     num_tpu_cores: int | None = flags.field(
-        "Cores that the TPU must have; without it any number.",
+        "Number of cores that the TPU must have. Default: any number.",
         None,
     )
 

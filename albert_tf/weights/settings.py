@@ -11,41 +11,41 @@ _FROM_HUB = "from_tf_hub"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(flags.Settings):
-    """Which checkpoint of a run."""
+    """Checkpoint of a run."""
 
     checkpoint: Literal["best", "newest"] = flags.field(
-        "Checkpoint to read where the weights are the folder of a run: best (the "
-        "newest where there is no best), or newest; the path of a checkpoint names any "
-        "other.",
+        "Checkpoint to use from a run's folder: best (falls back to newest if there "
+        "is none) or newest. To use another one, give its path.",
         "best",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelFileSettings(flags.Settings):
-    """The files of a model, where they are not those beside the weights."""
+    """Config and vocabulary, if they are not in the folder of the weights."""
 
     albert_config_file: str | None = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...); "
-        "by default the file beside the weights.",
+        "Model: an albert_config.json, or a published name such as albert_base_v2. "
+        "Default: the file in the folder of the weights.",
         None,
     )
     spm_model_file: str | None = flags.field(
-        "SentencePiece vocabulary (.model); by default the one beside the weights.",
+        "SentencePiece vocabulary (.model). Default: the one in the folder of the "
+        "weights.",
         None,
     )
     vocab_file: str | None = flags.field(
-        "WordPiece vocabulary (vocab.txt); not used where --spm_model_file is given.",
+        "WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is given.",
         None,
     )
     do_lower_case: bool | None = flags.field(
-        "Lower-case the text; by default as the model's folder or the vocabulary does, "
-        "or else true.",
+        "Lower-case the text. Default: the setting of the model or of its vocabulary, "
+        "or true.",
         None,
     )
     keep_accents: bool | None = flags.field(
-        "Keep combining marks, which the release drops; by default as the model's "
-        "folder or the vocabulary does, or else false.",
+        "Keep accents and other combining marks, which the released code removes. "
+        "Default: the setting of the model or of its vocabulary, or false.",
         None,
     )
 

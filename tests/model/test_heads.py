@@ -263,3 +263,62 @@ def test_outputs_are_float32_in_mixed_precision(kind, tiny):
     head.build()
     for output in float32_outputs(kind, head, ops.ones((2, 7, 12), "bfloat16")):
         assert keras.backend.standardize_dtype(output.dtype) == "float32"
+
+
+def test_classification_loss_worked_by_hand(arrays):
+    each = arrays(heads.classification_loss(LOGITS[0], np.array([1, 2])))
+    np.testing.assert_allclose(each, [math.log(4), math.log(3)], rtol=1e-6)
+
+
+def test_conditional_span_loss_worked_by_hand(arrays):
+    # Log-odds of ln 3 say that there is no answer with probability 3/4; the first
+    # question has none, the second has one.
+    outputs = {
+        "start_log_probs": np.log(np.array([[0.5, 0.5], [0.25, 0.75]], "float32")),
+        "end_log_probs": np.log(np.array([[0.2, 0.8], [0.5, 0.5]], "float32")),
+        "cls_logits": np.array([math.log(3), math.log(3)], "float32"),
+    }
+    start, end, answerable = arrays(
+        heads.conditional_span_loss(
+            outputs, np.array([0, 1]), np.array([1, 0]), np.array([1, 0])
+        )
+    )
+    assert start == pytest.approx(-(math.log(0.5) + math.log(0.75)) / 2)
+    assert end == pytest.approx(-(math.log(0.8) + math.log(0.5)) / 2)
+    assert answerable == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 2)
+
+
+def test_masked_lm_head_follows_its_formula(tiny, arrays):
+    random = np.random.default_rng(5)
+    head = heads.MaskedLMHead(tiny(hidden_act="tanh"))
+    head.build()
+    head.output_bias.assign(random.standard_normal(23, "float32"))
+    head.transform.bias.assign(random.standard_normal(8, "float32"))
+    states = random.standard_normal((2, 6, 12), "float32")
+    table = random.standard_normal((23, 8), "float32")
+    narrow = np.tanh(
+        states @ arrays(head.transform.kernel) + arrays(head.transform.bias)
+    )
+    narrow -= narrow.mean(-1, keepdims=True)
+    narrow /= np.sqrt((narrow**2).mean(-1, keepdims=True))
+    expected = narrow @ table.T + arrays(head.output_bias)
+    logits = head(ops.convert_to_tensor(states), ops.convert_to_tensor(table))
+    np.testing.assert_allclose(arrays(logits), expected, atol=1e-5)
+
+
+# Two positions of three classes. exp(0) + exp(0) + exp(ln 2) is 4: the probabilities
+# are 1/4, 1/4, 1/2, and 1/3 each where all logits are equal.
+
+
+def test_regression_loss_worked_by_hand(arrays):
+    logits = np.array([[1.0], [2.5], [-1.0]], "float32")
+    targets = np.array([3.0, 2.0, -1.0], "float32")
+    each = arrays(heads.regression_loss(logits, targets))
+    np.testing.assert_array_equal(each, [4, 0.25, 0])
+
+
+def test_span_loss_worked_by_hand(arrays):
+    starts, ends = LOGITS[:, 0], LOGITS[:, 1]
+    start, end = arrays(heads.span_loss(starts, ends, [2], [0]))
+    assert start == pytest.approx(math.log(2))
+    assert end == pytest.approx(math.log(3))

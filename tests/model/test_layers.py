@@ -294,3 +294,55 @@ def test_in_float32_no_kernel_is_cast(tiny):
     variable = layer.kernel
     with layers.cast_once([layer]):
         assert layer.kernel is variable
+
+
+def test_attention_follows_its_formula(tiny, arrays):
+    # Plain loops over rows and heads, as paper 3.1 of Vaswani et al. (2017) has it.
+    random = np.random.default_rng(5)
+    layer = layers.Attention(tiny())
+    layer.build()
+    for part in (layer.query, layer.key, layer.value, layer.output_dense):
+        part.bias.assign(random.standard_normal(12, "float32"))
+    hidden = random.standard_normal((2, 7, 12), "float32")
+    mask = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 0, 0]])
+    q, k, v = (
+        hidden @ arrays(part.kernel) + arrays(part.bias)
+        for part in (layer.query, layer.key, layer.value)
+    )
+    mixed = np.zeros_like(hidden)
+    for row in range(2):
+        real = mask[row] == 1
+        for head in range(3):
+            own = slice(4 * head, 4 * head + 4)
+            scores = q[row][:, own] @ k[row][real][:, own].T / 2  # sqrt(D) is 2
+            shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+            mixed[row][:, own] = shares @ v[row][real][:, own]
+    output = mixed @ arrays(layer.output_dense.kernel) + arrays(layer.output_dense.bias)
+    mask_scores = (1.0 - mask[:, None, None, :].astype("float32")) * -10000.0
+    np.testing.assert_allclose(
+        arrays(layer(hidden, mask_scores)), norm(hidden + output), atol=1e-5
+    )
+
+
+def test_embeddings_are_the_normalised_sum_of_three_tables(tiny, tokens, arrays):
+    layer = layers.Embeddings(tiny())
+    layer.build()
+    batch = tokens()
+    word, segment, position = arrays([layer.word, layer.segment, layer.position])
+    summed = word[batch["input_ids"]] + segment[batch["segment_ids"]] + position[:7]
+    embedded = layer(batch["input_ids"], batch["segment_ids"])
+    assert embedded.shape == (2, 7, 8)
+    np.testing.assert_allclose(arrays(embedded), norm(summed), atol=1e-5)
+
+
+def test_feed_forward_follows_its_formula(tiny, arrays):
+    random = np.random.default_rng(5)
+    layer = layers.FeedForward(tiny(hidden_act="relu"))
+    layer.build()
+    layer.intermediate.bias.assign(random.standard_normal(20, "float32"))
+    layer.output_dense.bias.assign(random.standard_normal(12, "float32"))
+    hidden = random.standard_normal((2, 7, 12), "float32")
+    inner = hidden @ arrays(layer.intermediate.kernel) + arrays(layer.intermediate.bias)
+    output = np.maximum(inner, 0) @ arrays(layer.output_dense.kernel)
+    output += arrays(layer.output_dense.bias)
+    np.testing.assert_allclose(arrays(layer(hidden)), norm(hidden + output), atol=1e-5)

@@ -1,5 +1,6 @@
 import functools
 import gc
+import itertools
 import math
 import weakref
 
@@ -14,6 +15,8 @@ from albert_tf.model import heads, models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import (
     ACTIVATIONS,
+    Attention,
+    FeedForward,
     gelu,
 )
 
@@ -871,3 +874,61 @@ def test_choices_that_are_not_there_have_no_probability(tiny, tokens, arrays):
     found, expected = (arrays(ops.softmax(model(x)["logits"])) for x in (three, two))
     np.testing.assert_allclose(found[:, :2], expected, atol=1e-6)
     assert (found[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "groups", "inner", "attentions", "feed_forwards"),
+    [
+        ("all", 1, 1, "00000", "00000"),
+        ("attention", 1, 1, "00000", "01234"),
+        ("ffn", 1, 1, "01234", "00000"),
+        ("none", 1, 1, "01234", "01234"),
+        ("none", 5, 1, "01234", "01234"),
+        ("all", 2, 1, "00011", "00011"),
+        ("attention", 2, 1, "00011", "01234"),
+        ("ffn", 3, 1, "01234", "00112"),
+        ("all", 1, 2, "0101010101", "0101010101"),
+        ("all", 2, 2, "0101012323", "0101012323"),
+        ("attention", 1, 2, "0101010101", "0123456789"),
+        ("ffn", 2, 2, "0123456789", "0101012323"),
+    ],
+)
+def test_every_layer_uses_the_parameters_of_its_group(
+    sharing, groups, inner, attentions, feed_forwards, tiny, tokens, monkeypatch
+):
+    used = {Attention: [], FeedForward: []}
+    for kind, calls in used.items():
+
+        @functools.wraps(kind.call)
+        def note(self, *args, _calls=calls, _call=kind.call, **kwargs):
+            _calls.append(self)
+            return _call(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "call", note)
+    config = tiny(
+        parameter_sharing=sharing, num_hidden_groups=groups, inner_group_num=inner
+    )
+    models.AlbertEncoder(config)({"input_ids": tokens()["input_ids"]})
+    for kind, expected in ((Attention, attentions), (FeedForward, feed_forwards)):
+        distinct = list(dict.fromkeys(used[kind]))
+        assert "".join(str(distinct.index(one)) for one in used[kind]) == expected
+
+
+@pytest.mark.parametrize("name", RECORDED_HEADS)
+def test_every_dropout_changes_the_outputs_in_its_own_way(name, drops, arrays):
+    model = recorded_model(name)
+
+    def outputs_without(site):
+        def halve(i, x):
+            odd = ops.arange(x.shape[-1]) % 2
+            return x * ops.cast(odd, x.dtype) if i == site else x
+
+        drops.clear()
+        drops.replace = halve
+        outputs = arrays(model(recorded_inputs(name), training=True))
+        return np.concatenate([x.ravel() for x in keras.tree.flatten(outputs)])
+
+    outputs_without(None)
+    found = [outputs_without(site) for site in (None, *range(len(drops)))]
+    for one, other in itertools.combinations(found, 2):
+        assert np.abs(one - other).max() > 1e-6

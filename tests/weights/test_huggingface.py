@@ -265,3 +265,16 @@ def test_labels_have_to_fit(tmp_path):
         "task: labels a, b: expected 3, one for each output of the model"
     )
     assert not (tmp_path / "hf").exists()
+
+
+@pytest.mark.parametrize("text", [*TEXTS[2:], "No [MASK] (of it)"])
+def test_places_begin_where_words_do(text, small, tmp_path):
+    found = theirs(small, tmp_path).encode(text, add_special_tokens=False)
+    _, spans = small.encode_with_offsets(text.replace("[MASK]", "      "))
+    # A lone word mark has no place in the text here, and there that of its word.
+    begins = [
+        begin
+        for (begin, _), piece in zip(found.offsets, found.tokens, strict=True)
+        if piece not in ("▁", "[MASK]")
+    ]
+    assert begins == [begin for begin, end in spans if end > begin]

@@ -924,3 +924,48 @@ def test_heads_that_split_differently_do_not_load_silently(tmp_path):
 
 
 # --- the state of an optimizer ---
+
+
+def test_tf1_names_and_layouts_are_the_released_ones(tmp_path):
+    config = AlbertConfig(**{**SIZES, "num_hidden_layers": 2}, num_hidden_groups=2)
+    model = randomised(models.AlbertPretrainer(config))
+    tensors = tf1_tensors(weights.save(model, tmp_path / "ckpt", "tf1"))
+    block = "bert/encoder/transformer/group_{}/inner_group_0/"
+    dense = {
+        "attention_1/self/query": (12, 12),
+        "attention_1/self/key": (12, 12),
+        "attention_1/self/value": (12, 12),
+        "attention_1/output/dense": (12, 12),
+        "ffn_1/intermediate/dense": (12, 20),
+        "ffn_1/intermediate/output/dense": (20, 12),
+    }
+    expected = {
+        "bert/embeddings/word_embeddings": (23, 6),
+        "bert/embeddings/token_type_embeddings": (2, 6),
+        "bert/embeddings/position_embeddings": (9, 6),
+        "bert/embeddings/LayerNorm/gamma": (6,),
+        "bert/embeddings/LayerNorm/beta": (6,),
+        "bert/encoder/embedding_hidden_mapping_in/kernel": (6, 12),
+        "bert/encoder/embedding_hidden_mapping_in/bias": (12,),
+        "bert/pooler/dense/kernel": (12, 12),
+        "bert/pooler/dense/bias": (12,),
+        "cls/predictions/transform/dense/kernel": (12, 6),
+        "cls/predictions/transform/dense/bias": (6,),
+        "cls/predictions/transform/LayerNorm/gamma": (6,),
+        "cls/predictions/transform/LayerNorm/beta": (6,),
+        "cls/predictions/output_bias": (23,),
+        "cls/seq_relationship/output_weights": (2, 12),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    for group in (0, 1):
+        for name, shape in dense.items():
+            expected[block.format(group) + name + "/kernel"] = shape
+            expected[block.format(group) + name + "/bias"] = shape[1:]
+        for norm in ("LayerNorm", "LayerNorm_1"):
+            expected[block.format(group) + norm + "/gamma"] = (12,)
+            expected[block.format(group) + norm + "/beta"] = (12,)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
+    np.testing.assert_array_equal(
+        tensors["cls/seq_relationship/output_weights"],
+        np.asarray(model.sentence.output_dense.kernel).T,
+    )

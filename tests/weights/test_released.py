@@ -199,3 +199,21 @@ def test_refusals_of_hugging_face_are_one_line(hub, tmp_path, monkeypatch):
     assert str(mistake.value) == (
         "hf://a/b: needs huggingface_hub; expected `pip install 'albert_tf[hub]'`"
     )
+
+
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_a_wrong_byte_anywhere_is_refused(serve, contents):
+    server = serve()
+    whole = server.files[URL]
+    # The first ten bytes are the header of gzip, with the time of the archive.
+    wrong = [flipped(whole, at) for at in range(10, len(whole), len(whole) // 7)]
+    wrong += [flipped(whole, len(whole) - end) for end in range(1, 9)]
+    for data in (*wrong, whole[:-1]):
+        server.files[URL] = data
+        with pytest.raises(InputError):
+            released.resolve(NAME)
+    server.files[URL] = whole
+    assert released.resolve(NAME).is_dir()

@@ -10,7 +10,7 @@ from albert_tf.weights.settings import CheckpointSettings, ModelFileSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversionSettings(CheckpointSettings, ModelFileSettings):
-    """What to convert into what."""
+    """Input and output."""
 
     input: str = flags.field(
         "Weights to read: a TF1 checkpoint (prefix, .index file or folder), a TF-Hub "
@@ -19,34 +19,34 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
         "or hf://owner/name."
     )
     output: str = flags.field(
-        "What to write: for tf1 a folder or a prefix such as out/model.ckpt, for hf a "
-        "folder, for keras, litert and onnx a .keras, .tflite or .onnx file; for the "
-        "last two also a folder, from which predict.py answers without TensorFlow."
+        "Output path. tf1: a folder or a prefix such as out/model.ckpt. hf: a folder. "
+        "keras: a .keras file. litert, onnx: a .tflite or .onnx file, or a folder, "
+        "which predict.py can use without TensorFlow."
     )
     output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field(
-        "Format to write: tf1 is read by the released code, hf by transformers, litert "
-        "by LiteRT (TensorFlow Lite) and onnx by ONNX Runtime."
+        "Output format: tf1 for the released code, hf for transformers, keras for "
+        "Keras, litert for LiteRT (TensorFlow Lite), onnx for ONNX Runtime."
     )
     precision: Literal["float32", "float16", "int8"] = flags.field(
-        "How litert and onnx store the weights. With int8 products are rounded too; "
-        "the check shows what that costs.",
+        "Precision of the weights in litert and onnx. int8 also rounds the matrix "
+        "products; the check after the conversion shows the difference.",
         "float32",
     )
     allow_missing: tuple[str, ...] = flags.field(
-        "Beginnings of weights that may be missing from the input and keep their "
-        "initial values, such as encoder.pooler.",
+        "Prefixes of weights that may be missing from the input, such as "
+        "encoder.pooler. They keep their initial values.",
         (),
     )
     vocab_size: int | None = flags.field(
-        "Tokens of the output, to add some to a vocabulary: new ones, which come after "
-        "the old, start near the mean of the old. --spm_model_file or --vocab_file "
-        "names the new vocabulary.",
+        "Number of tokens of the output model, to extend a vocabulary. New tokens "
+        "come last and start near the mean of the old ones. --spm_model_file or "
+        "--vocab_file is the new vocabulary.",
         None,
         at_least=1,
     )
     max_position_embeddings: int | None = flags.field(
-        "Longest input of the output in tokens: new positions start as repetitions of "
-        "the old.",
+        "Maximum number of positions of the output model. New positions start as "
+        "copies of the old ones.",
         None,
         at_least=1,
     )

@@ -8,30 +8,30 @@ from albert_tf.weights.settings import CheckpointSettings, ModelFileSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HubSettings(CheckpointSettings, ModelFileSettings):
-    """What to export, and where to.
+    """Input and output.
 
     Raises:
         InputError: the checkpoint is named twice.
     """
 
     albert_directory: str = flags.field(
-        "Folder with weights of any format that convert_checkpoint.py reads, "
+        "Folder with weights in any format that convert_checkpoint.py reads, "
         "albert_config.json and the vocabulary; or a name to download, such as "
         "albert_base_v2."
     )
     checkpoint_name: str | None = flags.field(
-        "The weights in that folder, such as model.ckpt-40; by default --checkpoint "
-        "decides.",
+        "Name of the weights in that folder, such as model.ckpt-40. Default: chosen "
+        "by --checkpoint.",
         None,
         instead_of=("checkpoint",),
     )
     use_einsum: bool = flags.field(
-        "Accepted for the commands of the released code, and without effect: no "
-        "Einsum operation is ever exported.",
+        "Unused; kept for compatibility. The export has no Einsum operations.",
         True,
     )
-    export_path: str = flags.field("Folder of the encoder; is made.")
+    export_path: str = flags.field("Output folder of the encoder; it is created.")
     preprocess_export_path: str | None = flags.field(
-        "Folder of the preprocessing; by default --export_path with _preprocess added.",
+        "Output folder of the preprocessing model. Default: --export_path with the "
+        "suffix _preprocess.",
         None,
     )

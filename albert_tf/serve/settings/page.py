@@ -8,15 +8,15 @@ from albert_tf.serve.settings.predict import ServedModelSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PageSettings(ServedModelSettings):
-    """Which model, and where its page is."""
+    """Page."""
 
     host: str = flags.field(
-        "Address to listen at. With another one than this machine's own, such as "
-        "0.0.0.0, everybody who reaches it can ask.",
+        "Address to listen at. With another address than that of this machine, such "
+        "as 0.0.0.0, anyone who can reach it can use the model.",
         "127.0.0.1",
     )
     port: int = flags.field(
-        "Port to listen at; 0 takes a free one from 7860 on.",
+        "Port to listen at. 0 picks the first free port starting at 7860.",
         0,
         at_least=0,
         at_most=65535,

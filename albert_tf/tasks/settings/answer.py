@@ -13,7 +13,7 @@ _FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size", "runtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSettings(flags.Settings):
-    """How to answer.
+    """Task and prediction.
 
     None stands for what the kind of task takes by default.
 
@@ -22,50 +22,52 @@ class AnswerSettings(flags.Settings):
     """
 
     task: str | None = flags.field(
-        "fill_mask, score, sentence_order or embedding, for any model; by default what "
-        "the folder of --model was fine-tuned for. If the folder does not say, also "
+        "Type of task. fill_mask, score, sentence_order and embedding work for any "
+        "model. Default: the fine-tuned model's task. If the folder does not name it: "
         "classification, multi_label, regression, token_classification, "
         "question_answering or multiple_choice.",
         None,
     )
     labels: tuple[str, ...] | None = flags.field(
-        "classification, multi_label, token_classification: the labels of the model's "
-        "outputs, in their order; by default those of its folder.",
+        "Labels of the outputs in their order, for classification, multi_label and "
+        "token_classification. Default: the model's labels.",
         None,
     )
     max_seq_length: int | None = flags.field(
-        "Most tokens of an input; by default as in training, or as the model can take.",
+        "Maximum number of tokens per input. Default: the value used in training, or "
+        "the longest input of the model.",
         None,
     )
-    batch_size: int = flags.field("Texts that are answered at once.", 32, at_least=1)
+    batch_size: int = flags.field("Number of texts per batch.", 32, at_least=1)
     runtime: Literal["auto", "tensorflow", "onnx", "litert"] = flags.field(
-        "What computes the model: TensorFlow, or ONNX Runtime or LiteRT on the CPU and "
-        "in float32. By default predict.py takes ONNX Runtime if it is installed, "
-        "there is no GPU, and the texts are more than one batch; else TensorFlow.",
+        "Runtime of the model: TensorFlow, ONNX Runtime or LiteRT; the last two on the "
+        "CPU in float32. auto: without a GPU and for more than one batch, ONNX Runtime "
+        "if it is installed; otherwise TensorFlow.",
         "auto",
     )
     top_k: int | None = flags.field(
-        "How many to list: fill_mask, tokens for each gap, by default 5; question "
-        "answering, answers; classification, labels, by default all.",
+        "Maximum number of results. fill_mask: tokens per masked position (default "
+        "5). question_answering: answers. classification: labels (default all).",
         None,
         at_least=1,
     )
     targets: tuple[str, ...] | None = flags.field(
-        "fill_mask: the only words to list, each a token of the vocabulary.", None
+        "fill_mask: the only words to list; each must be one token.", None
     )
     threshold: float | None = flags.field(
-        "classification: probability from which on the second of two labels, or each "
-        "of several, is chosen; question_answering: null odds above which there is no "
-        "answer.",
+        "Decision threshold. Classification: minimum probability of the second label, "
+        "or with multi_label of each label. question_answering: null score above "
+        "which the answer is empty.",
         None,
     )
     layer: int | None = flags.field(
-        "embedding: layer from 1 on, by default -1, the last; pooled is of the last.",
+        "embedding: layer to use, counted from 1, or -1 for the last (default). Not "
+        "with --pooling=pooled.",
         None,
     )
     pooling: Literal["mean", "first", "pooled"] | None = flags.field(
-        "embedding: mean of the tokens (the default), the first token, or the pooler's "
-        "output.",
+        "embedding: mean of the token states (default), the state of the first token, "
+        "or the pooler's output.",
         None,
     )
 

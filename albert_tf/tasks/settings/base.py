@@ -25,12 +25,12 @@ def stored_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
 
 def without_effect(default: Any = None) -> Any:
     """Describes a released flag that is accepted and changes nothing."""
-    return flags.field("A released flag without effect.", default)
+    return flags.field("Unused; kept for compatibility.", default)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings(flags.Settings):
-    """The flags of a family of tasks, and what `task.json` stores of them.
+    """Settings of all tasks.
 
     A field with `stored` in its metadata is stored, under `key` where that differs from
     the field's name; `otherwise` is its value where neither a flag nor the model's
@@ -40,7 +40,7 @@ class TaskSettings(flags.Settings):
 
     max_seq_length: int | None
     encoding: str = flags.field(
-        "Encoding of the data, such as cp1252; a byte order mark decides before it.",
+        "Encoding of the data, such as cp1252. A byte order mark has priority.",
         "utf-8",
     )
     # Of the model's outputs, in their order; None: it has no labels.

@@ -26,7 +26,7 @@ _OF_CUSTOM = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(TaskSettings):
-    """Which data; with --task_name=custom your own table of texts.
+    """Data; with --task_name=custom your own table of texts.
 
     Raises:
         InputError: the columns are not one text or two, a name is used twice, or the
@@ -34,79 +34,76 @@ class ClassificationSettings(TaskSettings):
     """
 
     task_name: str | None = flags.field(
-        "A task of GLUE, another data set of tasks/, or custom (--train_file and "
-        "others).",
+        "Name of a GLUE task or another registered data set, or custom for your own "
+        "table (--train_file and others).",
         None,
         stored=OPTIONAL,
         key="task",
     )
     data_dir: str | None = flags.field(
-        "The root of the benchmark's tables, or the task's own folder.", None
+        "Root folder of the benchmark, or the task's own folder.", None
     )
     max_seq_length: int | None = flags.field(
-        "Most tokens of an input; longer texts are shortened. By default what the "
-        "model was fine-tuned with, or else 512, or what the model can take.",
+        "Maximum number of tokens per input; longer texts are truncated. Default: the "
+        "model's value, or 512, or the longest input of the model.",
         None,
         at_least=1,
         stored=OPTIONAL,
         otherwise=512,
     )
     skip_bad_rows: bool = flags.field(
-        "Skip broken rows of the training and evaluation tables, and log them; rows of "
-        "the test table are never skipped.",
+        "Skip invalid rows of the training and evaluation tables and log them. Rows "
+        "of the test table are never skipped.",
         False,
     )
     train_file: str | None = flags.field(
-        "Table to train on: .tsv (no quoting), .csv, .jsonl or .json.", None
+        "Table to train on: .tsv (without quoting), .csv, .jsonl or .json.", None
     )
     dev_file: str | None = flags.field("Table to evaluate on.", None)
     test_file: str | None = flags.field("Table to predict, without labels.", None)
     text_columns: tuple[str, ...] = flags.field(
-        "The column of the text, or those of both texts of a pair.",
+        "Column of the text, or the two columns of a pair of texts.",
         ("text",),
         stored=OPTIONAL,
     )
-    label_column: str = flags.field(
-        "The column of the label.", "label", stored=OPTIONAL
-    )
+    label_column: str = flags.field("Column of the label.", "label", stored=OPTIONAL)
     index_column: str | None = flags.field(
-        "The column that names the rows in predictions; by default their number.",
+        "Column that identifies the rows in the predictions. Default: the row number.",
         None,
     )
     columns: tuple[str, ...] = flags.field(
-        "Names of all columns, for tables without a header.", ()
+        "Names of all columns, for a table without a header.", ()
     )
     delimiter: str | None = flags.field(
-        "The character between cells of .csv and .tsv tables, or \\t; by default as "
-        "their suffix says, or else the only one that finds all columns in the header.",
+        "Delimiter of .csv and .tsv tables, such as ; or \\t. Default: inferred from "
+        "the suffix and the header.",
         None,
     )
     quoted: bool = flags.field(
-        "Whether .tsv tables have double quotes around cells, as .csv tables may.",
+        "Parse double quotes around the cells of .tsv tables, as in .csv tables.",
         False,
     )
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
-        "One label per row, any number of labels per row, or a number; by default that "
-        "of the model's folder, or else classification.",
+        "Type of task: one label per row, several labels per row, or a number. "
+        "Default: the model's type, or classification.",
         None,
         stored=NEEDED,
     )
     labels: tuple[str, ...] | None = flags.field(
-        "All labels, in the order of the outputs; by default those of --train_file, "
-        "sorted, or else those of the model's folder. A head that is loaded is matched "
-        "by its own names, if they are known; of a task of GLUE, --labels names its "
-        "labels in the order of the head instead.",
+        "All labels, in the order of the outputs. Default: the sorted labels of "
+        "--train_file, or the model's labels. For a GLUE task, the order of the "
+        "labels in a loaded head that does not name them.",
         None,
         stored=OPTIONAL,
     )
     label_separator: str | None = flags.field(
-        "With --kind=multi_label: what stands between a row's labels.",
+        "Separator between the labels of a row, with --kind=multi_label.",
         ",",
         stored=OPTIONAL,
     )
     class_weights: tuple[str, ...] = flags.field(
-        "How much examples of a label count in training: balanced (all labels alike), "
-        "or label=number for some labels, the others 1.",
+        "Weight of the labels in the training loss: balanced (equal total weight), or "
+        "label=number pairs; other labels have weight 1.",
         (),
     )
     # Whether the labels are those of a program that has numbers or truth values.
@@ -170,15 +167,16 @@ class ClassificationSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierRunSettings(FineTuningSettings):
-    """How to fine-tune on texts.
+    """Export.
 
     Raises:
         InputError: see `FineTuningSettings`; or a threshold has nothing to go into.
     """
 
     threshold_to_export: float | None = flags.field(
-        "With --export_dir: probability from which on a label is chosen, the second "
-        "one where an example has one of two; by default the likeliest.",
+        "Decision threshold to export with --export_dir: minimum probability of the "
+        "second label or, with --kind=multi_label, of each label. Default: the most "
+        "likely label.",
         None,
     )
 

@@ -17,7 +17,7 @@ FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(TrainingSettings):
-    """How to fine-tune.
+    """Fine-tuning.
 
     Raises:
         InputError: a value is out of range, or two contradict each other.
@@ -42,74 +42,79 @@ class FineTuningSettings(TrainingSettings):
         None,
         instead_of=("init_checkpoint",),
     )
-    do_train: bool = flags.field("Train.", False)
-    do_predict: bool = flags.field("Predict, with the best checkpoint.", False)
-    train_batch_size: int = flags.field("Examples of a step, on all devices.", 32)
+    do_train: bool = flags.field("Train the model.", False)
+    do_predict: bool = flags.field("Predict with the best checkpoint.", False)
+    train_batch_size: int = flags.field(
+        "Number of examples per training step, over all devices.", 32
+    )
     eval_batch_size: int = flags.field(
-        "Examples of a step in evaluation, on all devices.", 8
+        "Number of examples per evaluation batch, over all devices.", 8
     )
     predict_batch_size: int = flags.field(
-        "Examples of a step in prediction, on all devices.",
+        "Number of examples per prediction batch, over all devices.",
         8,
         at_least=1,
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
-        "Optimizer, as released; adamw also for models that lamb has pretrained.",
+        "Optimizer. adamw also suits models that were pretrained with lamb.",
         "adamw",
     )
     learning_rate: float = flags.field("Peak learning rate.", 5e-5)
     # None: as released, see above.
     num_train_steps: int = flags.field(
-        "Updates; by default 1000.",
+        "Number of training steps. Default: 1000.",
         None,
         alias="train_step",
         instead_of=("num_train_epochs",),
     )
     num_warmup_steps: int = flags.field(
-        "Updates with a rising rate; by default 0.",
+        "Number of learning-rate warmup steps. Default: 0.",
         None,
         alias="warmup_step",
         instead_of=("warmup_proportion",),
     )
     num_train_epochs: float | None = flags.field(
-        "Times that each example is trained on, instead of a number of updates.",
+        "Number of training epochs, instead of a number of steps.",
         None,
         instead_of=("num_train_steps",),
         above=0,
     )
     warmup_proportion: float | None = flags.field(
-        "Share of the updates with a rising rate, instead of their number.",
+        "Fraction of training steps used for learning-rate warmup, instead of a "
+        "number of steps.",
         None,
         instead_of=("num_warmup_steps",),
         at_least=0,
         below=1,
     )
     eval_every_epochs: float | None = flags.field(
-        "Times that each example is trained on between evaluations, instead of a "
-        "number of updates.",
+        "Number of epochs between evaluations, instead of a number of steps.",
         None,
         instead_of=("eval_every_steps",),
         needs=("do_eval",),
         above=0,
     )
-    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 1000)
-    max_eval_steps: int = flags.field("Most batches of an evaluation; 0: all.", 0)
-    log_steps: int = flags.field("Updates between lines of progress.", 50)
+    save_checkpoints_steps: int = flags.field(
+        "Number of steps between checkpoints.", 1000
+    )
+    max_eval_steps: int = flags.field(
+        "Maximum number of evaluation batches (0 for all).", 0
+    )
+    log_steps: int = flags.field("Number of steps between progress lines.", 50)
     num_runs: int = flags.field(
-        "Runs that differ in their seeds, --seed and those after it, each in a folder "
-        "of its own; the best one predicts.",
+        "Number of runs with different seeds, starting at --seed, each in its own "
+        "folder. The best run predicts.",
         1,
         at_least=1,
     )
     pad_to_multiple_of: int | None = flags.field(
-        "Batches are padded to a multiple of so many tokens; 0 pads all of them to "
-        "--max_seq_length. By default 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a "
-        "TPU.",
+        "Pad batches to a multiple of this many tokens (0 for --max_seq_length). "
+        "Default: 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a TPU.",
         None,
         at_least=0,
     )
     cached_dir: str | None = flags.field(
-        "Where converted examples are kept; by default --output_dir.",
+        "Folder of the cached features. Default: --output_dir.",
         None,
     )
 
@@ -144,20 +149,20 @@ class FineTuningSettings(TrainingSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings(ModelFileSettings):
-    """Which model, and which vocabulary."""
+    """Dropout and memory of the model."""
 
     albert_dropout_prob: float | None = flags.field(
-        "Dropout of hidden states and of attention; by default as the model's file "
-        "says.",
+        "Dropout of the encoder's hidden states and attention. Default: the value in "
+        "the model's config.",
         None,
     )
     classifier_dropout_prob: float | None = flags.field(
-        "Dropout of the new head; by default that of the model's file, or else 0.1.",
+        "Dropout of the new head. Default: the value in the model's config, or 0.1.",
         None,
         alias="dropout_prob",
     )
     recompute: Literal["none", "block"] | None = flags.field(
-        "block keeps only each block's input for the backward pass; by default as the "
-        "model's file says.",
+        "block stores only each block's input and recomputes the rest in the backward "
+        "pass, to save memory. Default: the value in the model's config.",
         None,
     )

@@ -11,59 +11,59 @@ from albert_tf.tasks.settings.base import without_effect
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(MaskingSettings):
-    """What to pretrain, on what.
+    """Model, data and objective.
 
     Raises:
         InputError: a value is out of range, or is read by nothing.
     """
 
     albert_config_file: str = flags.field(
-        "The model: an albert_config.json, or a published name (albert_base_v2 ...)."
+        "Model: an albert_config.json, or a published name such as albert_base_v2."
     )
     input_file: tuple[str, ...] = flags.field(
-        "Records to train on: TFRecord files or patterns, comma-separated."
+        "TFRecord files or patterns to train on, comma-separated."
     )
     eval_input_file: tuple[str, ...] = flags.field(
-        "Records to evaluate on, likewise; with --do_eval alone those of --input_file, "
-        "as released.",
+        "TFRecord files or patterns to evaluate on, comma-separated. Default: "
+        "--input_file, if --do_eval is given.",
         (),
     )
     max_seq_length: int | None = flags.field(
-        "Tokens of a record; by default as in the records.", None, at_least=1
+        "Number of tokens per record. Default: read from the records.", None, at_least=1
     )
     max_predictions_per_seq: int | None = flags.field(
-        "Most predictions of a record; by default as in the records, or with "
-        "--dynamic_masking by --masked_lm_prob.",
+        "Maximum number of predictions per record. Default: read from the records; "
+        "with --dynamic_masking, from --masked_lm_prob.",
         None,
         at_least=1,
     )
     objective: Literal["sop", "nsp", "none"] | None = flags.field(
-        "The sentence loss: order, next sentence, or none beside the masked LM; by "
-        "default what the records were made for.",
+        "Sentence-level objective: sop (sentence order), nsp (next sentence) or none. "
+        "Default: the objective of the records.",
         None,
     )
     dynamic_masking: bool = flags.field(
-        "Mask anew in every epoch, by the flags of masking, and redraw the sentence "
-        "order.",
+        "Draw new masks in every epoch, and a new sentence order with sop.",
         False,
     )
     group_by_length: bool = flags.field(
-        "Make batches of records of like length and cut their padding: faster where "
-        "many are short.",
+        "Batch records of similar length to reduce padding; faster if many records "
+        "are short.",
         False,
     )
     output_bias_from_data: bool = flags.field(
-        "Start the masked LM's output bias at the log frequencies of the tokens: short "
-        "runs learn sooner. Not as released.",
+        "Initialize the masked LM's output bias with the log frequencies of the "
+        "tokens, so short runs learn sooner. New in this package.",
         False,
     )
     parameter_sharing: Literal["all", "attention", "ffn", "none"] | None = flags.field(
-        "What layers share (paper, table 4); by default as the model's file says.",
+        "Parameters that the layers share (table 4 of the paper). Default: the value "
+        "in the model's config.",
         None,
     )
     recompute: Literal["none", "block"] | None = flags.field(
-        "block keeps only each block's input for the backward pass; by default as the "
-        "model's file says.",
+        "block stores only each block's input and recomputes the rest in the backward "
+        "pass, to save memory. Default: the value in the model's config.",
         None,
     )
     masked_lm_budget: float = without_effect(0.0)

@@ -15,54 +15,53 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceSettings(TaskSettings):
-    """Which questions, and how they are read.
+    """Data.
 
     Raises:
         InputError: the levels exclude each other, or lack --data_dir.
     """
 
     data_dir: str | None = flags.field(
-        "The folder RACE of the data set, with train, dev and test in it, or the one "
-        "above it.",
+        "Folder RACE of the data set (with train, dev and test), or its parent folder.",
         None,
     )
     task_name: str = flags.field(
-        "Name of the data set, for files.", "race", stored=OPTIONAL, key="task"
+        "Name of the data set, used in file names.", "race", stored=OPTIONAL, key="task"
     )
     train_file: str | None = flags.field(
-        "JSON with your own questions to train on, instead of --data_dir's (not a "
-        "cache of TFRecords, as in the released script).",
+        "JSON file with your own training questions, instead of --data_dir. The "
+        "released code expects a TFRecord cache here.",
         None,
     )
     eval_file: str | None = flags.field(
-        "Questions to evaluate on, as for --train_file.",
+        "JSON file with your own evaluation questions.",
         None,
     )
     predict_file: str | None = flags.field(
-        "Questions to predict, as for --train_file; answers may be absent.",
+        "JSON file with your own questions to predict; the answers are optional.",
         None,
     )
     high_only: bool = flags.field(
-        "Only the questions for high school.",
+        "Use only the high-school questions.",
         False,
         needs=("data_dir",),
         instead_of=("middle_only",),
     )
     middle_only: bool = flags.field(
-        "Only the questions for middle school.", False, needs=("data_dir",)
+        "Use only the middle-school questions.", False, needs=("data_dir",)
     )
     max_seq_length: int | None = flags.field(
-        "Most tokens of an article with one choice; longer articles are cut at their "
-        "end. By default what the model was fine-tuned with, or else 512, or what the "
-        "model can take.",
+        "Maximum number of tokens per article and option; longer articles are "
+        "truncated at the end. Default: the model's value, or 512, or the longest "
+        "input of the model.",
         None,
         at_least=1,
         stored=OPTIONAL,
         otherwise=512,
     )
     max_qa_length: int | None = flags.field(
-        "Most tokens of a question with one choice; of longer ones the last are kept. "
-        "By default what the model was fine-tuned with, or else 128.",
+        "Maximum number of tokens per question and option; longer ones keep their "
+        "last tokens. Default: the model's value, or 128.",
         None,
         at_least=1,
         stored=NEEDED,
@@ -80,16 +79,23 @@ class RaceRunSettings(FineTuningSettings):
     released_steps: ClassVar[int] = 12000
     released_warmup: ClassVar[int] = 1000
 
-    do_train: bool = flags.field("Train.", True)
-    do_eval: bool = flags.field("Evaluate, while training or alone.", True)
-    learning_rate: float = flags.field("Peak learning rate.", 1e-5)
-    num_train_steps: int = flags.field("Updates; by default 12000.", None)
-    num_warmup_steps: int = flags.field(
-        "Updates with a rising rate; by default 1000.", None
+    do_train: bool = flags.field("Train the model.", True)
+    do_eval: bool = flags.field(
+        "Evaluate the model, during training or on its own.", True
     )
-    save_checkpoints_steps: int = flags.field("Updates between checkpoints.", 100)
+    learning_rate: float = flags.field("Peak learning rate.", 1e-5)
+    num_train_steps: int = flags.field(
+        "Number of training steps. Default: 12000.", None
+    )
+    num_warmup_steps: int = flags.field(
+        "Number of learning-rate warmup steps. Default: 1000.", None
+    )
+    save_checkpoints_steps: int = flags.field(
+        "Number of steps between checkpoints.", 100
+    )
     keep_checkpoint_max: int = flags.field(
-        "Checkpoints to keep, beside the best; 0 keeps all.",
+        "Maximum number of checkpoints to keep, in addition to the best one (0 for "
+        "all).",
         5,
         alias="num_keep_checkpoint",
     )

@@ -17,41 +17,42 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(TaskSettings):
-    """Which questions, and how they are answered.
+    """Data, windows and answers.
 
     Raises:
         InputError: files or thresholds contradict each other.
     """
 
-    train_file: str | None = flags.field("Questions to train on, SQuAD's JSON.", None)
+    train_file: str | None = flags.field("SQuAD JSON file to train on.", None)
     predict_file: str | None = flags.field(
-        "Questions to answer; those with answers are scored, while training too.",
+        "SQuAD JSON file to predict. Questions with answers are also scored, during "
+        "training too.",
         None,
     )
     version_2_with_negative: bool | None = flags.field(
-        "Questions may have no answer (SQuAD 2.0); by default as the training file, "
-        "the model's folder or --predict_file has it.",
+        "Questions may have no answer (SQuAD 2.0). Default: inferred from the "
+        "training file, the model or --predict_file.",
         None,
     )
     # Of the files that are read: whether a question may have no answer.
     version: Literal["1.1", "2.0"] | None = stored_field(NEEDED, otherwise="1.1")
     head: Literal["linear", "conditional"] | None = flags.field(
-        "linear: that of BERT; conditional: that of XLNet. By default as released: "
-        "linear for SQuAD 1.1, conditional for 2.0; that of a Hugging Face model is "
-        "linear.",
+        "Head: linear (BERT) or conditional (XLNet). Default: linear for SQuAD 1.1 "
+        "and Hugging Face models, conditional for 2.0.",
         None,
         stored=NEEDED,
         otherwise="linear",
     )
     max_seq_length: int | None = flags.field(
-        "Tokens of a window at most; by default that of the model's folder, or 384.",
+        "Maximum number of tokens per window. Default: the model's value, or 384.",
         None,
         at_least=1,
         stored=OPTIONAL,
         otherwise=384,
     )
     doc_stride: int | None = flags.field(
-        "Tokens between two windows; by default that of the model's folder, or 128.",
+        "Number of tokens between the starts of two windows. Default: the model's "
+        "value, or 128.",
         None,
         at_least=1,
         stored=NEEDED,
@@ -59,7 +60,7 @@ class SquadSettings(TaskSettings):
         is_part=True,
     )
     max_query_length: int | None = flags.field(
-        "Tokens of a question; by default that of the model's folder, or 64.",
+        "Maximum number of tokens per question. Default: the model's value, or 64.",
         None,
         at_least=1,
         stored=NEEDED,
@@ -67,35 +68,36 @@ class SquadSettings(TaskSettings):
         is_part=True,
     )
     n_best_size: int | None = flags.field(
-        "Answers of a question to keep; by default that of the model's folder, or 20.",
+        "Number of answers to keep per question. Default: the model's value, or 20.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=20,
     )
     max_answer_length: int | None = flags.field(
-        "Tokens of an answer at most; by default that of the model's folder, or 30.",
+        "Maximum number of tokens per answer. Default: the model's value, or 30.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=30,
     )
     start_n_top: int | None = flags.field(
-        "Starts that the conditional head tries; by default likewise, or 5.",
+        "Number of start candidates of the conditional head. Default: the model's "
+        "value, or 5.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=5,
     )
     end_n_top: int | None = flags.field(
-        "Ends that it tries for each start; by default likewise, or 5.",
+        "Number of end candidates per start. Default: the model's value, or 5.",
         None,
         at_least=1,
         stored=NEEDED,
         otherwise=5,
     )
     null_score_diff_threshold: float | None = flags.field(
-        "Null odds above this value mean no answer (2.0). The default is the value "
+        "Null score above which the answer is empty (SQuAD 2.0). Default: the value "
         "stored with the model, or 0 during training.",
         None,
         instead_of=("fit_threshold",),
@@ -103,21 +105,22 @@ class SquadSettings(TaskSettings):
     # The threshold to begin with, the flag's or another.
     threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
     fit_threshold: bool = flags.field(
-        "Find the threshold on --predict_file itself, as released.",
+        "Find the threshold on --predict_file itself, as in the released code.",
         False,
     )
     train_feature_file: str | None = flags.field(
-        "Where converted questions are kept (.npz); by default in --cached_dir.",
+        "File of the cached training features (.npz). Default: in --cached_dir.",
         None,
     )
     predict_feature_file: str | None = flags.field(
-        "Converted questions of --predict_file, as for --train_feature_file.",
+        "File of the cached features of --predict_file (.npz). Default: in "
+        "--cached_dir.",
         None,
     )
     predict_feature_left_file: str | None = without_effect()
     skip_bad_rows: bool = flags.field(
-        "Leave out training questions whose answer is missing or not in the context, "
-        "and log them.",
+        "Skip training questions whose answer is missing or not in the context, and "
+        "log them.",
         False,
     )
     use_einsum: bool | None = without_effect()
@@ -157,17 +160,19 @@ class SquadRunSettings(FineTuningSettings):
     released_epochs: ClassVar[float | None] = 3.0
     released_warmup_proportion: ClassVar[float | None] = 0.1
 
-    num_train_steps: int = flags.field("Updates, instead of --num_train_epochs.", None)
+    num_train_steps: int = flags.field(
+        "Number of training steps, instead of --num_train_epochs.", None
+    )
     num_warmup_steps: int = flags.field(
-        "Updates with a rising rate, instead of --warmup_proportion.", None
+        "Number of learning-rate warmup steps, instead of --warmup_proportion.", None
     )
     num_train_epochs: float | None = flags.field(
-        "Times that each window is trained on; by default 3. The released code counts "
-        "questions instead of windows.",
+        "Number of training epochs, counted in windows. The released code counts "
+        "questions. Default: 3.",
         None,
     )
     warmup_proportion: float | None = flags.field(
-        "Share of the updates with a rising rate; by default 0.1.", None
+        "Fraction of training steps used for learning-rate warmup. Default: 0.1.", None
     )
     export_dir: str | None = flags.field(
         "Folder for a SavedModel of the best checkpoint that takes raw text, and for "

@@ -10,14 +10,17 @@ from albert_tf.tasks.settings.base import NEEDED, OPTIONAL, TaskSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingSettings(TaskSettings):
-    """Which sentences, and how they are read.
+    """Data.
 
     Raises:
         InputError: a label stands twice.
     """
 
     task_name: str = flags.field(
-        "Name of the data set, for files.", "tagging", stored=OPTIONAL, key="task"
+        "Name of the data set, used in file names.",
+        "tagging",
+        stored=OPTIONAL,
+        key="task",
     )
     train_file: str | None = flags.field(
         "Sentences to train on: columns as in CoNLL-2003, or JSON (.jsonl, .json) with "
@@ -25,40 +28,41 @@ class TaggingSettings(TaskSettings):
         None,
     )
     eval_file: str | None = flags.field(
-        "Sentences to evaluate on, as for --train_file.",
+        "Sentences to evaluate on, in the same formats.",
         None,
     )
     predict_file: str | None = flags.field(
-        "Sentences to predict, as for --train_file; labels may be absent.",
+        "Sentences to predict, in the same formats; the labels are optional.",
         None,
     )
     token_column: str | None = flags.field(
-        "Number of the tokens' column, from 1 on, or their key in JSON; by default the "
-        "first column, or tokens.",
+        "Column of the tokens: a number from 1, or a JSON key. Default: the first "
+        "column, or tokens.",
         None,
         stored=OPTIONAL,
     )
     label_column: str | None = flags.field(
-        "Number of the labels' column, from 1 on, or their key in JSON; by default the "
-        "last column, or tags.",
+        "Column of the labels: a number from 1, or a JSON key. Default: the last "
+        "column, or tags.",
         None,
         stored=OPTIONAL,
     )
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field(
-        "How the files mark entities: iob2 begins each with B-; in iob1, as CoNLL-2003 "
-        "was released, B- only parts neighbours of one type; words: not at all, each "
-        "label is of a word. Other notations, such as BIOES, become iob2.",
+        "Notation of entities: iob2 (every entity begins with B-), iob1 (as the "
+        "original CoNLL-2003: B- only between adjacent entities of the same type) or "
+        "words (a label per word, no entities). Other notations, such as BIOES, are "
+        "converted to iob2.",
         "iob2",
     )
     labels: tuple[str, ...] | None = flags.field(
-        "All labels, in the order of the outputs; by default those of --train_file, "
-        "or else those of the model's folder.",
+        "All labels, in the order of the outputs. Default: the labels of "
+        "--train_file, or the model's labels.",
         None,
         stored=NEEDED,
     )
     max_seq_length: int | None = flags.field(
-        "Most tokens of an input; longer sentences are read in windows. By default "
-        "what the model was fine-tuned with, or else 512, or what the model can take.",
+        "Maximum number of tokens per input; longer sentences are split into windows. "
+        "Default: the model's value, or 512, or the longest input of the model.",
         None,
         at_least=3,
         stored=OPTIONAL,

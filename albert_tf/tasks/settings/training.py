@@ -10,120 +10,129 @@ from albert_tf.weights.settings import CheckpointSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(CheckpointSettings):
-    """How to train and evaluate.
+    """Training and evaluation.
 
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
 
     output_dir: str = flags.field(
-        "Folder of the run: checkpoints, metrics, curves. Where it holds checkpoints, "
-        "the run resumes from the newest.",
+        "Output folder for checkpoints, metrics and curves. If it has checkpoints, "
+        "the run resumes from the newest one.",
     )
     init_checkpoint: str | None = flags.field(
-        "Weights to start from, of any format that convert_checkpoint.py reads, or a "
-        "name to download, such as albert_base_v2 or hf://owner/name. Not used by a "
-        "run that resumes.",
+        "Weights to start from, in any format that convert_checkpoint.py reads, or a "
+        "name to download, such as albert_base_v2 or hf://owner/name. Ignored when a "
+        "run resumes.",
         None,
     )
     init_from_group0: bool = flags.field(
-        "Give all groups of layers the first group's weights of --init_checkpoint.",
+        "Initialize all groups of layers with the first group's weights of "
+        "--init_checkpoint.",
         False,
         needs=("init_checkpoint",),
     )
-    do_train: bool = flags.field("Train.", True)
-    do_eval: bool = flags.field("Evaluate, while training or alone.", False)
+    do_train: bool = flags.field("Train the model.", True)
+    do_eval: bool = flags.field(
+        "Evaluate the model, during training or on its own.", False
+    )
     train_batch_size: int = flags.field(
-        "Examples of a step, on all devices.", 4096, at_least=1
+        "Number of examples per training step, over all devices.", 4096, at_least=1
     )
     eval_batch_size: int = flags.field(
-        "Examples of a step in evaluation, on all devices.",
+        "Number of examples per evaluation batch, over all devices.",
         64,
         at_least=1,
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
-        "lamb or adamw, as released.", "lamb"
+        "Optimizer: lamb or adamw, as in the released code.", "lamb"
     )
     learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
     poly_power: float = flags.field(
-        "Power of the decay to 0; 1 is linear.", 1.0, at_least=0
+        "Power of the polynomial decay to 0; 1 is linear.", 1.0, at_least=0
     )
     weight_decay: float = flags.field("Decoupled weight decay.", 0.01, at_least=0)
-    num_train_steps: int = flags.field("Updates.", 125000, at_least=1)
-    num_warmup_steps: int = flags.field("Updates with a rising rate.", 3125, at_least=0)
+    num_train_steps: int = flags.field("Number of training steps.", 125000, at_least=1)
+    num_warmup_steps: int = flags.field(
+        "Number of learning-rate warmup steps.", 3125, at_least=0
+    )
     start_warmup_step: int = flags.field(
-        "Update at which the rate starts rising.", 0, at_least=0
+        "Step at which the warmup starts.", 0, at_least=0
     )
     gradient_accumulation_steps: int = flags.field(
-        "Microbatches that each device divides its part of a batch into, one after the "
-        "other: less memory, the same update.",
+        "Number of microbatches per step on each device. More microbatches need less "
+        "memory for the same update.",
         1,
         at_least=1,
     )
     precision: Literal["float32", "bfloat16", "float16"] = flags.field(
-        "Precision of matrix products; weights stay in float32.", "float32"
+        "Precision of matrix products; the weights stay in float32.", "float32"
     )
     xla: bool | None = flags.field(
-        "Compile the forward and backward pass; by default all of it on a GPU, GELU "
-        "alone on a CPU in bfloat16 or float16.",
+        "Compile the forward and backward pass with XLA. Default: on for GPUs; on a "
+        "CPU only GELU in bfloat16 or float16.",
         None,
     )
     early_stopping: int = flags.field(
-        "Stop after so many evaluations without a better key metric; 0: never.",
+        "Stop after this many evaluations without a better key metric (0 for never).",
         0,
         at_least=0,
     )
     eval_every_steps: int | None = flags.field(
-        "Updates between evaluations; by default --save_checkpoints_steps.",
+        "Number of steps between evaluations. Default: --save_checkpoints_steps.",
         None,
         at_least=1,
     )
     max_eval_steps: int = flags.field(
-        "Most batches of an evaluation; 0: all.",
+        "Maximum number of evaluation batches (0 for all).",
         100,
         at_least=0,
     )
     save_checkpoints_steps: int = flags.field(
-        "Updates between checkpoints.",
+        "Number of steps between checkpoints.",
         5000,
         at_least=1,
     )
     save_checkpoints_minutes: float = flags.field(
-        "Minutes after which a line of progress comes with a checkpoint; 0: never.",
+        "Also save a checkpoint when the last one is this many minutes old (0 for "
+        "never).",
         10.0,
         at_least=0,
     )
     keep_checkpoint_max: int = flags.field(
-        "Checkpoints to keep, beside the best; 0 keeps all.",
+        "Maximum number of checkpoints to keep, in addition to the best one (0 for "
+        "all).",
         5,
         at_least=0,
     )
-    log_steps: int = flags.field("Updates between lines of progress.", 100, at_least=1)
+    log_steps: int = flags.field(
+        "Number of steps between progress lines.", 100, at_least=1
+    )
     iterations_per_loop: int = flags.field(
-        "On a TPU: most updates between two returns to the host.",
+        "Maximum number of steps per loop on a TPU.",
         1000,
         at_least=1,
     )
     seed: int = flags.field(
-        "Decides the order of examples and every draw.",
+        "Seed of the order of the examples and of all random draws.",
         12345,
         at_least=0,
         at_most=2**31 - 1,
     )
     deterministic: bool = flags.field(
-        "Use only operations that give the same bits each time; slower on GPUs.",
+        "Use only deterministic operations; slower on GPUs.",
         False,
     )
 
     wandb: str | None = flags.field(
-        "Project of Weights & Biases that gets settings and metrics, too; with "
-        "WANDB_MODE=offline in the environment it needs no network.",
+        "Weights & Biases project to log settings and metrics to. Set "
+        "WANDB_MODE=offline in the environment to work without a network.",
         None,
         needs=("do_train",),
     )
     mlflow: str | None = flags.field(
-        "Experiment of MLflow that gets settings and metrics, too; MLFLOW_TRACKING_URI "
-        "in the environment names its server or folder.",
+        "MLflow experiment to log settings and metrics to. MLFLOW_TRACKING_URI in the "
+        "environment is its server or folder.",
         None,
         needs=("do_train",),
     )
