@@ -395,6 +395,12 @@ class SentencePieceTokenizer(Tokenizer):
             size = processor.get_piece_size()
             pieces = [processor.id_to_piece(i) for i in range(size)]
             stored = stored_cleaning(self.model)
+        # SentencePiece itself takes a control piece and an ordinary one of one name.
+        if len({*pieces}) < size or processor.unk_id() < 0:
+            raise InputError(
+                f"{spm_model_file}: has a piece twice, or none for what is unknown; "
+                f"expected a model as SentencePiece's trainer makes it"
+            )
         super().__init__(
             spm_model_file,
             self.model,

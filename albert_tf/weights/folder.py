@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,7 +196,7 @@ def _vocabulary_in(folder: Path) -> Path | None:
         path, note = named
         # Where it is gone, another one may have been put there by hand.
         vocabulary = path.parent / note.get("vocabulary", "")
-        if vocabulary.is_file():
+        if os.path.isfile(vocabulary):  # False also for what can be no name
             return vocabulary
     paths = [
         path

@@ -29,6 +29,8 @@ from albert_tf.weights.names import (
 )
 from albert_tf.weights.source import Source
 
+# Kinds of numpy: truth values, complex numbers, objects, texts and times.
+_NO_NUMBERS = "bcOSUMm"
 _log = logging.getLogger(__name__)
 
 
@@ -203,7 +205,12 @@ def _assign(
     """Sets the variables, once it is sure that all of them can be set."""
     values: dict[int, tuple[Any, np.ndarray]] = {}
     for target, name in names.items():
-        value = target.to_ours(source.read(name))
+        tensor = source.read(name)
+        if tensor.dtype.kind in _NO_NUMBERS:
+            raise InputError(
+                f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
+            )
+        value = target.to_ours(tensor)
         if head_order is not None and target.ours.startswith("head."):
             value = value[..., head_order]  # kernel [H, K], bias [K]
         if np.isnan(value).any():

@@ -149,7 +149,8 @@ def is_written(task: Mapping[str, Any]) -> bool:
 
 def _hf_task(path: Path) -> Mapping[str, Any] | None:
     config = read_json_object(path)
-    [theirs] = config.get("architectures") or [""]
+    classes = config.get("architectures")
+    theirs = classes[0] if isinstance(classes, list) and classes else ""
     kind = _HF_KINDS.get(str(theirs).rpartition("AlbertFor")[2])
     if kind == "question_answering":
         return {"kind": kind, "head": "linear"}
@@ -157,8 +158,14 @@ def _hf_task(path: Path) -> Mapping[str, Any] | None:
         return {"kind": kind} if kind else None
     # As in transformers, two labels unless the file says otherwise.
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    with errors.reading(path, "id2label with a text for each number from 0 on"):
-        labels = [names[str(number)] for number in range(len(names))]
+    labels: Any = None
+    if isinstance(names, dict):
+        labels = [names.get(str(number)) for number in range(len(names))]
+    if not _are_texts(labels):
+        raise InputError(
+            f"{path}: id2label={errors.shown(names)}: expected a text for each number "
+            f"from 0 on"
+        )
     if kind == "classification":
         default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
         problem = str(config.get("problem_type") or default)
@@ -186,7 +193,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     for key, kind in _TYPES.items():
         json_values.get(task, key, kind, str(path), kind())
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
-    if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
+    if not _are_texts(labels):
         raise InputError(f"{path}: labels={errors.shown(labels)}: expected texts")
     if Path(name).name != name:
         raise InputError(
@@ -194,6 +201,10 @@ def _read(path: Path) -> Mapping[str, Any] | None:
             f"this folder"
         )
     return task
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(x, str) for x in values)
 
 
 def copy(source: Path, target: Path) -> None:

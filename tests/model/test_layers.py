@@ -288,14 +288,6 @@ def test_kernels_are_cast_once_and_only_for_their_own_thread(tiny):
     assert keras.backend.standardize_dtype(layer.kernel.dtype) == "float32"
 
 
-def test_in_float32_no_kernel_is_cast(tiny):
-    layer = layers.dense(tiny(), 5, "dense", dtype="float32")
-    layer.build((None, 3))
-    variable = layer.kernel
-    with layers.cast_once([layer]):
-        assert layer.kernel is variable
-
-
 def test_attention_follows_its_formula(tiny, arrays):
     # Plain loops over rows and heads, as paper 3.1 of Vaswani et al. (2017) has it.
     random = np.random.default_rng(5)

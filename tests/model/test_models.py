@@ -586,16 +586,6 @@ def test_the_logits_of_pretraining_need_masked_positions_alone(
         model.logits({"input_ids": batch["input_ids"]})
 
 
-def test_the_logits_of_pretraining_drop_in_training_alone(tiny, tokens, drops):
-    model = models.AlbertPretrainer(tiny(hidden_dropout_prob=0.5))
-    batch = {**tokens(), "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
-    model.logits(batch)
-    assert drops == []
-    model.logits(batch, training=True)
-    lengths = [shape[1] for shape, _ in drops.sites()]
-    assert lengths == [7, *[7] * 8, 3, 3]
-
-
 # --- choices of a question ---
 
 
@@ -813,12 +803,6 @@ def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_pa
     keras.tree.map_structure(
         np.testing.assert_array_equal, arrays(model(inputs)), arrays(again(inputs))
     )
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_pretrainer_runs_in_a_pure_half_precision(dtype, tiny, tokens):
-    outputs = models.AlbertPretrainer(tiny(), dtype=dtype)(tokens())
-    assert keras.backend.standardize_dtype(outputs["mlm_logits"].dtype) == "float32"
 
 
 EXPECTED = "expected input_ids, input_mask, segment_ids"

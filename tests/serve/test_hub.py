@@ -270,20 +270,6 @@ def test_our_modules_load_as_weights_again(model, folder):
         weights.load(classifier, folder / "module")
 
 
-def test_preprocessing_is_no_weights(folder, tmp_path):
-    said = "a TF-Hub module of preprocessing, which has no weights; expected"
-    module = folder / "module_preprocess"
-    renamed = tmp_path / "texts"
-    renamed.symlink_to(module)
-    for path, encoder in (
-        (module, f"that of the encoder, such as {folder}/module"),
-        (renamed, "that of the encoder"),
-    ):
-        with pytest.raises(InputError) as refused:
-            weights.load(models.AlbertEncoder(CONFIG), path)
-        assert str(refused.value) == f"{path}: {said} {encoder}"
-
-
 def test_the_weights_are_stored_once(tmp_path, tokenizer):
     config = AlbertConfig(
         vocab_size=40000,

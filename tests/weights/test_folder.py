@@ -200,15 +200,6 @@ def test_a_folder_of_transformers_5_has_its_vocabulary_in_one_file(
     assert ModelFolder(saved).find_tokenizer() is None
 
 
-def test_accents_are_noted_as_casing_is(tmp_path, vocabulary):
-    kept = tokenization.load(vocabulary, keep_accents=True)
-    metadata.write_task(tmp_path, kept, {"kind": "regression"})
-    assert tokenizer_of(tmp_path).keep_accents
-    assert tokenizer_of(tmp_path).fingerprint == kept.fingerprint
-    assert not tokenizer_of(tmp_path, keep_accents=False).keep_accents
-    assert tokenizer_of(tmp_path, spm_model_file=vocabulary).keep_accents
-
-
 def test_a_vocabulary_that_is_not_the_folders_is_refused(folder, other, tmp_path):
     refusal = (
         f"1500 pieces, and not the vocabulary that {folder}/task.json names; expected "
