@@ -104,6 +104,8 @@ class SquadSettings(TaskSettings):
     )
     # The threshold to begin with, the flag's or another.
     threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
+    # Tells the questions that it was fitted on from others.
+    threshold_fitted_on: str | None = stored_field()
     fit_threshold: bool = flags.field(
         "Find the threshold on --predict_file itself, as in the released code.",
         False,
@@ -146,6 +148,12 @@ class SquadSettings(TaskSettings):
             raise InputError(
                 "--fit_threshold: expected --do_eval or --do_predict with it"
             )
+
+    def completed(self, folder, longest):
+        settings = super().completed(folder, longest)
+        # Of the threshold that these settings have, which may be another.
+        fitted_on = self.threshold_fitted_on
+        return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

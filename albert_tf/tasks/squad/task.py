@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from albert_tf.tasks.squad.features import Lengths, Tokens, Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
-# The key of `task.json`.
-THRESHOLD = "null_score_diff_threshold"
+# Keys of `task.json`: the threshold, and `digest` of the questions it was fitted on.
+THRESHOLD, FITTED_ON = "null_score_diff_threshold", "threshold_fitted_on"
 
 _BEAMS = (
     *("start_top_index", "start_top_log_probs"),
@@ -46,6 +47,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     Attributes:
         threshold: null odds above it mean no answer; None: there always is one.
+        fitted_on: `digest` of the questions that it was fitted on, if it was.
 
     Raises:
         InputError: windows are too short for so many candidates.
@@ -63,11 +65,12 @@ class QuestionAnswering(base.FineTuningTask):
         )
         self.search = Search(settings.n_best_size, settings.max_answer_length)
         self.threshold = settings.threshold
+        self.fitted_on = settings.threshold_fitted_on
         # The best threshold of the last evaluation.
         self._best: float | None = None
         # No run replaces a threshold that is given by a better one.
         self._is_given = settings.null_score_diff_threshold is not None
-        self.kept = () if self._is_given else (THRESHOLD,)
+        self.kept = () if self._is_given else (THRESHOLD, FITTED_ON)
         first = settings.version == "1.1"
         # The best F1 of any threshold, as a threshold can be had later.
         self.key_metric = "f1" if first else "best_f1"
@@ -78,7 +81,8 @@ class QuestionAnswering(base.FineTuningTask):
 
     @property
     def description(self) -> dict[str, Any]:
-        return {**super().description, THRESHOLD: self.threshold}
+        thresholds = {THRESHOLD: self.threshold, FITTED_ON: self.fitted_on}
+        return {**super().description, **thresholds}
 
     @classmethod
     def read(cls, settings, folder, run, log):
@@ -223,7 +227,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Scores answers as the official script of the version does.
 
         **As released:** with --fit_threshold the threshold is the best one for the
-        questions that are scored.
+        questions that are scored. Otherwise these had no part in it.
         """
         if split.examples.unanswered is not None:
             return {}
@@ -243,20 +247,21 @@ class QuestionAnswering(base.FineTuningTask):
     def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
         if self.kept and self._best is not None:
-            self._store(folder, self._best)
+            self._store(folder, self._best, self.evaluated[0].examples)
 
     def finish(self, run: base.FinishedRun, splits: Splits) -> None:
         """Predicts, scores and stores the threshold, with the best weights."""
-        fitted = self.threshold if self._is_given else None
+        fitted, dataset = self.threshold if self._is_given else None, None
         for split in splits.get("test", ()):
             answered = self._answer(run, split)
             self._report(run, split, answered)
             if self.settings.fit_threshold:
-                fitted = self._search_threshold(split.examples, answered)
+                dataset = split.examples
+                fitted = self._search_threshold(dataset, answered)
         if fitted is not None:
             self.threshold = fitted
             if run.writes:
-                self._store(run.folder, fitted)
+                self._store(run.folder, fitted, dataset)
         elif stored := metadata.read_task(run.folder):
             self.threshold = stored.get(THRESHOLD, self.threshold)
         if self.threshold is not None:
@@ -286,16 +291,25 @@ class QuestionAnswering(base.FineTuningTask):
         return scores.search_threshold(known, answered.texts, answered.null_odds)
 
     def _threshold_for(self, dataset: Dataset, answered: Answers) -> float | None:
-        """Returns the threshold to decide with."""
-        if self.threshold is not None and self.settings.fit_threshold:
+        """Returns the threshold to decide with; never one fitted on these questions."""
+        if self.threshold is None:
+            return None
+        if self.settings.fit_threshold:
             return self._search_threshold(dataset, answered)
-        return self.threshold
+        return _THRESHOLD if self.fitted_on == digest(dataset) else self.threshold
 
-    def _store(self, folder: Path, threshold: float) -> None:
-        """Stores a threshold in the `task.json` of a folder that has one."""
+    def _store(self, folder: Path, threshold: float, dataset: Dataset | None) -> None:
+        """Stores a threshold in the `task.json` of a folder that has one.
+
+        Args:
+            folder: of the run.
+            threshold: the new one.
+            dataset: the questions that it was fitted on; None if it was given.
+        """
         task = metadata.read_task(folder)
         if task is not None:
-            changed = {**task, THRESHOLD: threshold}
+            fitted_on = dataset and digest(dataset)
+            changed = {**task, THRESHOLD: threshold, FITTED_ON: fitted_on}
             metadata.write_task(folder, self.tokenizer, changed)
 
     def _most_candidates(self) -> int:
@@ -387,12 +401,21 @@ def _decided(
                     f"expected no threshold"
                 )
         return settings
-    threshold = settings.threshold
-    if threshold is None and folder and not run.do_train:
-        threshold = folder.threshold
+    if settings.threshold is not None:
+        return settings
+    if run.do_train or folder is None or folder.threshold is None:
+        return dataclasses.replace(settings, threshold=_THRESHOLD)
     return dataclasses.replace(
-        settings, threshold=_THRESHOLD if threshold is None else threshold
+        settings,
+        threshold=folder.threshold,
+        threshold_fitted_on=folder.threshold_fitted_on,
     )
+
+
+def digest(dataset: Dataset) -> str:
+    """Returns a hash of the ids of questions, hexadecimal SHA-256."""
+    ids = "\n".join(sorted(question.id for question in dataset.questions))
+    return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
 
 def judged(dataset: Dataset, answered: Answers) -> Dataset:
