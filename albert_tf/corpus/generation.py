@@ -186,7 +186,7 @@ class _Run:
             return
         if earlier:
             self.log.write(
-                f"{self.work}: of other settings or other text, so all is made anew\n"
+                f"{self.work}: settings or text have changed; starting over\n"
             )
         files.remove([settings, *files.glob(f"{self.work}/*")])
         manifest.write(settings, self.identity)

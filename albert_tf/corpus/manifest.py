@@ -153,7 +153,7 @@ def is_complete(
         for part in ("settings", "vocabulary"):
             _check_same(path, part, content.get(part, {}), identity[part])
         if any(content.get(key) != value for key, value in identity.items()):
-            log.write(f"{path}: the text has changed, so the files are made anew\n")
+            log.write(f"{path}: the text has changed; creating the files again\n")
             return False
         for file, entry in zip(
             config.files_of(subset), content["files"].values(), strict=True

@@ -210,7 +210,7 @@ def _export(
     theirs = runtimes.load(path)(batch)
     # What rounding costs depends on the weights: it is shown, and has no bound.
     tolerance = TOLERANCE if settings.precision == "float32" else np.inf
-    what = f"{path} run by {format} itself"
+    what = f"{path} in its own runtime"
     _compare(what, _run(model, tokens), theirs, mask, tolerance)
 
 

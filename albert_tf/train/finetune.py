@@ -161,7 +161,7 @@ def _encoded(
         path, task.made_from(split), lambda: dict(task.encode(split))
     )
     if is_kept:
-        log_line(f"{split.name}: encoded before, in {path}")
+        log_line(f"{split.name}: using cached features of {path}")
     split = task.encoded(split, arrays)
     for line in task.summary(split):
         log_line(line)

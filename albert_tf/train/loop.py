@@ -304,7 +304,7 @@ def _start_anew(task, config, model, log) -> None:
             init_from_group0=config.init_from_group0,
             complete=not config.do_train,
         )
-        log(f"Starting from {source.path}: {loaded}; optimizer and step at 0")
+        log(f"Starting from {source.path}: {loaded}; fresh optimizer state")
     elif not config.do_train:
         raise InputError(
             f"--output_dir={config.output_dir}: no checkpoint to evaluate, and no "

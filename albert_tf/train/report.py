@@ -80,7 +80,7 @@ class Reporter:
                 _end_last_line(self.folder / curves.NAME)
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
-        self.log(f"  parameters {model.count_params():,}, each variable once")
+        self.log(f"  parameters {model.count_params():,}, shared ones once")
         self.log(f"  devices    {replicas} x {device.removeprefix('device:')}")
         self.log(f"  precision  {config.precision}")
         if not config.do_train:
@@ -88,9 +88,9 @@ class Reporter:
         examples, tokens = config.train_batch_size, self._task.tokens_per_example
         left, total = max(config.num_train_steps - step, 0), len(self._task.training)
         self.log(
-            f"  a step     {examples:,} x {tokens} tokens\n"
-            f"  to come    {left:,} steps, {left * examples * tokens:,} tokens, "
-            f"{left * examples / total:,.2f} times the {total:,} examples"
+            f"  batch      {examples:,} sequences x {tokens} tokens\n"
+            f"  training   {left:,} steps, {left * examples * tokens:,} tokens, "
+            f"{left * examples / total:,.2f} epochs of {total:,} examples"
         )
         if config.num_warmup_steps >= config.num_train_steps:
             self.log(
@@ -149,8 +149,8 @@ class Reporter:
             f"lr {metrics['learning_rate']:.2e}  grad {metrics['gradient_norm']:.2f}  "
             f"{metrics['sequences_per_second']:.1f} seq/s  "
             f"{metrics['tokens_per_second']:,.0f} tok/s  "
-            f"wait {metrics['waiting_share']:.1%}  {_peak_memory() / _GIB:.1f} GiB  "
-            f"left {left}"
+            f"input wait {metrics['waiting_share']:.1%}  "
+            f"{_peak_memory() / _GIB:.1f} GiB  ETA {left}"
         )
 
     def has_evaluation(self, step: int) -> bool:

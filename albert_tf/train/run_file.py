@@ -106,7 +106,7 @@ class RunFile:
             options: of the command that asks it.
         """
         log(f"In {self.folder}: the model, metrics.jsonl, training_curves.png, {NAME}")
-        log(f"To ask it: albert-tf predict --model={self.folder}{options}")
+        log(f"Try it: albert-tf predict --model={self.folder}{options}")
 
 
 def read_flags(folder: Path) -> dict[str, Any]:

@@ -298,7 +298,7 @@ def test_text_of_another_size_or_time_is_read_again(own_text, is_longer):
     log = own_text()
     description = own_text.folder / "x.tfrecord.json"
     assert log.startswith(
-        f"{description}: the text has changed, so the files are made anew\n"
+        f"{description}: the text has changed; creating the files again\n"
     )
     assert contents(own_text.folder)["x.tfrecord"] != first["x.tfrecord"]
     assert "nothing to do" in own_text()
@@ -328,8 +328,8 @@ def test_an_unfinished_run_resumes_unless_text_or_settings_are_others(
         own_text.path.write_bytes(own_text.path.read_bytes().replace(b"the", b"dog"))
     first = own_text(**changes).split("\n")[0]
     assert first == (
-        f"{own_text.folder}/x.tfrecord.work: of other settings or other text, so all "
-        f"is made anew"
+        f"{own_text.folder}/x.tfrecord.work: settings or text have changed; starting "
+        f"over"
         if is_changed or changes
         else "units: 14 of 14 resumed"
     )

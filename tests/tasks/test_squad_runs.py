@@ -139,7 +139,7 @@ def test_version_1_is_learned_and_predicted_again(one, run, files):
     folder, text = one
     data = files / "train-1.1.json"
     assert "train-1.1.json: SQuAD 1.1" in text
-    assert "to come    250 steps" in text
+    assert "training   250 steps" in text
     metrics = squad.evaluate_files(data, folder / "predictions.json")
     assert metrics["f1"] > 95
     *_, last = blocks(folder)
@@ -325,7 +325,7 @@ def test_seeds_steps_and_windows(run, files):
     )
     # An epoch is 18 batches of windows.
     assert "30 questions, 90 windows" in text
-    assert text.count("to come    12 steps") == 2
+    assert text.count("training   12 steps") == 2
     assert "best_f1 of 2 runs:" in text
     assert read(folder / "runs.json")["best"] in (1, 2)
     assert (folder / "model.ckpt-best.index").exists()
@@ -369,7 +369,7 @@ def test_records_of_others_are_learned_and_predicted(run, files, tmp_path):
     # Also where the converted questions are taken from a file.
     changes["num_train_steps"] = 2
     _, text = train(run, files, "2.0", "others", skip_bad_rows=True, **changes)
-    assert "encoded before" in text
+    assert "cached features" in text
     assert [line for line in expected if line not in text] == []
 
 
