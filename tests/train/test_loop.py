@@ -339,7 +339,7 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_p
         path.rename(first / f"model.ckpt-best.{suffix}")
     text = run("second", f"--init_checkpoint={first}", "--num_train_steps=1")
     source = f"{first}/model.ckpt-best"
-    assert f"Starting from {source}: 32 weights (tf1); optimizer and step" in text
+    assert f"Starting from {source}: 32 weights (tf1); fresh optimizer" in text
     begun, ended = tensors(whole, 80), tensors(tmp_path / "second", 1)
     name = "bert/pooler/dense/kernel"
     # The first rate of a warm-up is 0, so the weights are still those of the start.
