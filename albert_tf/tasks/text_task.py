@@ -237,7 +237,10 @@ class TextTask:
     def _parsed(self, value: Value) -> Label:
         if self.labels is None:
             return self._number(_text(value))
-        words = split_labels(value, self.label_separator)
+        if self.label_separator is None and isinstance(value, str):
+            words: tuple[str, ...] = (value.strip(),)
+        else:
+            words = split_labels(value, self.label_separator)
         for word in words:
             if self.labels and word not in self.labels:
                 raise RowError(f"label {word!r}; expected {_listed(self.labels)}")

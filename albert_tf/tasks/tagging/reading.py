@@ -115,7 +115,7 @@ def _of_columns(
     log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
     table = [_cells(line) if line.strip() else [_DOCUMENT] for line in lines]
     given = (
         line for line, cells in zip(lines, table, strict=True) if cells[0] != _DOCUMENT
