@@ -13,7 +13,7 @@ UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
-.PHONY: demo test test-jax test-torch test-hf test-page lint package audit docs \
+.PHONY: demo test test-jax test-torch test-hf test-page test-beam lint package audit docs \
   format clean
 
 demo: $(VENV)/.runtime
@@ -29,6 +29,10 @@ test-hf: $(VENV)/.hf
 # The demo page, which needs Gradio.
 test-page: $(VENV)/.page
 	$(RUN) -m pytest -n 0 -rs tests/serve/test_demo_page.py
+
+# The generator on Apache Beam, and on a Dask cluster of this machine.
+test-beam: $(VENV)/.beam
+	$(RUN) -m pytest -n 0 tests/corpus/test_beam.py
 
 # The same layer, model and optimizer tests on another backend of Keras: in one process,
 # as a second would compile the same again.
@@ -90,6 +94,10 @@ $(VENV)/.hf: $(VENV)/.dev
 
 $(VENV)/.page: $(VENV)/.dev
 	$(INSTALL) -e '.[page]'
+	@touch $@
+
+$(VENV)/.beam: $(VENV)/.dev
+	$(INSTALL) -e '.[dask]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.runtime

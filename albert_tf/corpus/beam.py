@@ -7,9 +7,13 @@ may be remote (gs://, s3://, hdfs://).
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from albert_tf import errors
 from albert_tf.corpus import files, manifest
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.errors import InputError
+
+# Beam does not know this runner by its short name.
+_RUNNERS = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 
 
 def run(
@@ -29,15 +33,23 @@ def run(
         The jobs.
 
     Raises:
-        InputError: Apache Beam is not installed.
+        InputError: Apache Beam or the runner is not installed.
     """
     files.beam_file_systems()
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
     jobs = list(jobs)
-    options = PipelineOptions([f"--runner={config.runner}", *config.runner_options])
-    with apache_beam.Pipeline(options=options) as pipeline:
+    runner = _RUNNERS.get(str(config.runner), config.runner)
+    options = [f"--runner={runner}", *config.runner_options]
+    if config.runner == "DaskRunner" and "partition" not in str(options):
+        # A job takes seconds. By default, 128 jobs would go to one worker.
+        options.append("--dask_partition_size=1")
+    try:
+        pipeline = apache_beam.Pipeline(options=PipelineOptions(options))
+    except (ImportError, ValueError) as error:
+        raise InputError(f"--runner: {errors.reason(error)}") from error
+    with pipeline:
         _ = (
             pipeline
             | apache_beam.Create(jobs)

@@ -2,6 +2,7 @@
 
 import contextlib
 import glob as local_glob
+import logging
 import os
 import re
 import shutil
@@ -142,12 +143,16 @@ def beam_file_systems() -> Any:
     Raises:
         InputError: Apache Beam is not installed.
     """
+    # Beam warns of each cloud whose packages are not installed.
+    logging.disable(logging.WARNING)
     try:
         from apache_beam.io.filesystems import FileSystems
     except ImportError as error:
         raise InputError(
             "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
         ) from error
+    finally:
+        logging.disable(logging.NOTSET)
     return FileSystems
 
 

@@ -1,10 +1,14 @@
+import concurrent.futures
 import io
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from albert_tf.corpus import beam, documents, files, units
+from albert_tf.data.files import locked
 from albert_tf.errors import InputError
 
 DATA = Path(__file__).parents[1] / "fixtures"
@@ -37,9 +41,25 @@ def test_a_mistake_on_beam_is_one_line(make, tmp_path):
     with pytest.raises(InputError) as error:
         make(input_file=(f"{tmp_path}/x",), runner="DirectRunner")
     assert str(error.value) == (
-        f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --replace_invalid_utf8 "
-        f"puts U+FFFD there"
+        f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --encoding names "
+        f"another encoding, and --replace_invalid_utf8 puts U+FFFD there"
     )
+
+
+def test_beam_takes_the_lock_of_local_runs(make, tmp_path):
+    pytest.importorskip("apache_beam")
+    with (
+        locked(tmp_path / "run" / "x.tfrecord.work"),
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        pytest.raises(InputError, match="another run"),
+    ):
+        pool.submit(make, runner="DirectRunner").result()
+
+
+def test_an_unknown_runner_is_one_line(make):
+    pytest.importorskip("apache_beam")
+    with pytest.raises(InputError, match="--runner: Unexpected pipeline runner: Daks"):
+        make(runner="Daks")
 
 
 def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
@@ -164,3 +184,47 @@ def test_a_job_that_beam_does_again_makes_the_same(make, tmp_path, monkeypatch):
     monkeypatch.setattr(beam, "_call", twice)
     make("run", runner="DirectRunner", **changes)
     assert contents(tmp_path / "run") == expected
+
+
+@pytest.fixture
+def dask(tmp_path):
+    """Starts a Dask scheduler and two workers; returns its file and the processes."""
+    pytest.importorskip("distributed")
+    scheduler = tmp_path / "scheduler.json"
+    place = ["--scheduler-file", str(scheduler), "--no-dashboard"]
+    worker = ["worker", *place, "--no-nanny", "--nthreads=1"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments], stderr=subprocess.DEVNULL
+        )
+        for arguments in (["scheduler", "--host=127.0.0.1", *place], worker, worker)
+    ]
+    yield scheduler, processes[1:]
+    for process in processes[::-1]:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def test_a_dask_cluster_that_loses_a_worker_makes_the_same(
+    make, dask, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(documents, "RANGE_BYTES", 9_000)
+    monkeypatch.setattr(units, "UNIT_BYTES", 60_000)
+    scheduler, workers = dask
+    changes = {"eval_fraction": 0.1, "dupe_factor": 100}
+    local = make("local", **changes)
+    work = tmp_path / "cluster" / "x.tfrecord.work"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        cluster = pool.submit(
+            make,
+            "cluster",
+            runner="DaskRunner",
+            runner_options=(f"--dask_scheduler_file={scheduler}",),
+            **changes,
+        )
+        while not list(work.glob("train-*.json")):
+            assert not cluster.done(), cluster.result()
+            time.sleep(0.01)
+        workers[0].kill()
+        assert not list(work.glob("merge-*.json"))
+        assert contents(cluster.result(timeout=120)) == contents(local)
