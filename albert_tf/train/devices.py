@@ -1,4 +1,4 @@
-"""Which devices a run uses, and what its workers agree on: `tf.distribute`."""
+"""Devices of a run, and what its workers exchange: `tf.distribute`."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ class DistributionSettings(flags.Settings):
         InputError: two settings contradict each other.
     """
 
-    distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = (
+    distribution: Literal["auto", "one_device", "mirrored", "multi_worker"] = (
         flags.field(
             "Distribution strategy. auto: the TPU with --use_tpu, several workers with "
             "TF_CONFIG or Slurm, otherwise all GPUs or the CPU. mirrored: all GPUs, or "
@@ -37,17 +37,21 @@ class DistributionSettings(flags.Settings):
         1,
         at_least=1,
     )
-    use_tpu: bool = flags.field("Run on a TPU. Alias of --distribution=tpu.", False)
+    use_tpu: bool = flags.field("Run on a TPU.", False, instead_of=("distribution",))
     tpu_name: str | None = flags.field(
         "Name or grpc:// address of the TPU. Default: the TPU of this machine.",
         None,
+        needs=("use_tpu",),
     )
-    tpu_zone: str | None = flags.field("Zone of the TPU.", None)
-    gcp_project: str | None = flags.field("Google Cloud project of the TPU.", None)
-    master: str | None = flags.field("Alias of --tpu_name.", None)
+    tpu_zone: str | None = flags.field("Zone of the TPU.", None, needs=("use_tpu",))
+    gcp_project: str | None = flags.field(
+        "Google Cloud project of the TPU.", None, needs=("use_tpu",)
+    )
+    master: str | None = flags.field("Alias of --tpu_name.", None, needs=("use_tpu",))
     num_tpu_cores: int | None = flags.field(
         "Number of cores that the TPU must have. Default: any number.",
         None,
+        needs=("use_tpu",),
     )
 
     def __post_init__(self) -> None:
@@ -57,32 +61,14 @@ class DistributionSettings(flags.Settings):
                 f"--cpu_devices={self.cpu_devices}: expected --distribution=mirrored "
                 f"with it"
             )
-        if self.use_tpu and self.distribution not in ("auto", "tpu"):
-            raise InputError(
-                f"--use_tpu and --distribution={self.distribution}: give one of them"
-            )
-        if not self.takes_tpu:
-            for name in (
-                *("tpu_name", "tpu_zone", "gcp_project", "master"),
-                "num_tpu_cores",
-            ):
-                if getattr(self, name):
-                    raise InputError(
-                        f"--{name}={getattr(self, name)}: expected --use_tpu with it"
-                    )
-
-    @property
-    def takes_tpu(self) -> bool:
-        """Whether a TPU is asked for."""
-        return self.use_tpu or self.distribution == "tpu"
 
 
 def create(config: DistributionSettings) -> "tf.distribute.Strategy":
     """Finds the devices. Call it before TensorFlow does anything else.
 
-    Several workers run the same command. They find each other by `TF_CONFIG` (see
-    `tf.distribute.cluster_resolver.TFConfigClusterResolver`) or, started by `srun`, by
-    Slurm's own variables.
+    Several workers run the same command. They find each other with `TF_CONFIG` (see
+    `tf.distribute.cluster_resolver.TFConfigClusterResolver`) or with Slurm's variables
+    if `srun` starts them.
 
     Returns:
         The strategy: OneDevice, Mirrored, MultiWorkerMirrored or TPU.
@@ -92,7 +78,7 @@ def create(config: DistributionSettings) -> "tf.distribute.Strategy":
     """
     import tensorflow as tf
 
-    if config.takes_tpu:
+    if config.use_tpu:
         return _tpu(config)
     if config.cpu_devices > 1:
         [cpu] = tf.config.list_physical_devices("CPU")
@@ -100,7 +86,7 @@ def create(config: DistributionSettings) -> "tf.distribute.Strategy":
             cpu, [tf.config.LogicalDeviceConfiguration()] * config.cpu_devices
         )
     kind = config.distribution
-    if kind == "multi_worker" or (kind == "auto" and _names_workers()):
+    if kind == "multi_worker" or (kind == "auto" and _lists_workers()):
         return _multi_worker()
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
@@ -128,15 +114,14 @@ def is_multi_worker(strategy: "tf.distribute.Strategy") -> bool:
 
 
 def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
-    """Returns what batches of like length are padded to a multiple of.
+    """Returns the multiple to which lengths of batches are padded; 0: to the longest.
 
-    What is compiled is compiled for each length anew, so there should be few there.
-    GELU alone, on a CPU in low precision, takes some 35 ms and asks for none.
-    0 stands for one length for all, as on a TPU.
+    XLA compiles a step again for each length, so there should be few lengths. Only a
+    GELU, as on a CPU in low precision, compiles in 35 ms.
 
     Args:
         strategy: the devices.
-        xla: whether whole steps are compiled; None: on GPUs.
+        xla: whether XLA compiles whole steps; None: on GPUs.
     """
     import tensorflow as tf
 
@@ -148,17 +133,17 @@ def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
 
 
 def all_reduce_sum(
-    strategy: "tf.distribute.Strategy", own: Sequence[float]
+    strategy: "tf.distribute.Strategy", values: Sequence[float]
 ) -> list[float]:
     """Sums float32 numbers over the replicas of all workers, one by one."""
     import tensorflow as tf
 
-    def total():
+    def add():
         replicas = tf.distribute.get_replica_context()
-        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
+        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(values))
 
-    totals = strategy.run(tf.function(total, autograph=False))
-    return strategy.experimental_local_results(totals)[0].numpy().tolist()
+    sums = strategy.run(tf.function(add, autograph=False))
+    return strategy.experimental_local_results(sums)[0].numpy().tolist()
 
 
 def barrier(strategy: "tf.distribute.Strategy") -> None:
@@ -171,8 +156,8 @@ def barrier(strategy: "tf.distribute.Strategy") -> None:
 def worker_errors(strategy: "tf.distribute.Strategy") -> Iterator[None]:
     """Turns the errors that TensorFlow raises for a lost worker into InputError.
 
-    Its coordination service notices a worker that died or hangs, and then fails every
-    collective operation of the others.
+    If a worker dies or hangs, TensorFlow's coordination service fails every collective
+    operation of the others.
     """
     import tensorflow as tf
 
@@ -186,83 +171,80 @@ def worker_errors(strategy: "tf.distribute.Strategy") -> Iterator[None]:
         if not is_multi_worker(strategy):
             raise
         raise InputError(
-            "another worker was lost: it ended, see its log, or does not answer; the "
-            "same command on all workers resumes"
+            "lost another worker: it ended (see its log) or does not respond; run the "
+            "same command on all workers to resume"
         ) from error
 
 
 def fold_in_replica_id(
     strategy: "tf.distribute.Strategy", model: "keras.Model"
 ) -> None:
-    """Lets every replica drop other values; the first keeps the seeds it has.
+    """Gives every replica its own dropout; the first replica keeps its seeds.
 
-    The states of the seed generators are equal on all replicas, and each replica counts
-    its own on.
+    Seed generators start in the same state on all replicas.
     """
     import tensorflow as tf
 
     if strategy.num_replicas_in_sync == 1:
         return
 
-    def number():
+    def replica_id():
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
-    numbers = strategy.experimental_local_results(strategy.run(number))
+    ids = strategy.experimental_local_results(strategy.run(replica_id))
     for variable in model.non_trainable_variables:
         values = strategy.experimental_local_results(variable.value)
-        for replica, value in zip(numbers, values, strict=True):
+        for replica, value in zip(ids, values, strict=True):
             value.assign(value + tf.constant([int(replica), 0], value.dtype))
 
 
-def _names_workers() -> bool:
-    return "TF_CONFIG" in os.environ or _in_slurm_step()
-
-
-def _in_slurm_step() -> bool:
-    """Whether srun started this process as one of several."""
-    return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+def _lists_workers() -> bool:
+    """Whether TF_CONFIG is set, or srun started this process as one of several."""
+    in_slurm_step = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+    return "TF_CONFIG" in os.environ or in_slurm_step
 
 
 def _multi_worker() -> "tf.distribute.Strategy":
     import tensorflow as tf
 
-    if not _names_workers():
+    if not _lists_workers():
         raise InputError(
-            "--distribution=multi_worker: expected TF_CONFIG in the environment, or a "
-            "start by Slurm's srun; got neither"
+            "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
+            "start with Slurm's srun"
         )
-    where = "TF_CONFIG" if "TF_CONFIG" in os.environ else "Slurm"
-    named = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    from_environment = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    has_config = "TF_CONFIG" in os.environ
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        resolver = named() if where == "TF_CONFIG" else _slurm()
+        resolver = from_environment() if has_config else _slurm()
         return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     except (ValueError, KeyError, RuntimeError, tf.errors.OpError) as error:
-        raise InputError(f"the workers that {where} names: {error}") from None
+        source = "TF_CONFIG" if has_config else "Slurm"
+        raise InputError(f"{source}: cannot connect the workers: {error}") from None
     finally:
-        # TensorFlow's own handler would take the signal, and nobody asks it.
+        # TensorFlow installs its own handler, which would hide the signal from us.
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
 def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
-    """Finds the workers of a Slurm step, and divides each machine's GPUs among its own.
+    """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
-    TensorFlow's resolver cannot do without GPUs: there it is asked for names alone.
+    TensorFlow's resolver fails without GPUs, so that it then only gives the names.
     """
     import tensorflow as tf
 
     resolvers = tf.distribute.cluster_resolver
     if shutil.which("nvidia-smi"):
         return resolvers.SlurmClusterResolver()
-    named = resolvers.SlurmClusterResolver(
+    slurm = resolvers.SlurmClusterResolver(
         gpus_per_node=int(os.environ["SLURM_STEP_NUM_TASKS"]),
         gpus_per_task=1,
         auto_set_gpu=False,
     )
-    spec = named.cluster_spec()
-    kind, number = named.get_task_info()
+    spec = slurm.cluster_spec()
+    task_type, task_id = slurm.get_task_info()
     return resolvers.SimpleClusterResolver(
-        spec, task_type=kind, task_id=number, rpc_layer="grpc"
+        spec, task_type=task_type, task_id=task_id, rpc_layer="grpc"
     )
 
 
@@ -278,9 +260,7 @@ def _tpu(config: DistributionSettings) -> "tf.distribute.Strategy":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
-        raise InputError(
-            f"--use_tpu: no TPU {name!r} can be reached: {error}"
-        ) from None
+        raise InputError(f"--use_tpu: cannot connect to {name!r}: {error}") from None
     strategy = tf.distribute.TPUStrategy(resolver)
     cores = strategy.num_replicas_in_sync
     if config.num_tpu_cores not in (None, cores):

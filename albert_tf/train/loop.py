@@ -86,7 +86,7 @@ def locked(
     """Keeps other runs out of `output_dir`, which the chief locks for all workers.
 
     Raises:
-        InputError: see `files.locked`; or another worker was lost.
+        InputError: see `files.locked`; or a worker was lost.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(devices.worker_errors(strategy))
@@ -114,7 +114,7 @@ def run(
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints,
             another run is at work in the folder, the loss or a gradient became infinite
-            or not a number, a file cannot be written, or another worker was lost.
+            or not a number, a file cannot be written, or a worker was lost.
         Stopped: SIGTERM or SIGINT asked for it; if something was trained, a checkpoint
             of the last step is saved.
     """

@@ -401,7 +401,7 @@ def test_mistakes_are_one_line(start, files, tmp_path, flag, message):
     assert "Traceback" not in text
 
 
-LOST = "error: another worker was lost: it ended, see its log, or does not answer; the "
+LOST = "error: lost another worker: it ended (see its log) or does not respond; run "
 
 
 def test_no_worker_waits_for_one_that_is_refused(start, tmp_path):
