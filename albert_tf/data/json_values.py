@@ -155,27 +155,29 @@ def _named(path: Any, line: int) -> Iterator[None]:
         raise JsonError(path, line, problem) from None
 
 
-def get(value: Any, key: str, kind: type, place: str, default: Any = _REQUIRED) -> Any:
+def get(
+    value: Any, key: str, kind: type, location: str, default: Any = _REQUIRED
+) -> Any:
     """Returns what an object has under a key.
 
     Args:
         value: what should be an object.
         key: of it.
         kind: dict, list, str, int or bool: the type of what is there.
-        place: where the object stands, for messages.
+        location: where the object stands, for messages.
         default: what stands for a key that is missing; without it that is an error.
 
     Raises:
         InputError: it is no object, lacks the key, or has another type there.
     """
     if not isinstance(value, dict):
-        raise InputError(f"{place}: {describe(value)} where an object is expected")
+        raise InputError(f"{location}: {describe(value)} where an object is expected")
     held = value.get(key, default)
     if held is _REQUIRED:
-        raise InputError(f"{place}: the key {key!r} is missing")
+        raise InputError(f"{location}: the key {key!r} is missing")
     if type(held) is not kind:
         raise InputError(
-            f"{place}: {key!r} is {describe(held)}; expected {_NAMES[kind]}"
+            f"{location}: {key!r} is {describe(held)}; expected {_NAMES[kind]}"
         )
     return held
 

@@ -155,7 +155,7 @@ def _cells(row: Any) -> Any:
 
 
 def _row(
-    given: Any, choices: Sequence[Sequence[str]], place: str, lists: Sequence[str]
+    given: Any, choices: Sequence[Sequence[str]], location: str, lists: Sequence[str]
 ) -> Row:
     """Returns the columns of a row."""
     columns = choices[0]
@@ -169,7 +169,7 @@ def _row(
         chosen = next((each for each in choices if len(each) == len(row)), None)
         if chosen is None:
             raise InputError(
-                f"{place}: {errors.shown(given)}; expected {len(columns)} values "
+                f"{location}: {errors.shown(given)}; expected {len(columns)} values "
                 f"({', '.join(columns)})"
             )
         row = dict(zip(chosen, row.values(), strict=True))
@@ -177,14 +177,14 @@ def _row(
     for column in chosen or columns:
         if column not in row:
             raise InputError(
-                f"{place}: no column {column!r}; its columns are {', '.join(row)}"
+                f"{location}: no column {column!r}; its columns are {', '.join(row)}"
             )
         try:
             made[column] = plain(row[column])
         except UnicodeDecodeError:
-            raise InputError(f"{place}: {column!r} is not UTF-8") from None
+            raise InputError(f"{location}: {column!r} is not UTF-8") from None
         if made[column] is None and column not in lists:
-            raise InputError(f"{place}: {column!r} is missing (None or NaN)")
+            raise InputError(f"{location}: {column!r} is missing (None or NaN)")
     return made
 
 

@@ -161,14 +161,14 @@ def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder)
         more = {"tokenizer": tokenizer, "task": opened.task}
     written = weights.save(model, settings.output, format, **more)
     print(f"written  {written} ({format})")
-    place = written.parent / metadata.TASK
+    location = written.parent / metadata.TASK
     if has_texts and tokenizer is None:
         print(
             f"skipped  the vocabulary: there is none in {opened.folders[0]}; "
             f"expected --spm_model_file or --vocab_file"
         )
-    if format == "keras" and task and place.exists():
-        print(f"skipped  labels and vocabulary: {place} is of another model")
+    if format == "keras" and task and location.exists():
+        print(f"skipped  labels and vocabulary: {location} is of another model")
     elif format != "hf":
         _write_vocabulary(written.parent, tokenizer, task)
     return written

@@ -129,12 +129,12 @@ class Predictor:
                 own = list(itertools.islice(outputs, len(example.inputs)))
                 yield self._pipeline.postprocess(example, own)
 
-    def _encode(self, place: str, row: Any) -> Example:
-        checked = text_rows.check(place, row, self.fields)
+    def _encode(self, location: str, row: Any) -> Example:
+        checked = text_rows.check(location, row, self.fields)
         try:
             return self._pipeline.preprocess(checked)
         except InputError as mistake:
-            raise InputError(f"{place}: {mistake}") from None
+            raise InputError(f"{location}: {mistake}") from None
 
     def _forward(self, inputs: Sequence[Arrays]) -> list[Any]:
         """Returns what the pipeline takes of the model's outputs for each input."""
@@ -253,7 +253,7 @@ def _described(
         InputError: they do not say what the model does, or contradict each other.
     """
     stored, is_ours = opened.task, metadata.is_written(opened.task)
-    place = opened.folders[0] / metadata.TASK
+    location = opened.folders[0] / metadata.TASK
     fine_tuned = stored.get("kind")
     kind = options.task or fine_tuned
     if kind is None:
@@ -272,7 +272,7 @@ def _described(
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
         task["labels"] = list(options.labels)
-    elif "labels" not in registry.pipeline(kind, place).options:
+    elif "labels" not in registry.pipeline(kind, location).options:
         task.pop("labels", None)
     elif not is_ours and "labels" not in task:
         raise InputError(
@@ -287,15 +287,15 @@ def _pipeline(
     task: Mapping[str, Any], opened: ModelFolder, options: AnswerSettings
 ) -> Pipeline:
     """Returns the pipeline of a `task.json`."""
-    place = opened.folders[0] / metadata.TASK
-    pipeline = registry.pipeline(task["kind"], place)
+    location = opened.folders[0] / metadata.TASK
+    pipeline = registry.pipeline(task["kind"], location)
     options.check_for(
         task["kind"],
         pipeline.options,
         lambda: ((kind, each.options) for kind, each in registry.pipelines()),
     )
     settings = pipeline.settings_class and pipeline.settings_class.from_stored(
-        task, place
+        task, location
     ).completed(None, opened.config.max_position_embeddings)
     return pipeline(settings, opened.config, opened.tokenizer, options)
 

@@ -100,7 +100,7 @@ def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
         yield from tables.lines(file, path or "the input", config.encoding)
 
 
-def _split(text: str, fields: Fields, place: str) -> dict[str, Any]:
+def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
     """Splits a line at tabs; the last field takes all further columns if a list."""
     columns: list[Any] = text.split("\t")
     last = len(fields) - 1
@@ -108,7 +108,7 @@ def _split(text: str, fields: Fields, place: str) -> dict[str, Any]:
         columns = [*columns[:last], columns[last:]]
     if not _needed(fields) <= len(columns) <= len(fields):
         raise InputError(
-            f"{place}: {len(columns)} columns; expected {len(fields)} "
+            f"{location}: {len(columns)} columns; expected {len(fields)} "
             f"({', '.join(fields)}), with tabs between them"
         )
     return dict(zip(fields, columns, strict=False))
@@ -118,11 +118,11 @@ def _needed(fields: Fields) -> int:
     return sum(value is not None for value in fields.values())
 
 
-def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
+def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
     """Returns the fields of a row, in the order of `fields`.
 
     Args:
-        place: for messages.
+        location: for messages.
         row: texts by name, and perhaps more; or the text where there is one field.
         fields: of a row.
 
@@ -133,7 +133,8 @@ def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
         row = {next(iter(fields)): row}
     if not isinstance(row, Mapping):
         raise InputError(
-            f"{place}: {errors.shown(row)}; expected an object with {', '.join(fields)}"
+            f"{location}: {errors.shown(row)}; expected an object with "
+            f"{', '.join(fields)}"
         )
     if "text_b" in row and "text_a" in row and "text" in fields:
         row = {**row, "text": row["text_a"]}
@@ -151,7 +152,7 @@ def check(place: str, row: Any, fields: Fields) -> dict[str, Any]:
             kind = "a list of texts" if expects_list else "a text"
             given = errors.shown(value) if name in row else "missing"
             raise InputError(
-                f"{place}: {name} is {given}; expected {kind} "
+                f"{location}: {name} is {given}; expected {kind} "
                 f"(a row has {', '.join(fields)})"
             )
         # Half of a surrogate pair is no text, and TensorFlow refuses it.

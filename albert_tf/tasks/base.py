@@ -294,14 +294,14 @@ class FineTuningTask(Task):
         task: Mapping[str, Any],
         config: AlbertConfig,
         tokenizer: Tokenizer,
-        place: str | Path = "task.json",
+        location: str | Path = "task.json",
     ) -> Self:
         """Makes the task of a model from its `task.json`.
 
         Raises:
             InputError: see `TaskSettings.from_stored`.
         """
-        stored = cls.settings_class.from_stored(task, place)
+        stored = cls.settings_class.from_stored(task, location)
         longest = config.max_position_embeddings
         return cls(stored.completed(None, longest), config, tokenizer)
 

@@ -131,11 +131,11 @@ def fields_of(task: TextTask) -> dict[str, Any]:
     }
 
 
-def _check_count(place: str, kind: str | None, labels: Collection[str]) -> None:
+def _check_count(location: str, kind: str | None, labels: Collection[str]) -> None:
     least = 1 if kind == "multi_label" else 2
     if len(labels) < least:
         raise InputError(
-            f"{place}: {len(labels)} different labels {sorted(labels)}; expected at "
+            f"{location}: {len(labels)} different labels {sorted(labels)}; expected at "
             f"least {least}"
         )
 

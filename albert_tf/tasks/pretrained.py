@@ -120,14 +120,17 @@ class Score(_MaskedLM):
     def preprocess(self, row):
         whole = self.tokenizer.encode(row["text"])
         ids = self._cut(whole)
-        places = range(1, len(ids) - 1)
+        positions = range(1, len(ids) - 1)
         masked = (
-            [*ids[:place], self.tokenizer.mask_id, *ids[place + 1 :]]
-            for place in places
+            [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
+            for position in positions
         )
         read = [
-            {**self._inputs(each, [place]), "masked_lm_ids": np.array([ids[place]])}
-            for place, each in zip(places, masked, strict=True)
+            {
+                **self._inputs(each, [position]),
+                "masked_lm_ids": np.array([ids[position]]),
+            }
+            for position, each in zip(positions, masked, strict=True)
         ]
         return Example(row, read, len(whole) - len(read))
 

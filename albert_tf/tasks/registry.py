@@ -53,12 +53,12 @@ FINE_TUNED = {
 }
 
 
-def pipeline(kind: str, place: str | Path = "task.json") -> type[Any]:
+def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
     """Returns the class that answers raw text, which needs no TensorFlow.
 
     Args:
         kind: of the task.
-        place: where it stands, for messages.
+        location: where it stands, for messages.
 
     Raises:
         InputError: there is no such kind.
@@ -66,7 +66,7 @@ def pipeline(kind: str, place: str | Path = "task.json") -> type[Any]:
     kinds = {**FINE_TUNED, **PRETRAINED}
     if kind not in kinds:
         raise InputError(
-            f"{place}: kind={errors.shown(kind)}: expected one of {', '.join(kinds)}"
+            f"{location}: kind={errors.shown(kind)}: expected one of {', '.join(kinds)}"
         )
     return _load(kinds[kind].pipeline)
 

@@ -48,9 +48,9 @@ class Stub:
         self.rows = []
 
     def answer_placed(self, rows):
-        for place, row in rows:
+        for location, row in rows:
             if "" in row.values():
-                raise InputError(f"{place}: empty")
+                raise InputError(f"{location}: empty")
             self.rows.append(row)
             yield self.answer
 

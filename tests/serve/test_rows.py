@@ -28,7 +28,11 @@ def read(path, fields=PAIR, **settings):
     config = PredictSettings(model="-", input_file=str(path), **settings)
     log = io.StringIO()
     found = list(rows.read(config, (), fields, log))
-    return [place for place, _ in found], [row for _, row in found], log.getvalue()
+    return (
+        [location for location, _ in found],
+        [row for _, row in found],
+        log.getvalue(),
+    )
 
 
 @pytest.mark.parametrize(("name", "text"), LINES)

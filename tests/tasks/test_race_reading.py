@@ -67,7 +67,7 @@ def test_passages_in_one_file(tmp_path):
     (tmp_path / "dev/middle").mkdir(parents=True)
     (tmp_path / "dev/middle/all.txt").write_text(f"{text}\n{text}\n\n{text}\n")
     found = reading.read_split(tmp_path, "dev", ["middle"])
-    assert [q.place.rpartition("/")[2] for q in found[::2]] == [
+    assert [q.location.rpartition("/")[2] for q in found[::2]] == [
         *("all.txt:1: question 1", "all.txt:2: question 1", "all.txt:4: question 1"),
     ]
     # The files beside it are not read.

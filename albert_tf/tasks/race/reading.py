@@ -49,7 +49,7 @@ class Question:
         options: C texts.
         answer: number of the right option; None where it is not known.
         level: "middle" or "high" of RACE, else empty.
-        place: where it was read, for messages.
+        location: where it was read, for messages.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Question:
     options: tuple[str, ...]
     answer: int | None
     level: str
-    place: str
+    location: str
 
     @property
     def numbers(self) -> range:
@@ -141,35 +141,35 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path, level: str, encoding: str) -> list[Question]:
     questions: list[Question] = []
-    for place, value in json_values.objects(read_text(path, encoding), path):
+    for location, value in json_values.objects(read_text(path, encoding), path):
         if isinstance(value, dict) and "questions" in value:
-            questions += _passage(value, level, place)
+            questions += _passage(value, level, location)
         else:
-            questions.append(_single(value, place))
+            questions.append(_single(value, location))
     if not questions:
         raise InputError(f"{path}: no question; expected JSON with one or more")
     return questions
 
 
-def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
+def _passage(value: dict[str, Any], level: str, location: str) -> list[Question]:
     """Returns the questions of a passage of RACE."""
-    article = get(value, "article", str, place)
-    texts = get(value, "questions", list, place)
-    options = get(value, "options", list, place)
+    article = get(value, "article", str, location)
+    texts = get(value, "questions", list, location)
+    options = get(value, "options", list, location)
     answers: list[Any] = [None] * len(texts)
     if value.get("answers") is not None:
-        answers = get(value, "answers", list, place)
+        answers = get(value, "answers", list, location)
     if not len(texts) == len(options) == len(answers):
         raise InputError(
-            f"{place}: {len(texts)} questions, {len(options)} lists of options, "
+            f"{location}: {len(texts)} questions, {len(options)} lists of options, "
             f"{len(answers)} answers; expected as many of each"
         )
-    id = _id(value, place)
+    id = _id(value, location)
     questions = []
     for i, (text, choices, answer) in enumerate(
         zip(texts, options, answers, strict=True), 1
     ):
-        where = f"{place}: question {i}"
+        where = f"{location}: question {i}"
         if not isinstance(text, str):
             raise InputError(f"{where}: {describe(text)}; expected a text")
         choices = _options(choices, where)
@@ -180,22 +180,22 @@ def _passage(value: dict[str, Any], level: str, place: str) -> list[Question]:
     return questions
 
 
-def _single(value: Any, place: str) -> Question:
+def _single(value: Any, location: str) -> Question:
     """Returns the question of a line."""
-    article = get(value, "article", str, place)
-    text = get(value, "question", str, place)
-    options = _options(get(value, "options", list, place), place)
-    answer = _answer(value.get("answer"), options, place)
-    return Question(_id(value, place), article, text, options, answer, "", place)
+    article = get(value, "article", str, location)
+    text = get(value, "question", str, location)
+    options = _options(get(value, "options", list, location), location)
+    answer = _answer(value.get("answer"), options, location)
+    return Question(_id(value, location), article, text, options, answer, "", location)
 
 
-def _id(value: dict[str, Any], place: str) -> str:
+def _id(value: dict[str, Any], location: str) -> str:
     """Returns the id of a passage or a question; without one its place."""
     id = value.get("id")
     if id is None or id == "":
-        return Path(place).name
+        return Path(location).name
     if not isinstance(id, str | int | float):
-        raise InputError(f"{place}: the id is {describe(id)}; expected a text")
+        raise InputError(f"{location}: the id is {describe(id)}; expected a text")
     return str(id)
 
 
@@ -207,18 +207,18 @@ def present(options: Sequence[str]) -> Sequence[str]:
     return options[:count]
 
 
-def _options(value: Any, place: str) -> tuple[str, ...]:
+def _options(value: Any, location: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(o, str) for o in value):
-        raise InputError(f"{place}: the options are not a list of texts")
+        raise InputError(f"{location}: the options are not a list of texts")
     options = tuple(present(value))
     if not 2 <= len(options) <= len(LETTERS):
         raise InputError(
-            f"{place}: {len(options)} options; expected 2 to {len(LETTERS)}"
+            f"{location}: {len(options)} options; expected 2 to {len(LETTERS)}"
         )
     return options
 
 
-def _answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
+def _answer(value: Any, options: tuple[str, ...], location: str) -> int | None:
     """Returns the number of the option that a letter or a number means."""
     if value is None:
         return None
@@ -228,6 +228,6 @@ def _answer(value: Any, options: tuple[str, ...], place: str) -> int | None:
     if type(value) is int and 0 <= value < count:
         return value
     raise InputError(
-        f"{place}: answer {errors.shown(value)}; expected a letter from A to "
+        f"{location}: answer {errors.shown(value)}; expected a letter from A to "
         f"{LETTERS[count - 1]}, or a number from 0 to {count - 1}"
     )

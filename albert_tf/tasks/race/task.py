@@ -99,7 +99,7 @@ class MultipleChoice(base.FineTuningTask):
         if labelled and (unknown := np.flatnonzero(answers < 0)).size:
             question = split.examples[unknown[0]]
             raise InputError(
-                f"{question.place}: no answer; expected one to train or evaluate on"
+                f"{question.location}: no answer; expected one to train or evaluate on"
             )
 
         def make(rows, length):

@@ -65,13 +65,13 @@ class TaskSettings(flags.Settings):
         return {_key(item): getattr(self, item.name) for item in _stored(type(self))}
 
     @classmethod
-    def from_stored(cls, task: Mapping[str, Any], place: str | Path) -> Self:
+    def from_stored(cls, task: Mapping[str, Any], location: str | Path) -> Self:
         """Builds the settings of a model from its `task.json`.
 
         Args:
             task: the contents. Without a vocabulary's casing no run has written them:
                 keys that are missing have their defaults.
-            place: the file, for messages.
+            location: the file, for messages.
 
         Raises:
             InputError: a key is missing, or its value is of another type or out of
@@ -85,20 +85,20 @@ class TaskSettings(flags.Settings):
             if key not in task:
                 if item.metadata["stored"] == NEEDED and is_written:
                     raise InputError(
-                        f"{place}: expected the key {key!r}, for {task.get('kind')}"
+                        f"{location}: expected the key {key!r}, for {task.get('kind')}"
                     )
                 continue
             value = task[key]
             if not fits(value, hints[item.name]):
                 raise InputError(
-                    f"{place}: {key}={errors.shown(value)}: expected "
+                    f"{location}: {key}={errors.shown(value)}: expected "
                     f"{expected(hints[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
         try:
             return cls(**values)
         except InputError as error:
-            raise InputError(f"{place}: {str(error).removeprefix('--')}") from None
+            raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
     def completed(self, folder: Self | None, longest: int) -> Self:
         """Fills in what no flag gives: from the model's folder, else by default.

@@ -145,14 +145,14 @@ class ClassificationSettings(TaskSettings):
         return Dialect(delimiter, self.quoted, self.encoding)
 
     @classmethod
-    def from_stored(cls, task, place):
+    def from_stored(cls, task, location):
         kind = task.get("kind")
         key = "bounds" if kind == "regression" else "labels"
         if key not in task and (key == "labels" or "do_lower_case" in task):
-            raise InputError(f"{place}: expected the key {key!r}, for {kind}")
+            raise InputError(f"{location}: expected the key {key!r}, for {kind}")
         if key == "labels" and task[key] is None:
-            raise InputError(f"{place}: labels=null: expected texts")
-        return super().from_stored(task, place)
+            raise InputError(f"{location}: labels=null: expected texts")
+        return super().from_stored(task, location)
 
     def check(self, run: FineTuningSettings, devices: int = 1) -> None:
         defaults = {item.name: item.default for item in dataclasses.fields(self)}

@@ -108,7 +108,7 @@ def read(
     """
     header: dict[str, Any] = {}
     items = list(json_values.objects(read_text(path, encoding), path, header))
-    asked = [pair for place, item in items for pair in _asked(item, place, path)]
+    asked = [pair for location, item in items for pair in _asked(item, location, path)]
     questions = [question for _, question in asked]
     ids = collections.Counter([question.id for question in questions])
     if len(ids) < len(questions):
@@ -133,13 +133,13 @@ def read(
     return Dataset(str(path), version, tuple(paragraphs))
 
 
-def answers(value: Any, place: str) -> tuple[Answer, ...]:
+def answers(value: Any, location: str) -> tuple[Answer, ...]:
     """Returns the answers to a question.
 
     Args:
         value: a list of objects with `text` and `answer_start`, one such object, or one
             with a list under each key; None if there are no answers.
-        place: where they stand, for messages.
+        location: where they stand, for messages.
 
     Raises:
         InputError: they have another form.
@@ -156,39 +156,42 @@ def answers(value: Any, place: str) -> tuple[Answer, ...]:
         return tuple(
             [
                 Answer(
-                    get(each, "text", str, place), get(each, "answer_start", int, place)
+                    get(each, "text", str, location),
+                    get(each, "answer_start", int, location),
                 )
                 for each in given
             ]
         )
     raise InputError(
-        f"{place}: answers is {errors.shown(value)}; expected dicts of text and "
+        f"{location}: answers is {errors.shown(value)}; expected dicts of text and "
         f"answer_start, or one with lists of them"
     )
 
 
-def _asked(item: Any, place: str, path: str | Path) -> Iterator[tuple[str, Question]]:
+def _asked(
+    item: Any, location: str, path: str | Path
+) -> Iterator[tuple[str, Question]]:
     """Yields the questions of an article or a record, each with its context."""
     if isinstance(item, dict) and not item.keys().isdisjoint(_OF_RECORDS):
-        question = _question(item, place, path)
-        yield get(item, "context", str, place), question
+        question = _question(item, location, path)
+        yield get(item, "context", str, location), question
         return
-    for i, paragraph in enumerate(get(item, "paragraphs", list, place)):
-        where = f"{place}.paragraphs[{i}]"
+    for i, paragraph in enumerate(get(item, "paragraphs", list, location)):
+        where = f"{location}.paragraphs[{i}]"
         context = get(paragraph, "context", str, where)
         for j, asked in enumerate(get(paragraph, "qas", list, where)):
             yield context, _question(asked, f"{where}.qas[{j}]", path)
 
 
-def _question(value: Any, place: str, path: str | Path) -> Question:
+def _question(value: Any, location: str, path: str | Path) -> Question:
     number = isinstance(value, dict) and type(value.get("id")) is int
-    id = str(get(value, "id", int if number else str, place))
-    place = f"{path}: question {id!r}"
+    id = str(get(value, "id", int if number else str, location))
+    location = f"{path}: question {id!r}"
     return Question(
         id,
-        get(value, "question", str, place),
-        answers(value.get("answers"), place),
-        get(value, "is_impossible", bool, place, default=False),
+        get(value, "question", str, location),
+        answers(value.get("answers"), location),
+        get(value, "is_impossible", bool, location, default=False),
     )
 
 

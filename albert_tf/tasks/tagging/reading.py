@@ -163,8 +163,8 @@ def _of_columns(
             f"{path}: column 1 has the labels of entities; expected --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
-    place = _place(path, "label_column", label_column, width, token)
-    return [_sentence(rows, token, place) for rows in sentences if rows]
+    column = _place(path, "label_column", label_column, width, token)
+    return [_sentence(rows, token, column) for rows in sentences if rows]
 
 
 def _cells(line: str) -> list[str]:
@@ -189,7 +189,7 @@ def _place(
     path: Any, flag: str, column: str | None, width: int, token: int | None = None
 ) -> int | None:
     """Returns the place of a column in a row; None where there is none."""
-    others = [place for place in range(width) if place != token]
+    others = [column for column in range(width) if column != token]
     if column is None or not others:
         return others[-1] if others else None
     if not column.isdecimal() or int(column) - 1 not in others:
@@ -200,10 +200,12 @@ def _place(
     return int(column) - 1
 
 
-def _sentence(rows: Rows, token: int, place: int | None) -> Sentence:
+def _sentence(rows: Rows, token: int, column: int | None) -> Sentence:
     numbers, table = zip(*rows, strict=True)
     columns = list(zip(*table, strict=True))
-    return Sentence(columns[token], None if place is None else columns[place], numbers)
+    return Sentence(
+        columns[token], None if column is None else columns[column], numbers
+    )
 
 
 def _of_json(
@@ -215,30 +217,30 @@ def _of_json(
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
     rows: list[tuple[str, Any, dict[str, Any]]] = []
-    for where, row in json_values.objects(text, path):
+    for location, row in json_values.objects(text, path):
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
             row = {"text": row[0], **row[1]}  # as spaCy has them
         if not isinstance(row, dict):
             raise InputError(
-                f"{where}: {errors.shown(row)}; expected an object with tokens"
+                f"{location}: {errors.shown(row)}; expected an object with tokens"
             )
         key = token_column or ("tokens" if "tokens" in row else "text")
-        rows.append((where, row.get(key), row))
+        rows.append((location, row.get(key), row))
     places = iter(_split([words for _, words, _ in rows if isinstance(words, str)]))
     sentences, cut = [], []
-    for where, words, row in rows:
+    for location, words, row in rows:
         if isinstance(words, str):
             names = (label_column,) if label_column else _SPANS
             spans = next((row[name] for name in names if name in row), None)
             if not isinstance(spans, list | None):
-                raise InputError(f"{where}: {errors.shown(spans)}; expected spans")
+                raise InputError(f"{location}: {errors.shown(spans)}; expected spans")
             whole = next(places)
-            sentence = _of_spans(where, words, spans, whole)
+            sentence = _of_spans(location, words, spans, whole)
             if len(sentence.words) > len(whole):
-                cut.append(where)
+                cut.append(location)
         else:
-            sentence = _of_lists(where, words, row, label_column or "tags")
-        line = where.removeprefix(f"{path}:")
+            sentence = _of_lists(location, words, row, label_column or "tags")
+        line = location.removeprefix(f"{path}:")
         sentences.append(sentence._replace(lines=(line,) * len(sentence.words)))
     if cut:
         log(
@@ -248,17 +250,17 @@ def _of_json(
     return sentences
 
 
-def _of_lists(where: str, words: Any, row: dict[str, Any], key: str) -> Sentence:
+def _of_lists(location: str, words: Any, row: dict[str, Any], key: str) -> Sentence:
     """Returns a sentence whose words and labels are lists."""
     if not _are_words(words) or any(re.search(r"[\t\r\n]", w) for w in words):
         raise InputError(
-            f"{where}: tokens is {errors.shown(words)}; expected a list of words "
+            f"{location}: tokens is {errors.shown(words)}; expected a list of words "
             f"without tabs and line ends"
         )
     labels = row.get(key)
     if labels is not None and not (_are_words(labels) and len(labels) == len(words)):
         raise InputError(
-            f"{where}: {key} is {errors.shown(labels)}; expected a list of "
+            f"{location}: {key} is {errors.shown(labels)}; expected a list of "
             f"{len(words)} texts, one for each token"
         )
     return Sentence(tuple(words), None if labels is None else tuple(labels), ())
@@ -275,16 +277,16 @@ def _split(texts: list[str]) -> Iterator[list[tuple[int, int]]]:
 
 
 def _of_spans(
-    where: str, text: str, spans: Any, places: list[tuple[int, int]]
+    location: str, text: str, spans: Any, places: list[tuple[int, int]]
 ) -> Sentence:
     """Returns the words of a text, which are cut where a span begins or ends."""
-    known = sorted(_span(where, text, span) for span in spans or ())
+    known = sorted(_span(location, text, span) for span in spans or ())
     for before, after in itertools.pairwise(known):
         if after[0] < before[1]:
-            raise InputError(f"{where}: spans {before} and {after} overlap")
+            raise InputError(f"{location}: spans {before} and {after} overlap")
     edges = {edge for begin, end, _ in known for edge in (begin, end)}
-    cut = [sorted({*place, *(e for e in edges if place[0] < e < place[1])})
-           for place in places]  # fmt: skip
+    cut = [sorted({*word, *(e for e in edges if word[0] < e < word[1])})
+           for word in places]  # fmt: skip
     words, labels, found = [], [], set()
     for begin, end in itertools.chain.from_iterable(map(itertools.pairwise, cut)):
         words.append(text[begin:end])
@@ -293,11 +295,11 @@ def _of_spans(
         labels.append(label + ("" if span is None else span[2]))
         found.add(span)
     if not words or not found.issuperset(known):
-        raise InputError(f"{where}: no word in the text, or in one of its spans")
+        raise InputError(f"{location}: no word in the text, or in one of its spans")
     return Sentence(tuple(words), None if spans is None else tuple(labels), ())
 
 
-def _span(where: str, text: str, span: Any) -> tuple[int, int, str]:
+def _span(location: str, text: str, span: Any) -> tuple[int, int, str]:
     """Returns the first character of a span, the one after its last, and its type."""
     values, said = span, None
     if isinstance(span, dict):
@@ -311,7 +313,7 @@ def _span(where: str, text: str, span: Any) -> tuple[int, int, str]:
             if is_said and kind and isinstance(kind, str):
                 return begin, end, kind
     raise InputError(
-        f"{where}: span {errors.shown(span)}; expected its first character, the one "
+        f"{location}: span {errors.shown(span)}; expected its first character, the one "
         f"after its last, and its type"
     )
 
@@ -384,9 +386,9 @@ def _in_iob2(
         if label.startswith(INSIDE) and before[2:] != label[2:]:
             begun = BEGIN + label[2:]
             if tag_scheme == "iob2":
-                where = f"after {before!r}" if before else "at the beginning"
+                position = f"after {before!r}" if before else "at the beginning"
                 raise InputError(
-                    f"{path}:{line}: label {label!r} {where}; expected {begun!r} "
+                    f"{path}:{line}: label {label!r} {position}; expected {begun!r} "
                     f"(IOB2), or --tag_scheme=iob1"
                 )
             label = begun
