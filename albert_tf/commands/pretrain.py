@@ -39,7 +39,11 @@ def main(
             run_file.check(log)
         multiple = pad_multiple(strategy, config.xla)
         task = Pretraining(pretraining, config.do_eval, multiple)
-        ready = functools.partial(run_file.write, task) if notes else lambda: None
-        loop.run(task, config, strategy, ready=ready)
+
+        def write_settings(folder: Path) -> None:
+            if notes:
+                run_file.write(task)
+
+        loop.run(task, config, strategy, write_settings=write_settings)
     if notes:
-        run_file.ended(log, " --task=fill_mask 'The [MASK] is here.'")
+        run_file.log_end(log, " --task=fill_mask 'The [MASK] is here.'")

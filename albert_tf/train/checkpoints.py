@@ -1,10 +1,9 @@
 """Checkpoints of a run: released TF1 checkpoints that also hold the run's position.
 
-A folder of a run is a folder of the released code: `model.ckpt-<step>.*` with the
-optimizer's slots and `global_step`, `checkpoint`, `albert_config.json`. So either code
-resumes a run of the other. Tensors under `albert_tf/` hold what the released code has
-no name for: the number of examples seen, the state of the dropout seeds, the loss
-scale.
+The folder of a run has the files of the released code, so that either code resumes the
+other's runs: `model.ckpt-<step>.*` with the optimizer's slots and `global_step`,
+`checkpoint`, `albert_config.json`. Tensors under `albert_tf/` hold the number of
+examples seen, the states of the dropout seeds and the loss scale.
 """
 
 import json
@@ -31,10 +30,10 @@ class Checkpoints:
     """The checkpoints in one folder.
 
     Args:
-        folder: where they are; it need not exist yet.
-        model: whose weights they hold.
-        optimizer: whose slots and step they hold.
-        keep: how many to keep beside the best; 0 keeps all.
+        folder: the folder, which need not exist yet.
+        model: the model that they hold.
+        optimizer: the optimizer whose slots and step they hold.
+        keep: number of checkpoints to keep in addition to the best; 0 keeps all.
     """
 
     def __init__(
@@ -47,10 +46,10 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # By their place: Keras numbers their names by what else the process made.
+        # By number: their names in Keras depend on other models of the process.
         self._state = {
-            f"albert_tf/seed_{place}": variable
-            for place, variable in enumerate(model.non_trainable_variables)
+            f"albert_tf/seed_{number}": variable
+            for number, variable in enumerate(model.non_trainable_variables)
         }
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             self._optimizer = optimizer.inner_optimizer
@@ -71,12 +70,11 @@ class Checkpoints:
         """Sets the model, the optimizer, the dropout seeds and the loss scale.
 
         Args:
-            prefix: the checkpoint; it may be one of the released code.
-            batch_size: examples of a step, for a checkpoint that does not hold how many
-                were seen.
+            prefix: the checkpoint, also one of the released code.
+            batch_size: examples per step, for a checkpoint without their number.
 
         Returns:
-            The examples seen so far.
+            The number of examples seen.
 
         Raises:
             InputError: it is damaged, or does not fit the model.
@@ -91,22 +89,18 @@ class Checkpoints:
         return steps_made(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Sets the weights; refuses those of another model in one line.
-
-        Raises:
-            InputError: see `weights.load`.
-        """
+        """Sets the weights; refuses those of another model in one line."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
             difference = str(misfit).splitlines()[1].strip()
             raise InputError(
-                f"--output_dir={self._folder}: its {prefix.name} is of another model "
-                f"({difference}); expected another folder"
+                f"--output_dir={self._folder}: {prefix.name} has another model "
+                f"({difference}); use another folder"
             ) from misfit
 
     def save(self, examples_seen: int) -> Path:
-        """Writes a checkpoint of the current step, and deletes what is too old.
+        """Writes a checkpoint of the current step, and deletes old ones.
 
         Raises:
             InputError: it cannot be written.
@@ -126,7 +120,7 @@ class Checkpoints:
         )
         steps = checkpoints.steps(self._folder)
         for old in steps[: -self._keep] if self._keep else ():
-            # Without its index a checkpoint counts as none: so that goes first.
+            # The index first: without it a checkpoint is ignored.
             for suffix in reversed(_SUFFIXES):
                 with errors.writing(self.prefix(old)):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
@@ -137,13 +131,13 @@ class Checkpoints:
         """The step and the metrics of the best checkpoint; empty if there is none."""
         notes = self._folder / f"{BEST}.json"
         if not (notes.exists() and notes.with_suffix(".index").exists()):
-            return {}  # as after a kill within `mark_best`
+            return {}  # killed in `mark_best`
         return read_json_object(notes)
 
     def restore_best(self, *, with_step: bool = False) -> bool:
-        """Sets the weights to the best checkpoint's, if there is one; perhaps the step.
+        """Sets the weights, and the step if asked, to those of the best checkpoint.
 
-        Nothing else of the optimizer is set.
+        Returns whether there is one.
         """
         prefix = self._folder / BEST
         if not prefix.with_name(f"{BEST}.index").exists():
@@ -154,10 +148,10 @@ class Checkpoints:
         return True
 
     def mark_best(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Copies a checkpoint to `model.ckpt-best`, and its metrics beside it.
+        """Copies a checkpoint to `model.ckpt-best`, and writes its metrics beside it.
 
         Raises:
-            InputError: it cannot be written; the best one before it is kept.
+            InputError: it cannot be written; the previous best stays.
         """
         best = self._folder / BEST
         with errors.writing(best), files.write_together(self._folder) as folder:
@@ -170,5 +164,5 @@ class Checkpoints:
 
 
 def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns an optimizer's number of updates, on whatever devices it is."""
+    """Returns the number of updates of an optimizer, on any devices."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))

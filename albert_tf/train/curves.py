@@ -13,7 +13,7 @@ NAME = "metrics.jsonl"
 Curves = dict[str, dict[str, dict[int, float]]]
 
 _PROGRESS = ("step", "time", "waiting_share", "sequences_per_second", "steps")
-# Names by what they end in; the scripts of SQuAD give their scores in percent.
+# Endings of the names that each panel shows.
 _PANELS = {
     "Loss": ("loss",),
     "Score": ("accuracy", "f1", "exact", "exact_match", "corr", "pearson", "spearman"),
@@ -22,7 +22,7 @@ _PANELS = {
 
 
 def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
-    """Reads the lines of a run; half lines, which a killed run leaves, are skipped.
+    """Reads the lines of a run, and skips lines that are incomplete.
 
     Args:
         metrics_file: lines of JSON objects, each with a "kind" ("train", "eval",
@@ -32,8 +32,8 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
         InputError: the file cannot be read.
     """
     with errors.reading(metrics_file):
-        lines = Path(metrics_file).read_text("utf-8", errors="replace").splitlines()
-    for line in lines:
+        text = Path(metrics_file).read_text("utf-8", errors="replace")
+    for line in text.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
@@ -43,7 +43,7 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read(metrics_file: str | Path) -> Curves:
-    """Reads the numbers of a run; of steps that a resumed run repeats, the last ones.
+    """Reads the numbers of a run; a resumed run replaces its later steps.
 
     Args:
         metrics_file: see `entries`.
@@ -71,18 +71,16 @@ def read(metrics_file: str | Path) -> Curves:
 
 
 def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
-    """Draws losses, scores and the learning rate; needs no display.
+    """Draws losses, scores and the learning rate; works without a display.
 
     Args:
         metrics_file: see `entries`.
-        picture: the file to write, in the format of its ending (.png, .svg, .pdf); of
-            an open file PNG.
+        picture: a path (.png, .svg, .pdf), or an open file for PNG.
 
     Raises:
-        InputError: what `read` refuses, or the picture cannot be written.
+        InputError: see `read`; or the picture cannot be written.
     """
-    # Imported late, and without pyplot: reading needs none of it, and pyplot would
-    # choose a backend for the whole program.
+    # pyplot would choose a backend for the whole program.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 4.5), layout="constrained")
@@ -94,12 +92,8 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
             for name, curve in curves.items():
                 if name.endswith(endings) and name != "eval_loss":
                     marker = "" if kind == "train" and len(curve) > 1 else "o"
-                    ax.plot(
-                        *zip(*curve.items(), strict=True),
-                        marker=marker,
-                        ms=4,
-                        label=f"{name.replace('_', ' ')}, {kind}",
-                    )
+                    label = f"{name.replace('_', ' ')}, {kind}"
+                    ax.plot([*curve], [*curve.values()], marker=marker, label=label)
         if ax.lines:
             ax.legend(fontsize="small")
     with errors.writing(picture):

@@ -27,53 +27,37 @@ from albert_tf.train.step import Trainer
 from albert_tf.weights.folder import ModelFolder
 
 _OPTIMIZERS = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}
-_POLICIES = {
-    "float32": "float32",
-    "bfloat16": "mixed_bfloat16",
-    "float16": "mixed_float16",
-}
+_POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a run ends with.
+    """The result of a run.
 
     Attributes:
         metrics: of the last evaluation; of the last steps if there was none.
         best: the step and the metrics of the best checkpoint; empty if there is none.
         trainer: with the last weights.
         checkpoints: of the run's folder.
-        strategy: the devices.
     """
 
     metrics: Mapping[str, float]
     best: Mapping[str, float]
     trainer: Trainer
     checkpoints: Checkpoints
-    strategy: tf.distribute.Strategy
-
-    @property
-    def writes(self) -> bool:
-        """Whether this worker writes files."""
-        return is_chief(self.strategy)
-
-    def use_best(self) -> None:
-        """Restores the best checkpoint's weights, if there is one."""
-        devices.barrier(self.strategy)
-        self.checkpoints.restore_best()
 
 
 def prepare(
     config: TrainingSettings, distribution: devices.DistributionSettings
 ) -> tf.distribute.Strategy:
-    """Creates the strategy, sets precision and determinism: once, before all else.
+    """Creates the strategy, sets precision and determinism; call it first and once.
 
     Raises:
         InputError: see `trackers.check` and `devices.create`.
     """
     trackers.check(config)
     strategy = devices.create(distribution)
-    keras.config.set_dtype_policy(_POLICIES[config.precision])
+    keras.config.set_dtype_policy(_POLICIES.get(config.precision, "float32"))
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     return strategy
@@ -88,10 +72,9 @@ def locked(
     Raises:
         InputError: see `files.locked`; or a worker was lost.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(devices.worker_errors(strategy))
-        if is_chief(strategy):
-            stack.enter_context(files.locked(Path(config.output_dir)))
+    folder = files.locked(Path(config.output_dir))
+    lock = folder if is_chief(strategy) else contextlib.nullcontext()
+    with devices.worker_errors(strategy), lock:
         yield
 
 
@@ -100,53 +83,50 @@ def run(
     config: TrainingSettings,
     strategy: tf.distribute.Strategy,
     log: IO[str] = sys.stderr,
-    ready: Callable[[], None] = lambda: None,
+    write_settings: Callable[[Path], None] = lambda folder: None,
 ) -> Outcome:
     """Trains and evaluates, resuming from the newest checkpoint of the folder.
 
     Args:
-        task: what to do.
-        config: how.
-        strategy: on which devices, see `prepare`.
-        log: where progress goes.
-        ready: called once all is checked, before anything is written.
+        task: to train.
+        config: of the run.
+        strategy: the devices, see `prepare`.
+        log: receives progress.
+        write_settings: called with the folder after all checks, before training.
 
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints,
-            another run is at work in the folder, the loss or a gradient became infinite
-            or not a number, a file cannot be written, or a worker was lost.
-        Stopped: SIGTERM or SIGINT asked for it; if something was trained, a checkpoint
-            of the last step is saved.
+            another run uses the folder, the loss or a gradient is not finite, a file
+            cannot be written, or a worker was lost.
+        Stopped: after SIGTERM or SIGINT; if something was trained, a checkpoint of the
+            last step is saved.
     """
     with locked(config, strategy):
-        return _run_locked(task, config, strategy, log, ready)
-
-
-def _run_locked(task, config, strategy, log, ready) -> Outcome:
-    keras.utils.set_random_seed(config.seed)
-    _check(task, config, strategy)
-    with strategy.scope():
-        model = task.build_model()
-        optimizer = build_optimizer(config)
-        optimizer.build(model.trainable_variables)
-    folder = Path(config.output_dir)
-    reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
-    checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
-    examples_seen = _start(task, config, model, checkpoints, reporter.log)
-    # Also keeps the chief from writing before all workers have read.
-    _check_agreement(strategy, model, optimizer, examples_seen, config)
-    if is_chief(strategy) and config.do_train:
-        task.describe(folder)
-    ready()
-    devices.fold_in_replica_id(strategy, model)
-    reporter.started(model, strategy, steps_made(optimizer))
-    with contextlib.closing(reporter), stopping.watched() as flag:
-        trainer = Trainer(
-            task, config, strategy, model, optimizer, examples_seen, reporter.log, flag
-        )
-        loop = _Loop(config, strategy, trainer, checkpoints, reporter)
-        metrics = loop.run()
-    return Outcome(metrics, loop.best, trainer, checkpoints, strategy)
+        keras.utils.set_random_seed(config.seed)
+        _check(task, config, strategy)
+        with strategy.scope():
+            model = task.build_model()
+            optimizer = build_optimizer(config)
+            optimizer.build(model.trainable_variables)
+        folder = Path(config.output_dir)
+        reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
+        checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
+        examples_seen = _restore(task, config, model, checkpoints, reporter.log)
+        # Also keeps the chief from writing before all workers have read.
+        _check_agreement(strategy, model, optimizer, examples_seen, config)
+        if is_chief(strategy) and config.do_train:
+            task.describe(folder)
+        write_settings(folder)
+        devices.fold_in_replica_id(strategy, model)
+        reporter.log_start(model, strategy, steps_made(optimizer))
+        with contextlib.closing(reporter), stopping.watched() as flag:
+            trainer = Trainer(
+                *(task, config, strategy, model, optimizer),
+                *(examples_seen, reporter.log, flag),
+            )
+            loop = _Loop(config, strategy, trainer, checkpoints, reporter)
+            metrics = loop.run()
+        return Outcome(metrics, loop.best, trainer, checkpoints)
 
 
 class _Loop:
@@ -161,7 +141,7 @@ class _Loop:
         self._is_chief = is_chief(strategy)
         self._saved = self._step
         self._saved_at = time.monotonic()
-        # Every worker has it, though only the chief writes it.
+        # Known to all workers; only the chief writes it.
         self.best: Mapping[str, float] = checkpoints.best
 
     @property
@@ -169,10 +149,10 @@ class _Loop:
         return steps_made(self._trainer.optimizer)
 
     def run(self) -> Mapping[str, float]:
-        """Trains and evaluates as far as asked; returns the last metrics.
+        """Trains and evaluates; returns the last metrics.
 
         Raises:
-            Stopped: a signal asked for it; the state is saved.
+            Stopped: after a signal; the state is saved.
         """
         try:
             return self._train_and_evaluate()
@@ -195,13 +175,13 @@ class _Loop:
                 evaluated = self._evaluate()
             ended = self._step >= config.num_train_steps or self._is_stale()
             while not ended:
-                first, step = not trained, self._step  # logged after one step
-                metrics = self._trainer.train(1 if first else self._steps_to_event())
+                is_first, step = not trained, self._step  # logged after one step
+                metrics = self._trainer.train(1 if is_first else self._steps_to_event())
                 if self._step == step:
-                    continue  # float16 has skipped the updates
+                    continue  # float16 skipped the updates
                 trained = metrics
-                if first or self._is_due(config.log_steps):
-                    self._reporter.trained(self._step, trained)
+                if is_first or self._is_due(config.log_steps):
+                    self._reporter.log_train(self._step, trained)
                     self._trainer.start_window()
                 if self._is_due(config.save_checkpoints_steps) or self._is_late():
                     self._save()
@@ -210,7 +190,7 @@ class _Loop:
                     evaluated = self._evaluate()
                     ended = ended or self._is_stale()
             if trained:
-                self._reporter.finished(self.best)
+                self._reporter.finish(self.best)
         if evaluates and not evaluated:
             evaluated = self._evaluate()
         return evaluated or trained
@@ -225,17 +205,17 @@ class _Loop:
         return min(*left, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event is due after this step: at intervals, and at the end."""
+        """Whether an event at intervals is due after this step; all are at the end."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
     def _is_late(self) -> bool:
-        """Whether the last checkpoint is --save_checkpoints_minutes old."""
+        """Whether the last checkpoint is older than --save_checkpoints_minutes."""
         seconds = 60 * self._config.save_checkpoints_minutes
         return 0 < seconds <= time.monotonic() - self._saved_at
 
     def _lacks_evaluation(self) -> bool:
-        """Whether the run was stopped just before an evaluation."""
+        """Whether the run was killed before the evaluation of its last checkpoint."""
         step = self._step
         due = step > 0 and step % self._config.steps_between_evaluations == 0
         return due and not self._reporter.has_evaluation(step)
@@ -251,18 +231,18 @@ class _Loop:
                 self._checkpoints.mark_best(self._step, self.best)
                 self._task.best_marked(self._reporter.folder, metrics)
         best = max(best, metrics[key])
-        self._reporter.evaluated(self._step, metrics, better, best)
+        self._reporter.log_eval(self._step, metrics, better, best)
         return metrics
 
     def _save(self) -> None:
-        """Writes a checkpoint, unless this step's is written."""
+        """Writes a checkpoint of this step, once."""
         self._saved_at = time.monotonic()
         if self._is_chief and self._saved != self._step:
             self._checkpoints.save(self._trainer.examples_seen)
             self._saved = self._step
 
     def _is_stale(self) -> bool:
-        """Whether the best evaluation is long enough ago to stop early."""
+        """Whether to stop early: too many evaluations since the best one."""
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations
         if not patience or not best or step - best["step"] < patience:
@@ -275,8 +255,8 @@ class _Loop:
         return True
 
 
-def _start(task, config, model, checkpoints, log) -> int:
-    """Restores or starts the model and logs from what; returns the examples seen."""
+def _restore(task, config, model, checkpoints, log) -> int:
+    """Restores or starts the model, logs its source; returns the examples seen."""
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best(with_step=True):
         log(f"Using the best checkpoint of {config.output_dir}")
@@ -287,16 +267,7 @@ def _start(task, config, model, checkpoints, log) -> int:
             f"Resuming from {newest}: weights, optimizer, {examples_seen:,} examples "
             f"seen"
         )
-    else:
-        _start_anew(task, config, model, log)
-        return 0
-    if config.init_checkpoint:
-        log(f"--init_checkpoint={config.init_checkpoint} is not used")
-    return examples_seen
-
-
-def _start_anew(task, config, model, log) -> None:
-    if config.init_checkpoint:
+    elif config.init_checkpoint:
         source = weights.open_source(config.init_checkpoint, config.checkpoint)
         loaded = task.load(
             model,
@@ -305,6 +276,7 @@ def _start_anew(task, config, model, log) -> None:
             complete=not config.do_train,
         )
         log(f"Starting from {source.path}: {loaded}; fresh optimizer state")
+        return 0
     elif not config.do_train:
         raise InputError(
             f"--output_dir={config.output_dir}: no checkpoint to evaluate, and no "
@@ -313,25 +285,23 @@ def _start_anew(task, config, model, log) -> None:
     else:
         details = task.initialize(model)
         log("Starting from random weights" + (f"; {details}" if details else ""))
+        return 0
+    if config.init_checkpoint:
+        log(f"--init_checkpoint={config.init_checkpoint} is not used")
+    return examples_seen
 
 
-def build_schedule(config: TrainingSettings) -> optimizers.WarmupPolynomialDecay:
-    """Creates the learning rate's schedule."""
-    return optimizers.WarmupPolynomialDecay(
+def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
+    """Creates the optimizer with its schedule, and loss scaling for float16."""
+    schedule = optimizers.WarmupPolynomialDecay(
         config.learning_rate,
         config.num_train_steps,
         config.num_warmup_steps,
         power=config.poly_power,
         start_warmup_step=config.start_warmup_step,
     )
-
-
-def build_optimizer(
-    config: TrainingSettings,
-) -> keras.optimizers.Optimizer:
-    """Creates the optimizer with its schedule; for float16 it scales."""
     optimizer = _OPTIMIZERS[config.optimizer](
-        build_schedule(config), weight_decay=config.weight_decay, global_clipnorm=1.0
+        schedule, weight_decay=config.weight_decay, global_clipnorm=1.0
     )
     if config.precision == "float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
@@ -339,28 +309,25 @@ def build_optimizer(
 
 
 def _check(task, config: TrainingSettings, strategy) -> None:
-    """Refuses settings that fit neither devices, task nor the folders they name."""
+    """Refuses settings that do not fit the devices, the task or the folders."""
     replicas = strategy.num_replicas_in_sync
     parts = replicas * config.gradient_accumulation_steps
     if config.do_train and config.train_batch_size % parts:
         raise InputError(
-            f"--train_batch_size={config.train_batch_size}: expected a multiple of "
+            f"--train_batch_size={config.train_batch_size}: must be a multiple of "
             f"{parts} ({replicas} devices x {config.gradient_accumulation_steps} "
             f"microbatches)"
         )
     if task.evaluation is not None and config.eval_batch_size % replicas:
         raise InputError(
-            f"--eval_batch_size={config.eval_batch_size}: expected a multiple of "
+            f"--eval_batch_size={config.eval_batch_size}: must be a multiple of "
             f"{replicas}, the number of devices"
         )
-    if config.do_train and task.training is None:
-        raise InputError("--do_train: the task has no examples to train on")
     for name in ("eval_every_steps", "early_stopping"):
         value = getattr(config, name)
         if config.do_train and value and task.evaluation is None:
             raise InputError(
-                f"--{name}={value}: nothing to evaluate on; expected --do_eval or "
-                f"files for it"
+                f"--{name}={value}: no data to evaluate on; pass --do_eval"
             )
     start = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
     for folder in start.folders:
@@ -368,16 +335,16 @@ def _check(task, config: TrainingSettings, strategy) -> None:
 
 
 def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
-    """Refuses workers that begin with different weights or at different places."""
+    """Refuses workers that start from different weights or positions."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return
     weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
     numbers = (steps_made(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
     # Small enough for sums over thousands of replicas to be exact.
-    own = [float(number % 4096) for number in numbers]
-    if devices.all_reduce_sum(strategy, own) != [replicas * number for number in own]:
+    values = [float(number % 4096) for number in numbers]
+    if devices.all_reduce_sum(strategy, values) != [replicas * x for x in values]:
         raise InputError(
             f"--output_dir={config.output_dir}: the workers see different "
-            f"checkpoints there; expected a folder that all of them share"
+            f"checkpoints; use a folder that all workers share"
         )

@@ -1,8 +1,6 @@
-"""What a run reports: lines of progress, `metrics.jsonl`, TensorBoard, curves."""
+"""Logs a run: lines of progress, `metrics.jsonl`, TensorBoard, curves."""
 
-import contextlib
 import json
-import os
 import resource
 import sys
 import time
@@ -29,10 +27,10 @@ class Reporter:
 
     Args:
         folder: folder of the run.
-        stream: where lines go.
-        task: what is trained.
+        stream: receives the lines.
+        task: of the run.
         config: a `TrainingSettings`.
-        enabled: False on workers other than the chief, which log and write nothing.
+        enabled: False on workers other than the chief, which do not log or write.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class Reporter:
         self._task = task
         self._config = config
         self._enabled = enabled
-        # Of the first line, from which the time that is left is estimated.
+        # Step and time of the first line, to estimate the time left.
         self._first: tuple[int, float] | None = None
         self._logged_step = 0
         self._bar: tqdm | None = None
@@ -51,7 +49,7 @@ class Reporter:
         self._trackers: Trackers | None = None
 
     def log(self, text: str) -> None:
-        """Writes a line, above the one that shows progress."""
+        """Writes a line, above the progress bar if there is one."""
         if not self._enabled:
             return
         if self._bar is not None:
@@ -61,23 +59,15 @@ class Reporter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Ends the line that shows progress, and a run that was not finished."""
+        """Closes the progress bar, and the trackers of a run that did not finish."""
         if self._trackers is not None:
             self._trackers.end(is_complete=False)
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
-    def started(self, model: keras.Model, strategy: Any, step: int) -> None:
-        """Makes the folder; logs the size of the model and of the training to come.
-
-        Raises:
-            InputError: the folder cannot be made or written.
-        """
-        if self._enabled:
-            with errors.writing(f"--output_dir={self.folder}"):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                _end_last_line(self.folder / curves.NAME)
+    def log_start(self, model: keras.Model, strategy: Any, step: int) -> None:
+        """Logs the size of the model and of the training left."""
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
         self.log(f"  parameters {model.count_params():,}, shared ones once")
@@ -96,20 +86,20 @@ class Reporter:
             self.log(
                 f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
                 f"--num_train_steps={config.num_train_steps}: the learning rate never "
-                f"gets to {config.learning_rate:g}"
+                f"reaches {config.learning_rate:g}"
             )
 
-    def trained(self, step: int, metrics: Mapping[str, float]) -> None:
+    def log_train(self, step: int, metrics: Mapping[str, float]) -> None:
         """Logs the means of the steps since the last line.
 
         Args:
-            step: updates made.
-            metrics: what `Trainer.train` returned.
+            step: number of updates.
+            metrics: of `Trainer.train`.
         """
         if not self._enabled:
             return
         if self._first is None:
-            # The first line is about one step, which includes the building of graphs.
+            # The first line is about one step, which includes tracing the graph.
             self._first, self._logged_step = (step, time.time()), step - 1
             if step > 1:
                 self._record("resume", step - 1, {})
@@ -120,12 +110,12 @@ class Reporter:
         per_second = metrics["sequences_per_second"] / self._config.train_batch_size
         self._summarize("summaries", step, {**metrics, "steps_per_second": per_second})
         if self._stream.isatty():
-            self._show_progress(step, self._shown(metrics))
+            self._show_progress(step, self._format(metrics))
         else:
             self._log_progress(step, metrics)
 
     def _show_progress(self, step: int, text: str) -> None:
-        """Shows a step in one line of a terminal, which the next replaces."""
+        """Updates the progress bar of a terminal."""
         if self._bar is None:
             self._bar = tqdm(
                 total=self._config.num_train_steps,
@@ -145,7 +135,7 @@ class Reporter:
             seconds = (total - step) * (time.time() - begin) / (step - first)
             left = tqdm.format_interval(seconds)
         self.log(
-            f"step {step:,}/{total:,}  {self._shown(metrics)}  "
+            f"step {step:,}/{total:,}  {self._format(metrics)}  "
             f"lr {metrics['learning_rate']:.2e}  grad {metrics['gradient_norm']:.2f}  "
             f"{metrics['sequences_per_second']:.1f} seq/s  "
             f"{metrics['tokens_per_second']:,.0f} tok/s  "
@@ -154,28 +144,29 @@ class Reporter:
         )
 
     def has_evaluation(self, step: int) -> bool:
-        """Whether `metrics.jsonl` holds an evaluation of a step."""
-        return any(
+        """Whether `metrics.jsonl` has an evaluation of a step."""
+        path = self.folder / curves.NAME
+        return path.exists() and any(
             (entry["kind"], entry["step"]) == ("eval", step)
-            for entry in curves.entries(self.folder / curves.NAME)
+            for entry in curves.entries(path)
         )
 
-    def evaluated(
+    def log_eval(
         self, step: int, metrics: Mapping[str, float], better: bool, best: float
     ) -> None:
         """Logs an evaluation, and adds its block to `eval_results.txt`.
 
-        **As released:** the block ends with `best` in fine-tuning; in the release that
-        leaves out the evaluation at hand.
+        **As released:** the block of fine-tuning ends with `best`, which in the release
+        does not include the current evaluation.
 
         Args:
-            step: updates made.
+            step: number of updates.
             metrics: of the evaluation.
-            better: whether it marks a new best checkpoint.
-            best: the best key metric so far, of this evaluation or an earlier one.
+            better: whether it is the best so far.
+            best: the best key metric so far.
         """
         mark = f"  best {self._task.key_metric} so far" if better else ""
-        self.log(f"eval at step {step:,}  {self._shown(metrics)}{mark}")
+        self.log(f"eval at step {step:,}  {self._format(metrics)}{mark}")
         config = self._config
         confusions = self._task.confusions
         if any(each.is_collapsed for each in confusions.values()):
@@ -185,16 +176,14 @@ class Reporter:
             )
         if not self._enabled:
             return
-        block = {**metrics, "global_step": step}
-        add_results(
-            self.folder, {**block, "best": best} if config.notes_best else block
-        )
+        more = {"best": best} if config.notes_best else {}
+        add_results(self.folder, {**metrics, "global_step": step, **more})
         self._summarize("summaries/eval", step, metrics, confusions)
         if config.do_train:
-            # Last: a run that is killed before it evaluates again.
+            # Last: a run that is killed before this line evaluates again.
             self._record("eval", step, metrics)
 
-    def finished(self, best: Mapping[str, float]) -> None:
+    def finish(self, best: Mapping[str, float]) -> None:
         """Draws the curves.
 
         Args:
@@ -209,11 +198,11 @@ class Reporter:
                 curves.draw(self.folder / curves.NAME, picture)
                 self.log(f"Curves: {picture}")
 
-    def _shown(self, metrics: Mapping[str, float]) -> str:
-        """Joins losses and accuracies, under names that leave the line readable."""
+    def _format(self, metrics: Mapping[str, float]) -> str:
+        """Formats losses and accuracies for a line, under short names."""
         parts = []
         for name, value in metrics.items():
-            if name == "eval_loss":  # the loss again, by its released name
+            if name == "eval_loss":  # the released name of "loss"
                 continue
             if name.endswith(("loss", "accuracy")) or name in self._task.shown:
                 for long, short in _SHORT.items():
@@ -222,7 +211,7 @@ class Reporter:
         return "  ".join(parts)
 
     def _record(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Adds a line to `metrics.jsonl`, and tells the trackers."""
+        """Adds a line to `metrics.jsonl`, and logs to the trackers."""
         if self._trackers is not None:
             self._trackers.log(kind, step, metrics)
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
@@ -235,22 +224,22 @@ class Reporter:
         values: Mapping[str, float],
         confusions: Mapping[str, confusion.Confusion] | None = None,
     ) -> None:
-        """Writes numbers for TensorBoard, and a picture of confusion matrices."""
+        """Writes numbers and a picture of confusion matrices for TensorBoard."""
         path = self.folder / folder
-        with errors.writing(path), contextlib.ExitStack() as stack:
+        with errors.writing(path):
             if folder not in self._writers:
                 self._writers[folder] = tf.summary.create_file_writer(str(path))
-            stack.enter_context(self._writers[folder].as_default(step))
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-            if confusions:
-                picture = tf.io.decode_png(confusion.draw(confusions))
-                tf.summary.image("confusion_matrix", picture[None])
+            with self._writers[folder].as_default(step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+                if confusions:
+                    picture = tf.io.decode_png(confusion.draw(confusions))
+                    tf.summary.image("confusion_matrix", picture[None])
             self._writers[folder].flush()
 
 
 def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Appends a block to `eval_results.txt` as released: `best` stands at its end.
+    """Appends a block to `eval_results.txt` as released, with `best` at its end.
 
     Raises:
         InputError: it cannot be written.
@@ -265,17 +254,8 @@ def _append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _end_last_line(path: Path) -> None:
-    """Makes a file, or ends the half line that a killed run has left in it."""
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-
-
 def _peak_memory() -> float:
-    """Returns the most bytes that the process has held, of a GPU if there is one."""
+    """Returns the peak memory in bytes: of the GPU, else of the process."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

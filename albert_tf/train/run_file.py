@@ -1,9 +1,9 @@
-"""`run.json`: what a run was last given, and what differs when it resumes.
+"""`run.json`: the flags of a run, and which of them differ when it resumes.
 
     {"task": "classification", "flags": {"learning_rate": 2e-05, ...},
      "vocabulary": fingerprint, "versions": {"albert_tf": ..., "tensorflow": ...}}
 
-Its flags make the run again, in another folder:
+To repeat the run in another folder:
 `albert-tf classify --config=runs/a/run.json --output_dir=runs/b`.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import albert_tf
-from albert_tf import errors, flags
+from albert_tf import flags
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
@@ -30,11 +30,11 @@ _LIBRARIES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy"
 
 @dataclasses.dataclass(frozen=True)
 class RunFile:
-    """What a run is given.
+    """The `run.json` of a run.
 
     Attributes:
         folder: of the run.
-        settings: all of its settings classes' objects.
+        settings: the objects of all its settings classes.
     """
 
     folder: Path
@@ -42,27 +42,27 @@ class RunFile:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """Every flag, as JSON has it."""
+        """All flags, as JSON values."""
         given: dict[str, Any] = {}
         for group in self.settings:
             given |= flags.values(group)
         return json.loads(json.dumps(given))
 
     def check(self, log: Callable[[str], None]) -> None:
-        """Logs which flags differ from those that a run that resumes had before.
+        """Logs which flags of a resumed run changed, in one line.
 
         Args:
-            log: gets one line with all of them.
+            log: receives the line.
 
         Raises:
-            InputError: the optimizer is another, whose slots the checkpoints lack, or
-                the file is damaged.
+            InputError: the optimizer changed, whose slots the checkpoints lack, or the
+                file is damaged.
         """
         folders = (self.folder, *self.folder.glob("run-*"))
         if not any(map(checkpoints.steps, folders)):
             return
         before, now = read_flags(self.folder), self.flags
-        differing = [
+        changed = [
             f"--{name}={now[name]} (before: {value})"
             for name, value in before.items()
             if name in now and now[name] != value
@@ -70,13 +70,13 @@ class RunFile:
         if before.get("optimizer", now["optimizer"]) != now["optimizer"]:
             raise InputError(
                 f"--optimizer={now['optimizer']}: the run in {self.folder} had "
-                f"{before['optimizer']}; expected the same, or another --output_dir"
+                f"{before['optimizer']}; use the same, or another --output_dir"
             )
-        if differing:
-            log(f"Other flags than the run had before: {', '.join(differing)}")
+        if changed:
+            log(f"Flags changed since the run began: {', '.join(changed)}")
 
     def write(self, task: Task) -> None:
-        """Writes the file, and the folder.
+        """Writes the file into its folder, which must exist.
 
         Raises:
             InputError: it cannot be written.
@@ -92,36 +92,37 @@ class RunFile:
             "vocabulary": task.vocabulary,
             "versions": versions,
         }
-        with errors.writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
         with atomic(str(self.folder / NAME)) as file:
             text = json.dumps(content, indent=2, ensure_ascii=False)
             file.write(f"{text}\n".encode())
 
-    def ended(self, log: Callable[[str], None], options: str = "") -> None:
-        """Logs where everything lies, and how to ask the model.
+    def log_end(self, log: Callable[[str], None], options: str = "") -> None:
+        """Logs where the files are, and how to predict with the model.
 
         Args:
-            log: gets the lines.
-            options: of the command that asks it.
+            log: receives the lines.
+            options: more of the command that predicts.
         """
         log(f"In {self.folder}: the model, metrics.jsonl, training_curves.png, {NAME}")
         log(f"Try it: albert-tf predict --model={self.folder}{options}")
 
 
 def read_flags(folder: Path) -> dict[str, Any]:
-    """Returns the flags that a run was last given; empty without `run.json`.
+    """Reads the flags of a run; empty without `run.json`.
 
     Args:
-        folder: of the run; of one of several, the folder above it has the file.
+        folder: of the run; the file of one of several runs is in the folder above.
 
     Raises:
         InputError: the file is damaged.
     """
-    for place in (folder, folder.parent) if folder.name[:4] == "run-" else (folder,):
-        if (place / NAME).is_file():
-            found = read_json_object(place / NAME).get("flags")
-            if not isinstance(found, dict):
-                raise InputError(f"{place / NAME}: expected the key 'flags', an object")
-            return found
-    return {}
+    paths = [folder / NAME]
+    if folder.name.startswith("run-"):
+        paths.append(folder.parent / NAME)
+    path = next(filter(Path.is_file, paths), None)
+    if path is None:
+        return {}
+    values = read_json_object(path).get("flags")
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: 'flags' must be an object")
+    return values

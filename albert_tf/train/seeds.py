@@ -1,4 +1,4 @@
-"""Trains once, or several times with seeds that differ; keeps the best run."""
+"""Trains once or with several seeds, and keeps the best run."""
 
 import dataclasses
 import json
@@ -14,26 +14,26 @@ from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
-from albert_tf.train import loop
+from albert_tf.train import devices, loop
 from albert_tf.train.devices import is_chief
 from albert_tf.train.loop import Outcome
 from albert_tf.weights import metadata
 
-# The metrics of several runs.
+# Has the metrics of several runs.
 _RUNS = "runs.json"
 
 
 def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
-    """Refuses, before anything is read, what `run` could not do.
+    """Refuses what `run` cannot do, before any file is read.
 
     Raises:
-        InputError: batches do not fit the devices, or `output_dir` holds several runs,
-            and one is asked for, or the reverse.
+        InputError: batches do not fit the devices, or `output_dir` has a single run and
+            --num_runs asks for several, or the reverse.
     """
-    devices, size = strategy.num_replicas_in_sync, config.predict_batch_size
-    if config.do_predict and size % devices:
+    replicas, size = strategy.num_replicas_in_sync, config.predict_batch_size
+    if config.do_predict and size % replicas:
         raise InputError(
-            f"--predict_batch_size={size}: expected a multiple of {devices}, the "
+            f"--predict_batch_size={size}: must be a multiple of {replicas}, the "
             f"number of devices"
         )
     folder = Path(config.output_dir)
@@ -41,13 +41,13 @@ def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
     holds_one = not holds_several and any(folder.glob("model.ckpt-*.index"))
     if config.num_runs > 1 and holds_one:
         raise InputError(
-            f"--output_dir={config.output_dir}: holds a single run; expected another "
+            f"--output_dir={config.output_dir}: has a single run; use another "
             f"folder for --num_runs={config.num_runs}"
         )
     if config.do_train and config.num_runs == 1 and holds_several:
         raise InputError(
-            f"--output_dir={config.output_dir}: holds several runs; expected "
-            f"--num_runs, or another folder"
+            f"--output_dir={config.output_dir}: has several runs; pass "
+            f"--num_runs or use another folder"
         )
 
 
@@ -55,19 +55,19 @@ def run(
     task: FineTuningTask,
     config: FineTuningSettings,
     strategy: tf.distribute.Strategy,
-    ready: Callable[[], None] = lambda: None,
+    write_settings: Callable[[], None] = lambda: None,
     log: IO[str] = sys.stderr,
 ) -> Outcome:
-    """Trains and evaluates, once or with several seeds; leaves `checkpoint` in place.
+    """Trains and evaluates once or with several seeds, then restores `checkpoint`.
 
-    Of several runs, `output_dir` gets the best one's weights and what goes with them.
+    Several runs have a folder each, and `output_dir` gets the `task.json` of the best.
 
     Args:
-        task: what to do.
-        config: how.
-        strategy: on which devices, see `loop.prepare`.
-        ready: called once the weights are checked.
-        log: where progress goes.
+        task: to train.
+        config: of the run.
+        strategy: the devices, see `loop.prepare`.
+        write_settings: see `loop.run`.
+        log: receives progress.
 
     Returns:
         The outcome of the best run.
@@ -75,79 +75,69 @@ def run(
     Raises:
         InputError: see `loop.run`.
     """
-    config = _with_steps(task, config)
+    config = convert_epochs(task, config)
     if config.start:
         config = dataclasses.replace(
             config, init_checkpoint=config.start, albert_hub_module_handle=None
         )
+
+    def write(folder: Path) -> None:
+        write_settings()
+        if config.do_train and is_chief(strategy):
+            stored = metadata.read_task(folder) or {}
+            kept = {key: stored[key] for key in task.kept if key in stored}
+            metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
+
     key, metrics = task.key_metric, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):
-        one = config
+        settings = config
         if config.num_runs > 1:
             folder = f"{config.output_dir}/run-{number}"
             seed = config.seed + number - 1
-            one = dataclasses.replace(config, seed=seed, output_dir=folder)
+            settings = dataclasses.replace(config, seed=seed, output_dir=folder)
             print(f"Run {number} of {config.num_runs}: {folder}", file=log)
-
-        def write(one=one) -> None:
-            ready()
-            if one.do_train and is_chief(strategy):
-                _write_task(task, Path(one.output_dir))
-
-        outcome = loop.run(task, one, strategy, log, write)
+        outcome = loop.run(task, settings, strategy, log, write)
         metrics.append(outcome.best or outcome.metrics)
-        # The models of other runs are not kept: they would fill a device.
+        # Only the best run's model stays in memory.
         if number == 1 or metrics[-1].get(key, 0.0) > max(
             earlier.get(key, 0.0) for earlier in metrics[:-1]
         ):
             best = outcome
         del outcome
     if config.num_runs > 1 and key in metrics[-1]:
-        summary = summarize(task, metrics)
-        print(summary.pop("text"), file=log)
+        summary = _summarize(key, metrics, log)
         if is_chief(strategy):
-            whole = Path(config.output_dir)
-            metadata.copy(whole / f"run-{summary['best']}", whole)
-            with atomic(str(whole / _RUNS)) as file:
-                text = json.dumps({**summary, "runs": metrics}, indent=2)
-                file.write(f"{text}\n".encode())
+            root = Path(config.output_dir)
+            metadata.copy(root / f"run-{summary['best']}", root)
+            with atomic(str(root / _RUNS)) as file:
+                file.write(f"{json.dumps(summary, indent=2)}\n".encode())
     if config.checkpoint == "best":
-        best.use_best()
+        devices.barrier(strategy)
+        best.checkpoints.restore_best()
     return best
 
 
-def _write_task(task: FineTuningTask, folder: Path) -> None:
-    stored = metadata.read_task(folder) or {}
-    kept = {key: stored[key] for key in task.kept if key in stored}
-    metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
-
-
-def summarize(
-    task: FineTuningTask, metrics: Sequence[Mapping[str, float]]
+def _summarize(
+    key: str, metrics: Sequence[Mapping[str, float]], log: IO[str]
 ) -> dict[str, Any]:
-    """Compares runs by the key metric.
+    """Logs the key metric of all runs, and returns what `runs.json` holds.
 
-    Args:
-        task: what was trained.
-        metrics: of the best evaluation of each run.
-
-    Returns:
-        `best` (number of the run, from 1), `mean` and `spread` (standard deviation),
-        and all of it as `text`.
+    `best` is the number of the best run, from 1; `spread` is the standard deviation.
     """
-    key = task.key_metric
     values = [each[key] for each in metrics]
-    mean = statistics.fmean(values)
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    lines = [f"{key} of {len(values)} runs:"]
-    lines += [f"  run {number}  {v:.4f}" for number, v in enumerate(values, 1)]
-    lines.append(f"  mean {mean:.4f}, spread {spread:.4f}")
+    mean, spread = statistics.fmean(values), statistics.stdev(values)
+    print(f"{key} of {len(values)} runs:", file=log)
+    for number, value in enumerate(values, 1):
+        print(f"  run {number}  {value:.4f}", file=log)
+    print(f"  mean {mean:.4f}, spread {spread:.4f}", file=log)
     best = values.index(max(values)) + 1
-    return {"best": best, "mean": mean, "spread": spread, "text": "\n".join(lines)}
+    return {"best": best, "mean": mean, "spread": spread, "runs": metrics}
 
 
-def _with_steps(task: FineTuningTask, config: FineTuningSettings) -> FineTuningSettings:
-    """Turns epochs and shares into steps; without any there are the released ones."""
+def convert_epochs(
+    task: FineTuningTask, config: FineTuningSettings
+) -> FineTuningSettings:
+    """Converts epochs and proportions to steps; the defaults are the released ones."""
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
     if steps is None and epochs is None:
@@ -156,21 +146,21 @@ def _with_steps(task: FineTuningTask, config: FineTuningSettings) -> FineTuningS
         proportion = config.released_warmup_proportion
     steps = config.released_steps if steps is None else steps
     warmup = config.released_warmup if warmup is None else warmup
-    between = config.eval_every_steps
+    eval_steps = config.eval_every_steps
     if task.training is not None:
-        an_epoch = len(task.training) / config.train_batch_size
+        steps_per_epoch = len(task.training) / config.train_batch_size
         if epochs is not None:
-            steps = max(1, int(an_epoch * epochs))
+            steps = max(1, int(steps_per_epoch * epochs))
         if config.eval_every_epochs is not None:
-            between = max(1, int(an_epoch * config.eval_every_epochs))
+            eval_steps = max(1, int(steps_per_epoch * config.eval_every_epochs))
     if proportion is not None:
         warmup = int(steps * proportion)
     return dataclasses.replace(
         config,
         num_train_steps=steps,
         num_warmup_steps=warmup,
+        eval_every_steps=eval_steps,
         num_train_epochs=None,
         warmup_proportion=None,
-        eval_every_steps=between,
         eval_every_epochs=None,
     )

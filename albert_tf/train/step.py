@@ -1,4 +1,4 @@
-"""Training steps, evaluation and prediction on whatever devices."""
+"""Training steps, evaluation and prediction on any devices."""
 
 import contextlib
 import dataclasses
@@ -19,28 +19,27 @@ from albert_tf.train.checkpoints import steps_made
 from albert_tf.train.devices import is_multi_worker, worker_errors
 
 _ROW = "row"
-# Seconds between two lines of progress in an evaluation; and how long one has to take
-# for its speed to be logged at all.
-_BETWEEN_LINES, _WORTH_A_LINE = 10.0, 1.0
-# Several workers read so many steps later whether to stop: reading it at once would
-# have each step wait for the one before it to end on the device.
+# Seconds between two lines of progress in an evaluation.
+_LOG_SECONDS = 10.0
+# Several workers check the stop flag with a delay of this many steps: reading it at
+# once would block each step until the one before has ended on the device.
 _STEPS_TO_AGREE = 4
-# Where the loss scale of float16 is no higher and gradients overflow, they always will.
-_LOWEST_LOSS_SCALE = 1.0
+# If gradients overflow at this loss scale or below, they always will.
+_MIN_LOSS_SCALE = 1.0
 
 
 class Trainer:
     """Trains, evaluates and predicts.
 
     Args:
-        task: what to do.
-        config: how.
-        strategy: on which devices.
-        model: made under the strategy.
+        task: to train.
+        config: of the run.
+        strategy: the devices.
+        model: created under the strategy.
         optimizer: built for the model, under the strategy.
         examples_seen: where to resume in the data.
-        log: gets lines of progress of a long evaluation or prediction.
-        flag: asks to stop between two steps.
+        log: receives the progress of long evaluations and predictions.
+        flag: stops the run between two steps.
 
     Attributes:
         task: as given.
@@ -68,41 +67,42 @@ class Trainer:
         self._strategy = strategy
         self._log = log
         self._flag = flag or StopFlag()
-        # Whether this worker is to stop: passed on with the sums of each step.
+        # Whether this worker must stop; summed over the workers in each step.
         self._stops: tf.Variable | None = None
         if is_multi_worker(strategy):
             self._stops = tf.Variable(0.0, trainable=False)
+        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._iterator: Any = None
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Of "train" and of "eval": an evaluation may have other metrics, or no loss.
+        # By "train" and "eval": an evaluation may have other metrics, or no loss.
         self._losses: dict[str, list[str]] = {}
         self._names: dict[str, list[str]] = {}
-        # What the loss reaches, in the gradients' order; set when a step is traced.
+        # Variables with a gradient, in the gradients' order; set by tracing a step.
         self._reached: list[keras.Variable] = []
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self._gradients = self._compile_gradients()
 
     def train(self, num_steps: int) -> dict[str, float]:
-        """Makes some updates.
+        """Makes updates.
 
         Args:
-            num_steps: how many.
+            num_steps: the number of updates.
 
         Returns:
-            The means of losses and metrics since `start_window` was called, the rate of
+            The means of losses and metrics since `start_window`, the learning rate of
             the last step, and the speed.
 
         Raises:
-            InputError: a loss or a gradient is infinite or not a number, an example
-                cannot be used, or memory does not suffice.
-            Stopped: a signal asked for it, maybe before all of the updates.
+            InputError: a loss or a gradient is not finite, an example is invalid, or
+                memory does not suffice.
+            Stopped: after a signal, perhaps before the last of the updates.
         """
         if self._iterator is None:
             self._iterator = iter(self._training())
         begin = time.perf_counter()
         with self._translated_errors(self.task.training):
-            if isinstance(self._strategy, tf.distribute.TPUStrategy):
+            if self._on_tpu:
                 count, waited = num_steps, 0.0
                 results = [self._loop(self._iterator, tf.constant(count))]
             else:
@@ -112,23 +112,23 @@ class Trainer:
         self._check_finite(sums[:, 0], results)
         self.examples_seen += count * self._config.train_batch_size
         self._window.add(count, sums, time.perf_counter() - begin, waited)
-        if any(map(self._is_to_stop, sums)):
+        if any(map(self._must_stop, sums)):
             self._flag.stop()
         return self._train_metrics(results[-1])
 
     def start_window(self) -> None:
-        """Begins a new window of steps to take means over."""
+        """Starts a new window of steps for the means."""
         self._window = _Window()
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluates the task's examples, at most `max_eval_steps` batches.
+        """Evaluates at most `max_eval_steps` batches.
 
         Returns:
             The means of losses and metrics, and the task's scores.
 
         Raises:
-            InputError: an example cannot be used, or memory does not suffice.
-            Stopped: a signal asked for it, maybe before all of the batches.
+            InputError: an example is invalid, or memory does not suffice.
+            Stopped: after a signal.
         """
         totals: list[np.ndarray] = []
         metrics: dict[str, float] = {}
@@ -140,12 +140,12 @@ class Trainer:
             step = self._graph("evaluate", self._evaluate_step, dataset)
             for batch in self._logged(dataset, "evaluated", size, count):
                 self._share_signal()
-                sums, kept = step(batch)
+                sums, outputs = step(batch)
                 totals.append(sums.numpy())
-                if self._is_to_stop(totals[-1]):
+                if self._must_stop(totals[-1]):
                     self._flag.stop()
-                if kept:
-                    yield _with_rows(kept)
+                if outputs:
+                    yield _split_rows(outputs)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
             losses = {name: means[name] for name in self._losses["eval"]}
             if losses:
@@ -155,30 +155,30 @@ class Trainer:
         rest = predictions()
         with self._translated_errors(source):
             scores = self.task.score(batches.in_order(rest), metrics)
-            for _ in rest:  # what the task did not ask for
+            for _ in rest:  # the task may need only some
                 pass
         return {**metrics, **scores}
 
     def predict(
         self, source: batches.Source, batch_size: int
     ) -> Iterator[Mapping[str, np.ndarray]]:
-        """Predicts examples that may have no labels.
+        """Predicts examples, with or without labels.
 
         Args:
             source: the examples.
-            batch_size: examples of a batch, on all devices.
+            batch_size: examples of a batch, over all devices.
 
         Yields:
-            What `task.predictions` keeps, of one example after the other.
+            The `task.predictions` of each example, in order.
 
         Raises:
-            InputError: an example cannot be used, or memory does not suffice.
+            InputError: an example is invalid, or memory does not suffice.
         """
         dataset = self._evaluation(source, batch_size)
         logged = self._logged(dataset, "predicted", batch_size, len(source))
         step = self._graph("predict", self._predict_step, dataset)
         with self._translated_errors(source):
-            yield from batches.in_order(_with_rows(step(batch)) for batch in logged)
+            yield from batches.in_order(_split_rows(step(batch)) for batch in logged)
 
     # Reading
 
@@ -203,11 +203,10 @@ class Trainer:
     def _read(self, read) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Reads on every worker.
 
-        One device reads for itself: the iterators of tf.distribute have threads that
-        tune them, see `batches`, whatever the options of their dataset.
+        A single device does not need the iterators of tf.distribute, whose threads
+        autotune whatever the options of the dataset say, see `batches`.
         """
-        on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
-        if self._strategy.num_replicas_in_sync == 1 and not on_tpu:
+        if self._strategy.num_replicas_in_sync == 1 and not self._on_tpu:
             return read(tf.distribute.InputContext())
         return self._strategy.distribute_datasets_from_function(read)
 
@@ -220,29 +219,27 @@ class Trainer:
             yield
 
     def _logged(self, dataset, verb: str, batch_size: int, count: int):
-        """Yields batches; logs now and then how many are done, and how fast."""
+        """Yields batches; logs regularly how many are done, and how fast."""
         begin = last = time.perf_counter()
         for number, batch in enumerate(dataset, 1):
             yield batch
             now, examples = time.perf_counter(), min(number * batch_size, count)
-            ended = examples == count
-            waited = now - (begin if ended else last)
-            if waited > (_WORTH_A_LINE if ended else _BETWEEN_LINES):
+            if now - last > _LOG_SECONDS:
                 last = now
                 self._log(
                     f"{verb} {examples:,} of {count:,} examples, "
-                    f"{examples / (now - begin):,.1f} a second"
+                    f"{examples / (now - begin):,.1f} examples/s"
                 )
 
     # Stopping
 
     def _share_signal(self) -> None:
-        """Passes on to other workers, with the next sums, that this one is to stop."""
+        """Tells the other workers, with the next sums, that this one must stop."""
         if self._stops is not None and self._flag.number is not None:
             self._stops.assign(1.0)
 
-    def _is_to_stop(self, sums: Any) -> bool:
-        """Whether to stop: of several workers, the sums of a step decide for all."""
+    def _must_stop(self, sums: Any) -> bool:
+        """Whether to stop; the sums of a step decide for all workers."""
         if self._stops is None:
             return self._flag.number is not None
         return bool(sums[-1] > 0)
@@ -252,9 +249,9 @@ class Trainer:
     def _compile_gradients(self) -> Callable:
         """Returns `_microbatch_gradients`, compiled as --xla says.
 
-        On a CPU oneDNN's matrix products are faster than XLA's, so GELU alone is
-        compiled, where that gains more than it costs for each new number of tokens. The
-        optimizer's part cannot be compiled under several replicas.
+        On a CPU oneDNN's matrix products are faster than XLA's, so only GELU is
+        compiled, in low precision. XLA cannot compile the optimizer under several
+        replicas.
         """
         xla = self._config.xla
         if xla is None and tf.config.list_logical_devices("GPU"):
@@ -263,15 +260,14 @@ class Trainer:
             return tf.function(
                 self._microbatch_gradients, jit_compile=True, autograph=False
             )
-        on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
-        if xla is False or on_tpu or self._config.precision == "float32":
+        if xla is False or self._on_tpu or self._config.precision == "float32":
             return self._microbatch_gradients
         return layers.fusing(_fused)(self._microbatch_gradients)
 
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
-        """Makes updates, each called from here; returns the seconds of waiting, too.
+        """Makes updates one by one; returns their results and the seconds of waiting.
 
-        They are fewer where a signal asks to stop; on several workers as many on each.
+        After a signal there are fewer, but equally many on all workers.
         """
         results, waited = [], 0.0
         step = self._graph("train", self._train_step, self._iterator)
@@ -285,13 +281,13 @@ class Trainer:
                 settled = results[-1:]
             else:
                 settled = results[:-_STEPS_TO_AGREE][-1:]
-            if any(self._is_to_stop(result["sums"]) for result in settled):
+            if any(self._must_stop(result["sums"]) for result in settled):
                 break
         return results, waited
 
     @tf.function
     def _loop(self, iterator, num_steps):
-        """Makes updates without coming back in between; adds up their sums."""
+        """Makes updates on the device in one call; adds up their sums."""
         step = tf.autograph.experimental.do_not_convert(self._train_step)
         result = step(next(iterator))
         for _ in tf.range(num_steps - 1):
@@ -300,20 +296,14 @@ class Trainer:
         return result
 
     def _graph(self, name: str, step: Callable, dataset) -> Callable:
-        """Returns a step of which one graph serves every length of batches.
+        """Returns a step with one graph for all lengths of batches.
 
-        A graph of twelve layers takes seconds to make, so it is kept for the next call.
+        Tracing twelve layers takes seconds, so the graph is kept for later calls.
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
-            # No step branches on a tensor: there is nothing for AutoGraph to convert,
-            # and its search for it takes as long as making the graph.
+            # No step branches on a tensor; AutoGraph would double the time to trace.
             graph = tf.function(step, input_signature=[spec], autograph=False)
-            begin = time.perf_counter()
-            graph.get_concrete_function()
-            seconds = time.perf_counter() - begin
-            if seconds > _WORTH_A_LINE:
-                self._log(f"Traced the graph to {name} in {seconds:.1f} s")
             self._graphs[name] = spec, graph
         return self._graphs[name][1]
 
@@ -322,18 +312,19 @@ class Trainer:
         return tf.nest.map_structure(self._first, results)
 
     def _evaluate_step(self, batch):
-        sums, kept = self._strategy.run(self._replica_evaluate_step, args=(batch,))
-        return self._first(sums), self._gathered(kept)
+        sums, outputs = self._strategy.run(self._replica_evaluate_step, args=(batch,))
+        return self._first(sums), self._gather(outputs)
 
     def _predict_step(self, batch):
-        return self._gathered(
+        return self._gather(
             self._strategy.run(self._replica_predict_step, args=(batch,))
         )
 
-    def _gathered(self, kept):
-        """Joins what the replicas kept, in their order, for every worker to have."""
+    def _gather(self, outputs):
+        """Concatenates the outputs of the replicas, in their order, on every worker."""
         return {
-            name: self._strategy.gather(value, axis=0) for name, value in kept.items()
+            name: self._strategy.gather(value, axis=0)
+            for name, value in outputs.items()
         }
 
     def _first(self, value):
@@ -342,32 +333,31 @@ class Trainer:
     # Steps of one replica
 
     def _replica_train_step(self, batch):
-        """Makes an update from one replica's part of a batch.
+        """Makes an update from the part of a batch on one replica.
 
-        The weights of the losses are added up over all replicas first, so that each
-        replica's gradient is its part of the whole batch's.
+        The weights of the losses are summed over all replicas first, so that each
+        replica computes its part of the gradient of the whole batch.
         """
         weights = _all_reduce_sum(self.task.weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-        sums, gradients = self._accumulated(batch, weights)
-        # Before the loss scale: what is infinite on one device has to be seen on all.
+        sums, gradients = self._accumulate(batch, weights)
+        # Before the loss scaling: an overflow on one device skips the step on all.
         gradients = _all_reduce_sum(gradients)
         scale = self._loss_scale()  # before the update, which may change it
-        # What the update makes of weights alone would be in memory from the beginning.
-        # Several devices do not wait: they add up their first gradients while others
-        # are computed, and with this order two workers once hung in a test.
-        alone = tf.distribute.get_replica_context().num_replicas_in_sync == 1
-        with tf.control_dependencies(gradients if alone else []):
+        # On one device the update waits for all gradients, to save memory. On several
+        # it must not: this order once deadlocked the all-reduce.
+        is_single = tf.distribute.get_replica_context().num_replicas_in_sync == 1
+        with tf.control_dependencies(gradients if is_single else []):
             self.optimizer.apply(gradients, self._reached)
         return {
-            "sums": self._added_up(sums),
+            "sums": self._reduce(sums),
             "gradient_norms": optimizers.norms(gradients) / scale,
             "learning_rate": rate,
             "loss_scale": scale,
         }
 
-    def _accumulated(self, batch, weights):
-        """Returns the sums and gradients of a batch, one microbatch after the other."""
+    def _accumulate(self, batch, weights):
+        """Returns the sums and gradients of a batch, one microbatch at a time."""
         count = self._config.gradient_accumulation_steps
         if count == 1:
             return self._gradients(batch, weights)
@@ -385,7 +375,7 @@ class Trainer:
 
         sums, gradients = self._gradients(microbatch(0), weights)
         with tf.control_dependencies(gradients):
-            # Otherwise the loop begins while the first microbatch is in memory.
+            # Otherwise the loop starts while the first microbatch is in memory.
             start = tf.constant(1)
         _, sums, gradients = tf.while_loop(
             lambda i, *_: i < count,
@@ -398,9 +388,8 @@ class Trainer:
     def _microbatch_gradients(self, batch, weights):
         """Returns the sums, float32 [2 + 2 n], and the gradients of a microbatch.
 
-        The gradients are those of the variables that the loss reaches, which are kept
-        as `_reached`. The others stay as they are, as released: the decay alone would
-        make a pooler that nothing reads vanish, under LAMB within some hundred steps.
+        **As released:** variables without a gradient are not updated; otherwise weight
+        decay would shrink an unused pooler to zero. `_reached` has the others.
         """
         with tf.GradientTape() as tape:
             outputs = self.task.outputs(self.model, batch, training=True)
@@ -408,27 +397,27 @@ class Trainer:
             loss = self.task.loss(losses, weights)
             scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
         variables = self.model.trainable_variables
-        all_of_them = tape.gradient(scaled, [variable.value for variable in variables])
-        pairs = zip(all_of_them, variables, strict=True)
+        every = tape.gradient(scaled, [variable.value for variable in variables])
+        pairs = zip(every, variables, strict=True)
         reached = [(g, variable) for g, variable in pairs if g is not None]
         gradients, self._reached = map(list, zip(*reached, strict=True))
-        return self._packed("train", loss, losses, outputs, batch), gradients
+        return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):
         outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.sums(outputs, batch)
-        sums = self._packed("eval", tf.constant(0.0), losses, outputs, batch)
-        return self._added_up(sums), self._kept(outputs, batch)
+        sums = self._pack("eval", tf.constant(0.0), losses, outputs, batch)
+        return self._reduce(sums), self._predictions(outputs, batch)
 
     def _replica_predict_step(self, batch):
-        return self._kept(self.model(batch, training=False), batch)
+        return self._predictions(self.model(batch, training=False), batch)
 
-    def _kept(self, outputs, batch):
-        kept = self.task.predictions(outputs, batch)
-        return {**kept, _ROW: batch["row"]} if kept else {}
+    def _predictions(self, outputs, batch):
+        predictions = self.task.predictions(outputs, batch)
+        return {**predictions, _ROW: batch["row"]} if predictions else {}
 
-    def _added_up(self, sums):
-        """Adds up over the replicas what `_packed` made, and who is to stop."""
+    def _reduce(self, sums):
+        """Adds up the result of `_pack` and the stop flags over the replicas."""
         if self._stops is not None:
             sums = tf.concat([sums, [self._stops]], 0)
         return _all_reduce_sum(sums)
@@ -440,8 +429,8 @@ class Trainer:
 
     # Metrics
 
-    def _packed(self, kind, loss, losses, outputs, batch):
-        """Packs loss, tokens, and sum and weight of every metric into one tensor."""
+    def _pack(self, kind, loss, losses, outputs, batch):
+        """Packs loss, tokens, and the sum and weight of each metric in one tensor."""
         weights = self.task.weights(batch)
         pairs = {name: (losses[name], weights[name]) for name in losses}
         pairs |= self.task.metrics(outputs, batch)
@@ -451,14 +440,14 @@ class Trainer:
         return tf.stack([loss, tokens, *values])
 
     def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
-        """Undoes `_packed`: each metric's sum over its weight."""
+        """Undoes `_pack`: each metric's sum over its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
             for i, name in enumerate(self._names[kind])
         }
 
     def _train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
-        """Returns the means of the window, and what the last step had."""
+        """Returns the means of the window, and numbers of the last step."""
         window = self._window
         means = {"loss": float(window.sums[0]) / window.steps}
         means |= self._means(window.sums, "train")
@@ -473,36 +462,32 @@ class Trainer:
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:
-        """Refuses steps that have spoiled the weights, before anyone saves these."""
+        """Refuses steps that are not finite, before a checkpoint is saved."""
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
-        applied = np.full(norms.shape, True)
-        bad = ~np.isfinite(losses) | ~np.isfinite(norms)
-        if self._scales_loss:
-            # Such a gradient is not applied, and the next step has half the scale.
-            applied = np.isfinite(norms)
-            scales = np.array([result["loss_scale"] for result in results])
-            bad = ~np.isfinite(losses) | (~applied & (scales <= _LOWEST_LOSS_SCALE))
+        scales = np.array([result["loss_scale"] for result in results])
+        # With loss scaling, a step that overflows is skipped, and halves the scale.
+        overflows = ~np.isfinite(norms)
+        bad = ~np.isfinite(losses) | (overflows & (scales <= _MIN_LOSS_SCALE))
         if not bad.any():
             return
         first = int(bad.argmax())
-        step = steps_made(self.optimizer) - int(applied[first:].sum()) + 1
-        result, scaled = results[first], ""
-        if self._scales_loss:
-            scaled = f" and a loss scale of {float(result['loss_scale']):g}"
+        skipped = int(overflows[first:].sum()) if self._scales_loss else 0
+        step = steps_made(self.optimizer) - (len(results) - first - skipped) + 1
+        scale = f" and a loss scale of {scales[first]:g}" if self._scales_loss else ""
         raise InputError(
             f"step {step}: the loss is {losses[first]}, the norm of the gradient "
             f"{norms[first]}, at a learning rate of "
-            f"{float(result['learning_rate']):.3g}{scaled}. No checkpoint was written "
-            f"since. Try a lower --learning_rate, more --num_warmup_steps, or "
+            f"{float(results[first]['learning_rate']):.3g}{scale}. No checkpoint was "
+            f"written since. Try a lower --learning_rate, more --num_warmup_steps, or "
             f"--precision=float32"
         )
 
 
 def _all_reduce_sum(values):
-    """Adds values up over the replicas.
+    """Sums values over the replicas.
 
-    TensorFlow registers a gradient for each all-reduce, and keeps it with the whole
-    graph for the life of the process, so a single replica calls none.
+    TensorFlow registers a gradient for each all-reduce, which keeps the graph in memory
+    for the life of the process. So a single replica calls none.
     """
     replicas = tf.distribute.get_replica_context()
     if replicas.num_replicas_in_sync == 1:
@@ -512,7 +497,7 @@ def _all_reduce_sum(values):
 
 @functools.cache
 def _fused(function: Callable) -> Callable:
-    """Compiles a function to one loop, in float32 whatever the precision."""
+    """Compiles a function to one loop, which computes in float32."""
 
     def compute(*tensors):
         results = function(*[tf.cast(tensor, tf.float32) for tensor in tensors])
@@ -521,15 +506,15 @@ def _fused(function: Callable) -> Callable:
     return tf.function(compute, jit_compile=True, autograph=False)
 
 
-def _with_rows(kept: Mapping[str, tf.Tensor]):
-    """Returns the numbers of examples, and what was kept of them, as arrays."""
-    values = {name: np.asarray(value) for name, value in kept.items()}
+def _split_rows(outputs: Mapping[str, tf.Tensor]):
+    """Returns the numbers of the examples, and their outputs, as arrays."""
+    values = {name: np.asarray(value) for name, value in outputs.items()}
     return values.pop(_ROW), values
 
 
 @dataclasses.dataclass
 class _Window:
-    """What was added up over some steps."""
+    """Totals of several steps."""
 
     steps: int = 0
     sums: Any = 0.0

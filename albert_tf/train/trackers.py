@@ -1,4 +1,4 @@
-"""Weights & Biases and MLflow: a run's settings and metrics, beside its own files."""
+"""Logs the settings and metrics of a run to Weights & Biases and MLflow."""
 
 import importlib
 import math
@@ -10,14 +10,14 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 
-_LONGEST = 500  # characters of a setting in MLflow
+_MAX_LENGTH = 500  # characters of a setting in MLflow
 
 
 def check(config: TrainingSettings) -> None:
-    """Refuses a service whose library is missing.
+    """Refuses a service whose library is not installed.
 
     Raises:
-        InputError: it is.
+        InputError: a library is missing.
     """
     for name in ("wandb", "mlflow"):
         if project := getattr(config, name):
@@ -25,20 +25,20 @@ def check(config: TrainingSettings) -> None:
                 importlib.import_module(name)
             except ImportError:
                 raise InputError(
-                    f"--{name}={project}: {name} is not installed; expected `pip "
-                    f"install 'albert_tf[{name}]'`"
+                    f"--{name}={project}: {name} is not installed; run pip install "
+                    f"'albert_tf[{name}]'"
                 ) from None
 
 
 class Trackers:
-    """The run of each service that the settings name; a failing one is warned of.
+    """The run in each service that the settings name; failures are only warnings.
 
     Weights & Biases reads the metrics from TensorBoard's summaries. MLflow gets them by
     kind: `train/loss`, `eval/eval_accuracy`, `best/eval_accuracy`.
 
     Args:
         config: of the run.
-        folder: of the run; its name is that of the run.
+        folder: of the run, which gives the run its name.
         settings: all flags of the run.
         log: logs a line.
     """
@@ -67,7 +67,9 @@ class Trackers:
                 mlflow.set_experiment(config.mlflow)
                 mlflow.start_run(run_name=folder.name)
                 self._mlflow = mlflow
-                mlflow.log_params({k: str(v)[:_LONGEST] for k, v in settings.items()})
+                mlflow.log_params(
+                    {k: str(v)[:_MAX_LENGTH] for k, v in settings.items()}
+                )
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
         """Logs the metrics of a kind."""

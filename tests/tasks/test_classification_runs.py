@@ -294,7 +294,7 @@ MISTAKES = {
     ),
     "no place to export to": (
         {"data_dir": "absent", "export_dir": __file__},
-        f"--export_dir={__file__}: exists and is no SavedModel; expected a new folder",
+        f"{__file__}: exists and is no SavedModel; expected a new folder",
     ),
 }
 
@@ -324,7 +324,7 @@ def test_a_pretraining_run_is_refused_and_its_files_stay(
     weights.save(model, folder / "model.ckpt-7", "tf1", optimizer=optimizer)
     table = {"train_file": own_table("train", 20), "dev_file": own_table("dev", 6)}
     before = snapshot(tmp_path)
-    message = f"--output_dir={folder}: its model.ckpt-7 is of another model ("
+    message = f"--output_dir={folder}: model.ckpt-7 has another model ("
     for flags in (TRAIN, {"do_eval": True}):
         with pytest.raises(InputError, match=f"^{re.escape(message)}"):
             run(task_name="custom", table=table, **flags)
@@ -336,7 +336,7 @@ def test_a_folder_of_another_model_is_refused(run, glue, tmp_path, snapshot):
     run(task_name="rte", data_dir=glue, do_eval=True, **TRAIN)
     before = snapshot(folder)
     message = (
-        f"{folder}: a model with task 'rte', but this task has 'qnli'; expected "
+        f"{folder}: a model with task 'rte', but this task has 'qnli'; use "
         f"another --output_dir"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
@@ -352,7 +352,7 @@ def test_a_folder_of_another_model_is_refused(run, glue, tmp_path, snapshot):
         run("new", task_name="ax", data_dir=glue, **flags)
     (folder / "runs.json").write_text("{}")
     message = (
-        f"--output_dir={folder}: holds several runs; expected --num_runs, or another "
+        f"--output_dir={folder}: has several runs; pass --num_runs or use another "
         f"folder"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
@@ -378,7 +378,7 @@ def test_a_stopped_run_predicts_nothing_until_it_is_resumed(
     todo |= {**TRAIN, "log_steps": 1, "save_checkpoints_steps": 9}
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_is_to_stop", asked)
+        patch.setattr(Trainer, "_must_stop", asked)
         with pytest.raises(SystemExit) as stopped:
             run(log=log, **todo)
     assert stopped.value.code == 143

@@ -260,5 +260,5 @@ def test_a_run_leaves_a_folder_that_answers(model, run, tmp_path, what, flags):
         assert found == expected
         run(what, start, "run", **flags)  # again
         other = model("b", kinds[what], labels)
-        with pytest.raises(InputError, match=f"holds the model of {start}, and not th"):
+        with pytest.raises(InputError, match=f"has the model '{start}', not "):
             run(what, other, "run", **flags)

@@ -133,8 +133,7 @@ def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path)
     [
         (
             {"train_file": "absent", "export_dir": __file__},
-            f"--export_dir={__file__}: exists and is no SavedModel; expected a new "
-            f"folder",
+            f"{__file__}: exists and is no SavedModel; expected a new folder",
         ),
         (
             {"do_train": False},

@@ -303,7 +303,7 @@ def test_the_export_answers_as_the_run_does(linear, run, files, tmp_path):
 
 
 def test_a_place_to_export_to_is_checked_at_the_start(run, files):
-    message = f"--export_dir={__file__}: exists and is no SavedModel; expected a new"
+    message = f"{__file__}: exists and is no SavedModel; expected a new"
     with pytest.raises(InputError, match=f"^{re.escape(message)} folder$"):
         predict = str(files / "other-2.0.json")
         run("new", do_predict=True, predict_file=predict, export_dir=__file__)
@@ -402,7 +402,7 @@ def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
         train(run, files, "1.1", tmp_path)
     assert str(refused.value) == (
         f"{tmp_path}: a model with kind 'regression', but this task has "
-        f"'question_answering'; expected another --output_dir"
+        f"'question_answering'; use another --output_dir"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
 

@@ -1,7 +1,6 @@
 """What all fine-tuning scripts share, tried on a classification of random words."""
 
 import dataclasses
-import functools
 import io
 import json
 import re
@@ -29,7 +28,7 @@ from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import tokenization
-from albert_tf.train import finetune, loop, seeds
+from albert_tf.train import finetune, seeds
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 
@@ -257,73 +256,19 @@ NARROW = dataclasses.replace(CONFIG, hidden_size=6)
 
 
 @pytest.mark.parametrize("flags", [{}, {"do_train": False}])
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: AlbertPretrainer(CONFIG),
-        lambda: AlbertClassifier(CONFIG, 2),
-        lambda: AlbertClassifier(NARROW, 3),
-    ],
-    ids=["pretraining", "labels", "size"],
-)
 def test_a_folder_with_another_model_is_left_as_it_is(
-    task, config, tmp_path, snapshot, model, flags
+    task, config, tmp_path, snapshot, flags
 ):
-    folder = saved(model(), tmp_path / "run")
+    folder = saved(AlbertClassifier(NARROW, 3), tmp_path / "run")
     before = snapshot(tmp_path)
     with pytest.raises(InputError) as refused:
         seeds.run(task, config(**flags), one_device(), log=io.StringIO())
     assert re.fullmatch(
-        rf"--output_dir={folder}: its model.ckpt-3 is of another model \(.*\); "
-        rf"expected another folder",
+        rf"--output_dir={folder}: model.ckpt-3 has another model \(.*\); "
+        rf"use another folder",
         str(refused.value),
     )
     assert snapshot(tmp_path) == before
-
-
-def test_weights_that_do_not_fit_leave_nothing_behind(task, config, tmp_path, snapshot):
-    start = saved(AlbertClassifier(NARROW, 3), tmp_path / "start")
-    before, settings = snapshot(tmp_path), config(init_checkpoint=str(start))
-    with pytest.raises(InputError, match=r"start/model.ckpt-3 \(tf1\) does not fit"):
-        seeds.run(task, settings, one_device(), log=io.StringIO())
-    assert snapshot(tmp_path) == before
-
-
-def test_what_a_run_was_given_is_written_before_the_first_step(
-    task, config, tmp_path, monkeypatch
-):
-    written = []
-
-    def note():
-        written.extend(path.name for path in (tmp_path / "run").glob("*"))
-
-    monkeypatch.setattr(loop._Loop, "run", lambda run: note() or {})
-    ready = (tmp_path / "ready").touch
-    seeds.run(task, config(), one_device(), ready, log=io.StringIO())
-    assert {"task.json", "spm_small.model"} <= set(written)
-    assert (tmp_path / "ready").exists()
-
-
-def test_a_folder_of_several_runs_is_checked_in_each(task, config, tmp_path):
-    one = tmp_path / "run/run-2"
-    metadata.write_task(one, task.tokenizer, {**task.description, "labels": ["a", "b"]})
-    with pytest.raises(InputError) as refused:
-        finetune._check_head(config(), task.description, ("kind", "labels"))
-    assert str(refused.value) == (
-        f"{one}: a model with labels ['a', 'b'], but this task has ['0', '1', '2']; "
-        f"expected another --output_dir"
-    )
-
-
-def test_the_heads_of_pretraining_are_one_word_at_the_start(task, tmp_path, caplog):
-    start = saved(AlbertPretrainer(CONFIG), tmp_path / "start")
-    done = task.load(task.build_model(), str(start))
-    assert re.fullmatch(
-        r"\d+ weights of the encoder \(tf1\); a new head \(7 weights of other heads "
-        r"not used\)",
-        done,
-    )
-    assert not caplog.records
 
 
 def test_a_pooler_that_the_weights_lack_is_a_word_at_the_start(task, tmp_path):
@@ -377,27 +322,13 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
 def test_epochs_and_shares_become_steps(task, config):
     epochs = {"num_train_steps": None, "num_train_epochs": 2.5}
     settings = config(**epochs, warmup_proportion=0.3)
-    found = seeds._with_steps(task, settings)
-    assert found.num_train_steps == 14  # 46 / 8 x 2.5
-    assert found.num_warmup_steps == 4
+    converted = seeds.convert_epochs(task, settings)
+    assert converted.num_train_steps == 14  # 46 / 8 x 2.5
+    assert converted.num_warmup_steps == 4
     between = config(eval_every_epochs=0.7, do_eval=True)
-    assert seeds._with_steps(task, between).eval_every_steps == 4
-    released = seeds._with_steps(task, config(num_train_steps=None))
+    assert seeds.convert_epochs(task, between).eval_every_steps == 4
+    released = seeds.convert_epochs(task, config(num_train_steps=None))
     assert (released.num_train_steps, released.num_warmup_steps) == (1000, 0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "multiple"),
-    [
-        ({}, 1),
-        ({"xla": True}, 8),
-        ({"xla": True, "pad_to_multiple_of": 3}, 3),
-        ({"pad_to_multiple_of": 0}, 0),
-    ],
-)
-def test_batches_are_padded_to_what_is_quickest(config, settings, multiple):
-    cpu = tf.distribute.OneDeviceStrategy("CPU:0")
-    assert finetune._pad_multiple(config(**settings), cpu) == multiple
 
 
 @pytest.mark.parametrize("flag", ["init_checkpoint", "albert_hub_module_handle"])
@@ -423,16 +354,16 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     weights.save(task.build_model(), start, "tf1")
     settings = config(init_checkpoint=str(start / "model.ckpt-best"))
     flags = ModelSettings(albert_dropout_prob=0.3)
-    opened = finetune._opened(settings, flags)
-    assert finetune._with_changes(opened.config, flags) == dataclasses.replace(
+    opened = finetune.open_folder(settings, flags)
+    assert opened.config == dataclasses.replace(
         CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
     )
     assert opened.tokenizer.path == str(start / "spm_small.model")
     hub = config(albert_hub_module_handle=str(start))
     flags = ModelSettings(spm_model_file="from_tf_hub", do_lower_case=False)
-    assert finetune._opened(hub, flags).tokenizer.do_lower_case is False
+    assert finetune.open_folder(hub, flags).tokenizer.do_lower_case is False
     named = ModelSettings(albert_config_file="albert_base_v2")
-    assert finetune._opened(hub, named).config.hidden_size == 768
+    assert finetune.open_folder(hub, named).config.hidden_size == 768
 
 
 def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
@@ -447,82 +378,25 @@ def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, da
         (ModelSettings(spm_model_file="from_tf_hub"), True),
         (ModelSettings(spm_model_file=vocabulary, do_lower_case=True), False),
     ):
-        tokenizer = finetune._opened(settings, flags).tokenizer
+        tokenizer = finetune.open_folder(settings, flags).tokenizer
         assert tokenizer.do_lower_case is not kept
         assert len(tokenizer.tokenize("THE")) != len(tokenizer.tokenize("the")) or (
             not kept
         )
 
 
-def test_a_vocabulary_too_large_for_the_model_is_refused(config, data, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(dataclasses.replace(CONFIG, vocab_size=1499).to_json_string())
-    vocabulary = str(data / "spm_small.model")
-    flags = ModelSettings(albert_config_file=str(path), spm_model_file=vocabulary)
-    with pytest.raises(InputError) as mistake:
-        _ = finetune._opened(config(), flags).tokenizer
-    assert str(mistake.value) == (
-        f"{vocabulary}: 1500 pieces, but the model's vocab_size is 1499; expected the "
-        f"vocabulary that the model was made for, or for a new model an "
-        f"albert_config.json with vocab_size=1500"
-    )
-    with pytest.raises(InputError, match=r"no vocabulary in .*: expected --spm_model"):
-        flags = ModelSettings(albert_config_file=str(path))
-        _ = finetune._opened(config(), flags).tokenizer
-    with pytest.raises(InputError, match=r"^--albert_config_file: expected, as -"):
-        _ = finetune._opened(config(), ModelSettings()).config
-
-
-def test_nothing_to_train_on_is_said(task, config):
-    empty = Numbers(task.tokenizer)
-    empty.training = None
-    with pytest.raises(InputError, match=r"^--do_train: the task has no examples"):
-        seeds.run(empty, config(), one_device(), log=io.StringIO())
-
-
 def test_early_stopping_needs_something_to_evaluate_on(task, config):
     blind = Numbers(task.tokenizer)
     blind.evaluation = None
-    with pytest.raises(InputError, match=r"^--early_stopping=2: nothing to evaluate"):
+    with pytest.raises(InputError, match=r"^--early_stopping=2: no data to evaluate"):
         seeds.run(blind, config(early_stopping=2), one_device(), log=io.StringIO())
 
 
 def test_several_runs_do_not_overwrite_a_single_one(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model.ckpt-3.index").write_text("")
-    with pytest.raises(InputError, match=r"holds a single run; expected another"):
+    with pytest.raises(InputError, match=r"has a single run; use another"):
         seeds.check(config(num_runs=2), one_device())
-
-
-def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
-    check = functools.partial(finetune._check_export, strategy=one_device())
-    check(None, "run")
-    check("", "run")
-    (tmp_path / "file").touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/notes.txt").touch()
-    run = tmp_path / "runs/one"
-    own = (
-        f"the run writes its own files there (--output_dir={run}); expected a folder "
-        f"of its own"
-    )
-    for folder, message in (
-        (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
-        (tmp_path / "full", "exists and is no SavedModel; expected a new folder"),
-        (tmp_path / "file/in/it", "cannot be written: Not a directory"),
-        (run, own),
-        (run.parent, own),
-        (run / "run-12", own),
-        (run / "summaries/export", own),
-    ):
-        with pytest.raises(InputError) as refused:
-            check(str(folder), str(run))
-        assert str(refused.value) == f"--export_dir={folder}: {message}"
-    (tmp_path / "served").mkdir()
-    (tmp_path / "served/saved_model.pb").touch()
-    for folder in ("served", "new", "runs/one/export", "runs/run-1"):
-        check(str(tmp_path / folder), str(run))
-    assert not list(tmp_path.rglob("*.writing")) and not (tmp_path / "new").exists()
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -576,29 +450,3 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint_before(
     log = io.StringIO()
     seeds.run(task, settings, one_device(), log=log)
     assert f"{prefix}-1: " in log.getvalue()
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_an_operation_that_fails_in_a_step_ends_the_run(task, config, monkeypatch):
-    def fail_at(number, error):
-        steps = []
-
-        def step(graph, batch):
-            steps.append(batch)
-            if len(steps) == number:
-                raise error
-            return graph(batch)
-
-        return lambda self, name, *_: functools.partial(step, graphs(self, name, *_))
-
-    graphs = Trainer._graph
-    text = "OOM when allocating tensor with shape[7] [Op:__inference__step_7]"
-    error = tf.errors.ResourceExhaustedError(None, None, text)
-    monkeypatch.setattr(Trainer, "_graph", fail_at(4, error))
-    with pytest.raises(InputError) as mistake:
-        seeds.run(task, config(do_eval=False), one_device(), log=io.StringIO())
-    assert str(mistake.value) == (
-        "after step 3: OOM when allocating tensor with shape[7]; expected more memory, "
-        "smaller batches, or for training more --gradient_accumulation_steps or "
-        "--recompute=block"
-    )

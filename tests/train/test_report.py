@@ -28,7 +28,7 @@ def train(folder, *steps, stream=None):
     config = TrainingSettings(output_dir=str(folder), **sizes)
     reporter = Reporter(folder, stream or io.StringIO(), task, config)
     for step in steps:
-        reporter.trained(step, METRICS)
+        reporter.log_train(step, METRICS)
         if step == 31:
             reporter.log("a line")
     reporter.close()
@@ -93,7 +93,7 @@ def test_tensorboard_gets_a_confusion_matrix(tmp_path, draws):
     task.confusions = {"dev": matrix}
     config = TrainingSettings(output_dir=str(tmp_path))
     reporter = Reporter(tmp_path, io.StringIO(), task, config)
-    reporter.evaluated(7, {"accuracy": 0.5}, False, 0.5)
+    reporter.log_eval(7, {"accuracy": 0.5}, False, 0.5)
     written = {
         value.tag: value.tensor for _, value in summaries(tmp_path / "summaries/eval")
     }

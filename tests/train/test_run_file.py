@@ -56,7 +56,7 @@ def test_its_flags_make_the_run_again(tmp_path, settings_of):
 def test_one_line_has_what_differs(resume):
     assert resume() == []
     assert resume(learning_rate=0.25, seed=4) == [
-        "Other flags than the run had before: --learning_rate=0.25 (before: 0.5), "
+        "Flags changed since the run began: --learning_rate=0.25 (before: 0.5), "
         "--seed=4 (before: 3)"
     ]
 
@@ -65,7 +65,7 @@ def test_another_optimizer_is_refused_where_there_are_checkpoints(resume, tmp_pa
     with pytest.raises(InputError) as refused:
         resume(optimizer="adamw", seed=4)
     assert str(refused.value) == (
-        f"--optimizer=adamw: the run in {tmp_path} had lamb; expected the same, or "
+        f"--optimizer=adamw: the run in {tmp_path} had lamb; use the same, or "
         f"another --output_dir"
     )
     (tmp_path / "model.ckpt-4.index").unlink()

@@ -14,49 +14,6 @@ from albert_tf.train import loop, step
 from albert_tf.train.step import Trainer
 
 
-def progress(monkeypatch, seconds):
-    """Returns the lines of 10 examples in batches of 4, of so many seconds each."""
-    clock, lines = iter([0.0, *seconds]), []
-    monkeypatch.setattr("albert_tf.train.step.time.perf_counter", lambda: next(clock))
-    made = Trainer(None, Config, None, None, None, log=lines.append)
-    assert list(made._logged("abc", "evaluated", 4, 10)) == ["a", "b", "c"]
-    return lines
-
-
-class Config:
-    xla = False
-
-
-def test_a_long_evaluation_logs_its_progress_and_a_short_one_nothing(monkeypatch):
-    assert progress(monkeypatch, [0.2, 0.5, 0.9]) == []
-    assert progress(monkeypatch, [5, 16, 20]) == [
-        "evaluated 8 of 10 examples, 0.5 a second",
-        "evaluated 10 of 10 examples, 0.5 a second",
-    ]
-
-
-class Strategy:
-    """Gives back what one worker reads."""
-
-    def __init__(self, num_replicas_in_sync):
-        self.num_replicas_in_sync = num_replicas_in_sync
-
-    def distribute_datasets_from_function(self, read):
-        return read("a worker's")
-
-
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, "a worker's")])
-def test_one_device_reads_for_itself(replicas, pipelines):
-    def read(context):
-        seen.append(getattr(context, "num_input_pipelines", context))
-        return "batches"
-
-    seen = []
-    made = Trainer(None, Config, Strategy(replicas), None, None)
-    assert made._read(read) == "batches"
-    assert seen == [pipelines]
-
-
 @pytest.fixture
 def scaled():
     """Makes a trainer in float16 whose gradients are all as given."""
@@ -78,7 +35,7 @@ def scaled():
         )
         made = Trainer(task, config, strategy, model, optimizer)
         made._gradients = lambda *_: (
-            tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_packed`: loss, tokens, one pair
+            tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_pack`: loss, tokens, one pair
             [tf.fill((2, 3), gradient)],
         )
         made._reached, made._names = model.trainable_variables, {"train": ["loss"]}
@@ -134,7 +91,7 @@ def test_microbatches_and_the_update_wait_for_gradients(scaled, monkeypatch):
     assert len(updates) == 1
 
     made._config = dataclasses.replace(made._config, gradient_accumulation_steps=2)
-    step = tf.function(lambda: made._accumulated({"x": tf.zeros(4)}, {}))
+    step = tf.function(lambda: made._accumulate({"x": tf.zeros(4)}, {}))
     operations = step.get_concrete_function().graph.get_operations()
     [loop] = [op for op in operations if "While" in op.type]
     waited_for = [x.name for each in loop.inputs for x in each.op.control_inputs]
@@ -201,7 +158,7 @@ def traced(tiny, tokens):
         )
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
         keras.utils.set_random_seed(1)
-        policy = keras.DTypePolicy(loop._POLICIES[precision])
+        policy = keras.DTypePolicy(loop._POLICIES.get(precision, "float32"))
         sizes = tiny(num_hidden_layers=3, recompute=recompute)
         with strategy.scope():
             model = AlbertEncoder(sizes, dtype=policy)
@@ -209,7 +166,7 @@ def traced(tiny, tokens):
             optimizer.build(model.trainable_variables)
         made = Trainer(Cubes(), config, strategy, model, optimizer)
         batch = {key: tf.constant(value) for key, value in tokens().items()}
-        graph = tf.function(made._accumulated).get_concrete_function(batch, {})
+        graph = tf.function(made._accumulate).get_concrete_function(batch, {})
         definition = graph.graph.as_graph_def()
         nodes = [*definition.node]
         for function in definition.library.function:

@@ -77,8 +77,7 @@ def test_a_missing_library_is_named(name, monkeypatch):
     with pytest.raises(InputError) as error:
         trackers.check(TrainingSettings(output_dir="x", **{name: "stars"}))
     assert str(error.value) == (
-        f"--{name}=stars: {name} is not installed; expected `pip install "
-        f"'albert_tf[{name}]'`"
+        f"--{name}=stars: {name} is not installed; run pip install 'albert_tf[{name}]'"
     )
 
 
