@@ -349,6 +349,11 @@ def _expand(arguments: list[str]) -> list[str]:
             others[-1] += f"={argument}"
         else:
             others.append(argument)
+    for number, argument in enumerate(others):
+        name, after = argument.lstrip("-"), others[number + 1 : number + 2]
+        is_last = not after or after[0].startswith("-")
+        if is_last and name in flags.FLAGS and "list" in flags.FLAGS[name].flag_type():
+            others[number] += "="  # a list without values
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
     for line in lines:
         first += [line] if line in others else _flags_of(line)

@@ -38,11 +38,12 @@ class FineTuning:
         """Trains, evaluates, predicts and exports."""
         task.check(run)
 
-        from albert_tf.train import finetune
+        from albert_tf.train import ensembles, finetune
 
         family = registry.task(cls.kind)
         assert family is not None
-        finetune.run(family, task, run, model, devices)
+        drive = finetune.run if run.ensemble is None else ensembles.run
+        drive(family, task, run, model, devices)
 
 
 class Classify(FineTuning):

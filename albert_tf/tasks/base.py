@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -233,6 +233,11 @@ class FinishedRun:
             return self.settings.predict_batch_size
         return self.settings.eval_batch_size
 
+    def answer(self, task: "FineTuningTask", split: Split) -> Any:
+        """Answers a split with the model; all workers have to call it."""
+        source = task.source([split], labelled=False)
+        return task.answer(split, self.predict(source, self.batch_size))
+
 
 class FineTuningTask(Task):
     """A family of tasks: a pretrained encoder with one kind of head.
@@ -304,6 +309,23 @@ class FineTuningTask(Task):
         stored = cls.settings_class.from_stored(task, location)
         longest = config.max_position_embeddings
         return cls(stored.completed(None, longest), config, tokenizer)
+
+    @classmethod
+    def stored_settings(cls, folder: str | Path) -> Any:
+        """Returns the settings that a model was fine-tuned with, from its `task.json`.
+
+        Raises:
+            InputError: it is for another family, or see `TaskSettings.from_stored`.
+        """
+        task = metadata.find_task(Path(folder))
+        if task.get("kind") not in cls.kinds:
+            raise InputError(f"{folder}: a model for {task.get('kind')}")
+        return cls.settings_class.from_stored(task, Path(folder) / metadata.TASK)
+
+    @classmethod
+    def merge_settings(cls, members: Sequence[Any]) -> Any:
+        """Returns the settings of an ensemble: those of its first member."""
+        return members[0]
 
     @property
     def kind(self) -> str:
@@ -400,6 +422,13 @@ class FineTuningTask(Task):
     def predict(self, split: Split, predictions: Predictions) -> Any:
         """Turns what `predictions` kept of each example into answers."""
 
+    def answer(self, split: Split, predictions: Predictions) -> Any:
+        """Turns predictions into the answers that are written.
+
+        Answers of several models can be added (`+`) and divided (`/`) to their mean.
+        """
+        return self.predict(split, predictions)
+
     def measure(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; none without labels.
 
@@ -421,14 +450,25 @@ class FineTuningTask(Task):
     def score(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
-        """Measures every evaluated split; metrics of the later ones have its name."""
-        scores: dict[str, float] = {}
-        confusions: dict[str, Confusion] = {}
-        for number, split in enumerate(self.evaluated):
+        """Measures every evaluated split."""
+        scores = self.measure_splits(self._answered(predictions))
+        collections.deque(predictions, maxlen=0)  # completes `metrics`
+        if "loss" in metrics:
+            scores["eval_loss"] = metrics["loss"]
+        return scores
+
+    def _answered(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
+        for split in self.evaluated:
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
                 break  # --max_eval_steps ends before
-            answers = self.predict(split, itertools.chain([first], rows))
+            yield split, self.predict(split, itertools.chain([first], rows))
+
+    def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
+        """Returns the metrics of splits; those of later ones have the split's name."""
+        scores: dict[str, float] = {}
+        confusions: dict[str, Confusion] = {}
+        for number, (split, answers) in enumerate(answered):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.measure(split, answers).items():
                 scores[f"{prefix}{name}"] = value
@@ -436,9 +476,6 @@ class FineTuningTask(Task):
                 if matrix := self.confusion(split, answers):
                     confusions[split.name] = matrix
         self.confusions = confusions
-        collections.deque(predictions, maxlen=0)  # completes `metrics`
-        if "loss" in metrics:
-            scores["eval_loss"] = metrics["loss"]
         return scores
 
     @abc.abstractmethod
@@ -448,9 +485,7 @@ class FineTuningTask(Task):
     def finish(self, run: FinishedRun, splits: Splits) -> None:
         """Predicts what is to be predicted with the best weights, and writes it."""
         for split in splits.get("test", ()):
-            source = self.source([split], labelled=False)
-            predictions = run.predict(source, run.batch_size)
-            answers = self.predict(split, predictions)
+            answers = run.answer(self, split)
             if metrics := self.measure(split, answers):
                 run.log(f"{split.name}: {shown(metrics)}")
             if run.writes:

@@ -74,7 +74,7 @@ def run(
         _check_start(config)
         if config.do_train:
             run_file.check(log_line)
-        task, splits = _prepare(family, settings, config, model, strategy, log_line)
+        task, splits = prepare_task(family, settings, config, model, strategy, log_line)
 
         def write_settings() -> None:
             if config.do_train and writes:
@@ -105,17 +105,28 @@ def run(
     return dataclasses.replace(outcome, metrics=results)
 
 
-def _prepare(
+def prepare_task(
     family: type[FineTuningTask],
     settings: Any,
     config: FineTuningSettings,
     model: ModelSettings,
     strategy: tf.distribute.Strategy,
     log_line: Callable[[str], None],
+    shared: TaskSettings | None = None,
 ) -> tuple[FineTuningTask, Splits]:
-    """Reads and encodes the data; returns the task and its splits."""
+    """Reads and encodes the data; returns the task and its splits.
+
+    Args:
+        family: see `run`, as the next four.
+        settings: of the family.
+        config: what to do, and how.
+        model: with which model.
+        strategy: the devices.
+        log_line: logs a line.
+        shared: what all members of an ensemble have stored, in place of one's own.
+    """
     folder = _stored_settings(family, config)
-    settings, splits = family.read(settings, folder, config, log_line)
+    settings, splits = family.read(settings, shared or folder, config, log_line)
     opened = open_folder(config, model)
     settings = settings.completed(folder, opened.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import types
 from pathlib import Path
@@ -371,10 +372,43 @@ def test_only_the_first_worker_makes_what_is_written():
         pytest.fail("made on another worker, too")
 
     class Task:
-        source, predict, measure = (lambda *given, **more: {} for _ in range(3))
+        measure = staticmethod(lambda *given: {})
 
     Task.write = staticmethod(write)
-    run = types.SimpleNamespace(
-        writes=False, batch_size=2, predict=lambda source, size: iter([])
-    )
+    run = types.SimpleNamespace(writes=False, answer=lambda task, split: None)
     base.FineTuningTask.finish(Task(), run, {"test": [base.Split("test", [])]})
+
+
+EVALUATE = {"do_eval": True, "do_predict": True}
+
+
+def numbers(text):
+    return [float(n) for n in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
+
+
+def results(folder):
+    """The files of numbers that a run has written."""
+    ends = (".tsv", ".txt", "tions.json", "odds.json", ".jsonl")
+    return {p.name: p for p in folder.iterdir() if p.name.endswith(ends)}
+
+
+def test_an_ensemble_of_equal_models_is_one_of_them(whole, fit):
+    alone, _ = fit("alone", init_checkpoint=str(whole), **EVALUATE)
+    one, _ = fit("one", ensemble=(str(whole),), **EVALUATE)
+    assert results(one).keys() == results(alone).keys()
+    for name, path in results(one).items():
+        if name != "metrics.jsonl":  # which has times
+            assert path.read_bytes() == (alone / name).read_bytes()
+    three, _ = fit("three", ensemble=(str(whole),) * 3, **EVALUATE)
+    assert {"ensemble.json", "eval_results.txt"} <= {p.name for p in three.iterdir()}
+    for name, path in results(three).items():
+        if name != "eval_results.txt":  # that of one model has losses, too
+            expected = numbers((alone / name).read_text())
+            np.testing.assert_allclose(
+                numbers(path.read_text()), expected, rtol=1e-6, atol=1e-6, err_msg=name
+            )
+    table = json.loads((three / "ensemble.json").read_text())
+    assert len(table["members"]) == 3
+    for member in table["members"]:
+        assert member.pop("folder") == str(whole)
+        assert member == pytest.approx(table["ensemble"], abs=1e-6)

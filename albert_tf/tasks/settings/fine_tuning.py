@@ -107,6 +107,18 @@ class FineTuningSettings(TrainingSettings):
         1,
         at_least=1,
     )
+    ensemble: tuple[str, ...] | None = flags.field(
+        "Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*': their "
+        "mean evaluates and predicts. Without folders: all runs of --num_runs.",
+        None,
+        instead_of=("export_dir",),
+    )
+    ensemble_search: int | None = flags.field(
+        "Search forward for the best ensemble of at most this many of the members, by "
+        "the key metric of the evaluation.",
+        None,
+        at_least=1,
+    )
     pad_to_multiple_of: int | None = flags.field(
         "Pad batches to a multiple of this many tokens (0 for --max_seq_length). "
         "Default: 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a TPU.",
@@ -125,6 +137,14 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        is_possible = not self.do_train if self.ensemble else self.num_runs > 1
+        if self.ensemble is not None and not is_possible:
+            raise InputError(
+                "--ensemble: pass folders without --do_train, or none with --do_train "
+                "and --num_runs"
+            )
+        if self.ensemble_search and (self.ensemble is None or not self.do_eval):
+            raise InputError("--ensemble_search: requires --ensemble and --do_eval")
         if self.num_runs > 1 and not (self.do_train and self.do_eval):
             raise InputError(
                 f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "

@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -265,11 +266,53 @@ class Answers:
         texts: the best text of each, whatever the odds.
         null_odds: logit of "no answer" of each; empty in SQuAD 1.1.
         n_best: see the function; empty if it was not asked for.
+        places: of each entry of `n_best`, its first character and the one after its
+            last.
+        n_best_size: entries of `n_best` at most.
     """
 
     texts: dict[str, str]
     null_odds: dict[str, float]
     n_best: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
+    places: dict[str, list[tuple[int, int]]] = dataclasses.field(default_factory=dict)
+    n_best_size: int = 20
+
+    def __add__(self, other: Self) -> Self:
+        """Adds null odds, and the probabilities of spans with the same text and place.
+
+        The scores of a span are those of the first model that has it.
+        """
+        n_best, places = {}, {}
+        for id in self.n_best:
+            merged: dict[Any, dict] = {}
+            for each in (self, other):
+                for entry, place in zip(each.n_best[id], each.places[id], strict=True):
+                    key = entry["text"], place
+                    earlier = merged.get(key, {**entry, "probability": 0.0})
+                    total = earlier["probability"] + entry["probability"]
+                    merged[key] = {**earlier, "probability": total}
+            n_best[id] = list(merged.values())
+            places[id] = [place for _, place in merged]
+        null_odds = {
+            id: odds + other.null_odds[id] for id, odds in self.null_odds.items()
+        }
+        return dataclasses.replace(
+            self, null_odds=null_odds, n_best=n_best, places=places
+        )
+
+    def __truediv__(self, count: int) -> Self:
+        """Divides a sum, sorts its spans and keeps the first `n_best_size`."""
+        n_best = {}
+        for id, entries in self.n_best.items():
+            means = [{**e, "probability": e["probability"] / count} for e in entries]
+            means.sort(key=lambda entry: -entry["probability"])
+            n_best[id] = means[: self.n_best_size]
+        return dataclasses.replace(
+            self,
+            texts={id: entries[0]["text"] for id, entries in n_best.items()},
+            null_odds={id: odds / count for id, odds in self.null_odds.items()},
+            n_best=n_best,
+        )
 
     def __len__(self) -> int:
         """Returns the number of questions."""
@@ -308,21 +351,25 @@ class Answers:
 
 
 def gather(
-    questions: Iterable[tuple[str, Candidates]], keeps_n_best: bool = False
+    questions: Iterable[tuple[str, Candidates]],
+    keeps_n_best: bool = False,
+    n_best_size: int = 20,
 ) -> Answers:
     """Keeps the best answer of each question.
 
     Args:
         questions: the candidates of one after the other, with its id.
         keeps_n_best: keep the n-best lists, too.
+        n_best_size: their length at most.
     """
-    answers = Answers({}, {})
+    answers = Answers({}, {}, n_best_size=n_best_size)
     for id, found in questions:
         answers.texts[id] = found.listed()[0].text
         if found.null_odds is not None:
             answers.null_odds[id] = found.null_odds
         if keeps_n_best:
             answers.n_best[id] = n_best(found)
+            answers.places[id] = [(span.begin, span.end) for span in found.listed()]
     return answers
 
 

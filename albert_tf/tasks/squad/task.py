@@ -99,6 +99,15 @@ class QuestionAnswering(base.FineTuningTask):
                 splits["test"] = predict
         return _decided(settings, folder, run, files), splits
 
+    @classmethod
+    def merge_settings(cls, members):
+        """Returns those of the first, with the mean of the thresholds."""
+        thresholds = [member.threshold or 0.0 for member in members]
+        if members[0].threshold is None:
+            return members[0]
+        mean = sum(thresholds) / len(thresholds)
+        return dataclasses.replace(members[0], threshold=mean)
+
     def made_from(self, split: Split) -> dict[str, Any]:
         return {
             "task": "squad",
@@ -219,9 +228,13 @@ class QuestionAnswering(base.FineTuningTask):
         candidates = answers.candidates(
             split.features, predictions, self.search, settings.head, settings.version
         )
-        answered = answers.gather(candidates, keeps_n_best)
+        answered = answers.gather(candidates, keeps_n_best, settings.n_best_size)
         collections.deque(predictions, maxlen=0)  # logs the last line
         return answered
+
+    def answer(self, split: Split, predictions: base.Predictions) -> Answers:
+        """Answers the questions, with their n-best lists."""
+        return self.predict(split, predictions, keeps_n_best=True)
 
     def measure(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the version does.
@@ -253,7 +266,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Predicts, scores and stores the threshold, with the best weights."""
         fitted, dataset = self.threshold if self._is_given else None, None
         for split in splits.get("test", ()):
-            answered = self._answer(run, split)
+            answered = run.answer(self, split)
             self._report(run, split, answered)
             if self.settings.fit_threshold:
                 dataset = split.examples
@@ -266,11 +279,6 @@ class QuestionAnswering(base.FineTuningTask):
             self.threshold = stored.get(THRESHOLD, self.threshold)
         if self.threshold is not None:
             run.log(f"The threshold for other questions is {self.threshold:.4f}")
-
-    def _answer(self, run: base.FinishedRun, split: Split) -> Answers:
-        source = self.source([split], labelled=False)
-        keeps_n_best = run.settings.do_predict and run.writes
-        return self.predict(split, run.predict(source, run.batch_size), keeps_n_best)
 
     def _report(self, run: base.FinishedRun, split: Split, answered: Answers) -> None:
         """Writes answers, and how good they are where that is known."""

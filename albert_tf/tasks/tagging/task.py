@@ -185,43 +185,54 @@ class Tagging(base.FineTuningTask):
         return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
 
     def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Keeps the likeliest label of each token, int32 [B, T]."""
-        return {"labels": ops.cast(ops.argmax(outputs["logits"], axis=-1), "int32")}
+        """Keeps the probabilities of each token's labels, float32 [B, T, K]."""
+        return {"probabilities": ops.softmax(outputs["logits"])}
 
-    def predict(self, split: Split, predictions: base.Predictions) -> list[list[str]]:
-        """Returns the labels of each sentence, as far as all its windows are there."""
+    def predict(self, split: Split, predictions: base.Predictions) -> np.ndarray:
+        """Returns the probabilities of each word's labels, float32 [words, K].
+
+        They end with the last sentence whose windows are all there: --max_eval_steps
+        may end before the others.
+        """
         features = split.features
-        numbers: list[int] = []
-        for window, kept in enumerate(predictions):
-            numbers += kept["labels"][features.places[features.words(window)]].tolist()
-        labels = iter([self._labels[number] for number in numbers])
-        answers = []
-        for sentence in split.examples:
-            answers.append(list(itertools.islice(labels, len(sentence.words))))
-            if len(answers[-1]) < len(sentence.words):  # --max_eval_steps ends before
-                return answers[:-1]
-        return answers
+        words = [np.empty((0, len(self._labels)), np.float32)]
+        words += (
+            kept["probabilities"][features.places[features.words(window)]]
+            for window, kept in enumerate(predictions)
+        )
+        answers = np.concatenate(words)
+        ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
+        return answers[: ends[ends <= len(answers)][-1]]
 
-    def measure(self, split: Split, answers: list[list[str]]) -> dict[str, float]:
+    def _tags(self, split: Split, answers: np.ndarray) -> list[list[str]]:
+        """Returns the likeliest label of each word, by sentence."""
+        labels = iter([self._labels[number] for number in answers.argmax(axis=-1)])
+        ends = np.cumsum([len(sentence.words) for sentence in split.examples])
+        whole = split.examples[: int(np.sum(ends <= len(answers)))]
+        return [list(itertools.islice(labels, len(each.words))) for each in whole]
+
+    def measure(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns accuracy, and of entities precision, recall and F1."""
-        gold = [sentence.labels for sentence in split.examples[: len(answers)]]
-        if not answers or None in gold:
+        tags = self._tags(split, answers)
+        gold = [sentence.labels for sentence in split.examples[: len(tags)]]
+        if not tags or None in gold:
             return {}
-        pairs = zip(itertools.chain(*gold), itertools.chain(*answers), strict=True)
+        pairs = zip(itertools.chain(*gold), itertools.chain(*tags), strict=True)
         right = [label == predicted for label, predicted in pairs]
         scores = {"eval_accuracy": float(np.mean(right))}
         if self._has_entities:
             names = ("eval_precision", "eval_recall", "eval_f1")
-            whole = metrics.entity_scores(gold, answers)
+            whole = metrics.entity_scores(gold, tags)
             scores |= dict(zip(names, whole, strict=True))
         return scores
 
     def confusion(self, split, answers):
         """Returns it for the labels of words."""
-        gold = [sentence.labels for sentence in split.examples[: len(answers)]]
-        if not answers or None in gold:
+        tags = self._tags(split, answers)
+        gold = [sentence.labels for sentence in split.examples[: len(tags)]]
+        if not tags or None in gold:
             return None
-        numbers = self._numbers(gold), self._numbers(answers)
+        numbers = self._numbers(gold), self._numbers(tags)
         return confusion.Confusion.of(self._labels, *numbers)
 
     def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
@@ -235,17 +246,18 @@ class Tagging(base.FineTuningTask):
         every = [*splits.get("dev", ()), *splits.get("test", ())]
         super().finish(run, {"test": every})
 
-    def write(self, split: Split, answers: list[list[str]]) -> dict[str, str | bytes]:
+    def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
         """Returns the predictions in columns, and the scores of types or labels."""
+        tags = self._tags(split, answers)
         files: dict[str, str | bytes] = {
-            f"{split.name}_predictions.txt": _columns(split.examples, answers)
+            f"{split.name}_predictions.txt": _columns(split.examples, tags)
         }
         if matrix := self.confusion(split, answers):
             gold = [sentence.labels for sentence in split.examples]
             if self._has_entities:
-                report = metrics.entity_report(gold, answers)
+                report = metrics.entity_report(gold, tags)
             else:
-                numbers = self._numbers(gold), self._numbers(answers)
+                numbers = self._numbers(gold), self._numbers(tags)
                 report = metrics.label_report(*numbers, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
             with errors.sparing("confusion matrix"):

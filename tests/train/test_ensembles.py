@@ -1,0 +1,176 @@
+"""Means of several models, beside what NumPy makes of the files of each."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import InputError
+from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.settings.classification import ClassifierRunSettings
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings
+from albert_tf.tasks.squad.task import QuestionAnswering
+
+SIZES = {
+    "vocab_size": 1500,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+TRAIN = {"do_train": True, "do_eval": True, "num_train_steps": 2, "train_batch_size": 4}
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture
+def run(data, tmp_path, fine_tune):
+    """Fine-tunes on MRPC or SQuAD, and returns the folder and the log."""
+
+    def call(name, task="mrpc", layers=1, **flags):
+        model = ModelSettings()
+        if flags.get("do_train"):
+            config = tmp_path / f"config-{layers}.json"
+            config.write_text(json.dumps({**SIZES, "num_hidden_layers": layers}))
+            model = ModelSettings(
+                albert_config_file=str(config),
+                spm_model_file=str(data / "spm_small.model"),
+            )
+        flags |= {"output_dir": str(tmp_path / name)}
+        if task == "squad":
+            file = str(data / "squad_own.json")
+            flags |= {"train_file": file, "predict_file": file}
+            family, settings = QuestionAnswering, SquadRunSettings
+        else:
+            flags |= {"task_name": task, "data_dir": str(data / "glue_own")}
+            family, settings = Classification, ClassifierRunSettings
+        log = fine_tune(family, settings, flags, model)
+        return tmp_path / name, log
+
+    return call
+
+
+@pytest.fixture
+def members(run):
+    """Trains three models of different size and length."""
+
+    def call(task, **flags):
+        for number in (1, 2, 3):
+            own = {"max_seq_length": 30 + number, "layers": number, "seed": number}
+            run(f"m{number}", task, **own, **TRAIN, **flags, do_predict=True)
+
+    return call
+
+
+def rows(folder):
+    lines = (folder / "test_results.tsv").read_text().splitlines()
+    return np.array([line.split("\t") for line in lines], np.float32)
+
+
+def test_classes_have_the_mean_of_the_probabilities(run, members, tmp_path):
+    members("mrpc")
+    folder, log = run(
+        "all", do_eval=True, do_predict=True, ensemble=(f"{tmp_path}/m?",)
+    )
+    each = [rows(tmp_path / f"m{number}") for number in (1, 2, 3)]
+    np.testing.assert_array_equal(rows(folder), np.mean(each, axis=0))
+    table = json.loads((folder / "ensemble.json").read_text())
+    assert [m["folder"] for m in table["members"]] == [
+        f"{tmp_path}/m{number}" for number in (1, 2, 3)
+    ]
+    stored = (tmp_path / "m2" / "eval_results.txt").read_text()
+    assert f"eval_accuracy = {table['members'][1]['eval_accuracy']}\n" in stored
+    assert "ensemble" in log.splitlines()[-1]
+
+
+def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
+    run, members, tmp_path
+):
+    flags = {"version_2_with_negative": True, "doc_stride": 8, "max_query_length": 12}
+    members("squad", **flags, null_score_diff_threshold=0.25)
+    folder, _ = run(
+        "all",
+        "squad",
+        do_eval=True,
+        do_predict=True,
+        ensemble=tuple(f"{tmp_path}/m{number}" for number in (1, 2, 3)),
+    )
+
+    def read(name, of=None):
+        folders = [tmp_path / f"m{number}" for number in (1, 2, 3)] if not of else [of]
+        return [json.loads((folder / f"{name}.json").read_text()) for folder in folders]
+
+    [odds], every = read("null_odds", folder), read("null_odds")
+    for id, value in odds.items():
+        assert value == pytest.approx(np.mean([each[id] for each in every]), abs=1e-12)
+    [best], every = read("nbest_predictions", folder), read("nbest_predictions")
+    [predictions] = read("predictions", folder)
+    for id, entries in best.items():
+        assert len(entries) <= 20
+        given = [entry["probability"] for entry in entries]
+        assert given == sorted(given, reverse=True)
+        texts = {entry["text"] for entry in entries}
+        if len(entries) < 20:
+            for text in texts:  # a text at several places has several entries
+                total = sum(e["probability"] for e in entries if e["text"] == text)
+                expected = sum(
+                    e["probability"]
+                    for each in every
+                    for e in each[id]
+                    if e["text"] == text
+                )
+                assert total == pytest.approx(expected / 3, abs=1e-12)
+        assert predictions[id] == ("" if odds[id] > 0.25 else entries[0]["text"])
+
+
+def test_the_best_ensemble_is_searched_forward(run, members, tmp_path):
+    members("mrpc")
+    folder, log = run(
+        "all", do_eval=True, ensemble=(f"{tmp_path}/m?",), ensemble_search=2
+    )
+    table = json.loads((folder / "ensemble.json").read_text())
+    scores = [step["eval_accuracy"] for step in table["search"]]
+    assert len(scores) == 2
+    assert scores[0] == max(m["eval_accuracy"] for m in table["members"])
+    assert table["ensemble"]["eval_accuracy"] == max(scores)
+    assert len(table["chosen"]) == 1 + scores.index(max(scores))
+    assert log.count("Search: ") == 2
+
+
+def test_all_runs_answer_in_place_of_the_best(run):
+    folder, log = run("runs", ensemble=(), num_runs=2, do_predict=True, **TRAIN)
+    assert log.count("Member ") == 2
+    each = []
+    for number in (1, 2):
+        alone = f"alone{number}"
+        start = str(folder / f"run-{number}")
+        each.append(rows(run(alone, init_checkpoint=start, do_predict=True)[0]))
+    np.testing.assert_array_equal(rows(folder), np.mean(each, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"ensemble": ("nowhere",)}, "--ensemble: no fine-tuned model in 'nowhere'"),
+        (
+            {"ensemble": ("m1", "other")},
+            "has task 'cola', but m1 has 'mrpc'; all members need the same",
+        ),
+        ({"ensemble": ("m1",), "do_train": True}, "pass folders without --do_train"),
+        ({"ensemble": ()}, "or none with --do_train and --num_runs"),
+        ({"ensemble_search": 2}, "--ensemble_search: requires --ensemble"),
+    ],
+)
+def test_what_cannot_be_an_ensemble_is_refused(
+    flags, message, run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run("m1", **TRAIN)
+    run("other", "cola", **TRAIN)
+    with pytest.raises(InputError, match=message):
+        run("all", **{"do_eval": True, **flags})
+    assert not (tmp_path / "all").exists()
