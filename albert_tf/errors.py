@@ -17,7 +17,7 @@ _WHERE = re.compile(
 # What a file or a flag holds must not move a terminal's cursor, nor end the line.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-_SHOWN = 40
+_QUOTED = 40
 # The exit status of a command that ends with an InputError.
 MISTAKE = 2
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def _escaped(character: re.Match[str]) -> str:
 
 
 @contextlib.contextmanager
-def reading(path: Any, expected: str = "a readable file") -> Iterator[None]:
+def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
     """Turns whatever a library raises on a damaged or hostile file into InputError.
 
     TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
@@ -67,11 +67,11 @@ def reading(path: Any, expected: str = "a readable file") -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path}: {reason(error)}; expected {expected}") from error
+        raise InputError(f"{path}: {summarize(error)}; expected {expected}") from error
 
 
 @contextlib.contextmanager
-def writing(path: Any) -> Iterator[None]:
+def wrap_write(path: Any) -> Iterator[None]:
     """Turns what the file system or a library raises on writing into InputError.
 
     A full disk is an OSError to Python, an OpError to TensorFlow and a
@@ -88,11 +88,11 @@ def writing(path: Any) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path}: cannot be written: {reason(error)}") from error
+        raise InputError(f"{path}: cannot be written: {summarize(error)}") from error
 
 
 @contextlib.contextmanager
-def sparing(what: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
+def log_failure(what: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
     """Logs a warning where what only decorates a run fails, which goes on.
 
     Args:
@@ -103,10 +103,10 @@ def sparing(what: str, log: Callable[[str], None] = _log.warning) -> Iterator[No
         yield
     # Whatever a library raises, a picture is not worth a run.
     except Exception as error:
-        log(f"Warning: no {what}: {reason(error)}")
+        log(f"Warning: no {what}: {summarize(error)}")
 
 
-def reason(error: BaseException) -> str:
+def summarize(error: BaseException) -> str:
     """Returns in one line why something failed, without the library's own frames."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -118,10 +118,10 @@ def reason(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Returns the beginning of a value as JSON, for messages."""
     try:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):  # keys of other types, cycles
         text = type(value).__name__
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags
 
-from albert_tf.errors import MISTAKE, InputError, reading
+from albert_tf.errors import MISTAKE, InputError, wrap_read
 
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
@@ -372,7 +372,10 @@ def _flags_of(line: str) -> list[str]:
 
 def _read_config(path: str) -> list[str]:
     """Returns the flags of a JSON file: names and values, or those of a `run.json`."""
-    with reading(path, "a JSON object of flags"), open(path, encoding="utf-8") as file:
+    with (
+        wrap_read(path, "a JSON object of flags"),
+        open(path, encoding="utf-8") as file,
+    ):
         content = json.load(file)
         given = dict(content.get("flags", content)).items()
     return [f"--{name}={_as_text(v)}" for name, v in given if v is not None]

@@ -27,20 +27,20 @@ def _full():
     ],
 )
 def test_reading_names_the_file_the_reason_and_what_was_expected(fail, message):
-    with pytest.raises(InputError) as caught, errors.reading("a.json", "a config"):
+    with pytest.raises(InputError) as caught, errors.wrap_read("a.json", "a config"):
         fail()
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
 def test_writing_names_the_file_and_the_reason():
-    with pytest.raises(InputError) as caught, errors.writing("out"):
+    with pytest.raises(InputError) as caught, errors.wrap_write("out"):
         _full()
     assert str(caught.value) == "out: cannot be written: No space left on device"
 
 
 def test_input_errors_keep_their_message():
-    for wrap in (errors.reading("x"), errors.writing("x")):
+    for wrap in (errors.wrap_read("x"), errors.wrap_write("x")):
         with pytest.raises(InputError, match=r"^mine$"), wrap:
             raise InputError("mine")
 
@@ -71,7 +71,7 @@ def test_input_errors_keep_their_message():
     ],
 )
 def test_where_an_error_came_up_in_tensorflow_is_left_out(text, reason):
-    assert errors.reason(ValueError(text)) == reason
+    assert errors.summarize(ValueError(text)) == reason
 
 
 def test_values_are_shown_by_their_beginning():
@@ -79,9 +79,9 @@ def test_values_are_shown_by_their_beginning():
     for _ in range(5000):
         value = [value]
     cycle.append(cycle)
-    assert errors.shown({"a": "\ud800"}) == r'{"a": "\ud800"}'
-    assert errors.shown("x" * 99) == '"' + "x" * 39 + "..."
-    assert tuple(map(errors.shown, (value, cycle, {(1,): 2}))) == (
+    assert errors.quote({"a": "\ud800"}) == r'{"a": "\ud800"}'
+    assert errors.quote("x" * 99) == '"' + "x" * 39 + "..."
+    assert tuple(map(errors.quote, (value, cycle, {(1,): 2}))) == (
         "list",
         "list",
         "dict",

@@ -79,7 +79,7 @@ def test_a_users_mistake_is_one_line_without_traceback():
 def test_the_cause_of_a_mistake_is_printed_when_asked(given):
     body = """
 def main():
-    with errors.reading("x.txt"):
+    with errors.wrap_read("x.txt"):
         {}["lost"]"""
     result = run_script(body, *given)
     *before, line = result.stderr.splitlines()
@@ -94,7 +94,7 @@ def main():
 def test_a_full_disk_under_the_output_is_one_line():
     body = """
 def main():
-    with errors.writing("standard output"):
+    with errors.wrap_write("standard output"):
         print("answers", flush=True)"""
     with open("/dev/full", "w") as full:
         result = run_script(body, stdout=full)

@@ -48,7 +48,7 @@ def run(
     try:
         pipeline = apache_beam.Pipeline(options=PipelineOptions(options))
     except (ImportError, ValueError) as error:
-        raise InputError(f"--runner: {errors.reason(error)}") from error
+        raise InputError(f"--runner: {errors.summarize(error)}") from error
     with pipeline:
         _ = (
             pipeline

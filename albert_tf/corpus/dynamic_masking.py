@@ -167,7 +167,7 @@ def _check_ids(path: str, vocabulary: Mapping[str, Any]) -> None:
     for id in ids:
         if type(id) is not int or not 0 <= id < vocabulary["size"]:
             raise InputError(
-                f"{path}: special token {errors.shown(id)}; expected at least 0 and "
+                f"{path}: special token {errors.quote(id)}; expected at least 0 and "
                 f"less than {vocabulary['size']}"
             )
 

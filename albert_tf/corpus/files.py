@@ -125,7 +125,7 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
         if is_remote(target):
             continue
         folder = os.path.dirname(target) or "."
-        with errors.writing(target):
+        with errors.wrap_write(target):
             os.makedirs(folder, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise InputError(f"{target}: its folder cannot be written")

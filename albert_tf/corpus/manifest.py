@@ -88,7 +88,7 @@ def read(path: str) -> dict[str, Any] | None:
         return read_json_object(path) if os.path.exists(path) else None
     if files.size_of(path) is None:
         return None
-    with files.open_binary(path) as file, errors.reading(path, "a description"):
+    with files.open_binary(path) as file, errors.wrap_read(path, "a description"):
         return json.loads(file.read())
 
 

@@ -71,7 +71,7 @@ def translated_errors(source: "Source", where: Callable[[], str]) -> Iterator[No
         if isinstance(error, kinds.ResourceExhaustedError):
             hint = "; expected more memory, smaller batches, or for training more "
             hint += "--gradient_accumulation_steps or --recompute=block"
-        raise InputError(f"{where()}: {errors.reason(error)}{hint}") from error
+        raise InputError(f"{where()}: {errors.summarize(error)}{hint}") from error
 
 
 class Source(abc.ABC):

@@ -43,12 +43,12 @@ def load_or_make(
     key = json.dumps({**made_from, "version": _VERSION}, sort_keys=True)
     if path.exists():
         hint = "a cache of encoded examples; delete it, or give another path"
-        with errors.reading(path, hint), open(path, "rb") as file:
+        with errors.wrap_read(path, hint), open(path, "rb") as file:
             stored = np.load(file)
             if str(stored[_KEY]) == key:
                 return {name: stored[name] for name in stored if name != _KEY}, True
     arrays = make()
-    with errors.writing(path):
+    with errors.wrap_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as output:
         fields: dict[str, Any] = {_KEY: key, **arrays}

@@ -88,7 +88,7 @@ def _divided_mrpc(new: Path) -> Path:
     for number, line in enumerate(test[1:]):
         tables["test.tsv"].append(b"%d\t%s" % (number, line.partition(b"\t")[2]))
     folder = new / "MRPC"
-    with errors.writing(folder):
+    with errors.wrap_write(folder):
         folder.mkdir()
         for table, lines in tables.items():
             (folder / table).write_bytes(b"\n".join([*lines, b""]))
@@ -96,7 +96,7 @@ def _divided_mrpc(new: Path) -> Path:
 
 
 def _named_diagnostic(new: Path) -> Path:
-    with errors.writing(new):
+    with errors.wrap_write(new):
         (new / "AX.tsv").rename(new / "diagnostic.tsv")
     return new
 

@@ -72,7 +72,7 @@ def make_folder(
             try:
                 new = [_download(remote, work, target.parent) for remote in remotes][-1]
                 whole = arrange(new)
-                with errors.writing(target):
+                with errors.wrap_write(target):
                     whole.rename(target)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
@@ -85,11 +85,11 @@ def _download(remote: Remote, work: Path, place: Path) -> Path:
 
     is_archive = remote.name.endswith((".tar.gz", ".zip"))
     given = place / remote.name
-    with errors.writing(work):
+    with errors.wrap_write(work):
         work.mkdir(exist_ok=True)
     expected = f"a connection, or {remote.name} put into {place} by hand"
     # Keras prints its progress, and the output of a command is for its answers.
-    with errors.reading(remote.url, expected), contextlib.redirect_stdout(sys.stderr):
+    with errors.wrap_read(remote.url, expected), contextlib.redirect_stdout(sys.stderr):
         path = keras.utils.get_file(
             remote.name,
             given.absolute().as_uri() if given.is_file() else remote.url,

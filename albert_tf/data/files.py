@@ -68,7 +68,7 @@ def to_utf8(
         InputError: there is no such encoding, or the file is not in it.
     """
     if data.startswith(_GZIP):
-        with errors.reading(path, "a whole gzip file"):
+        with errors.wrap_read(path, "a whole gzip file"):
             data = gzip.decompress(data)
     marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
     name = marked or encoding or "utf-8"
@@ -197,7 +197,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """
     is_new = not folder.exists()
     lock = filelock.FileLock(folder.resolve() / LOCK, is_singleton=True)
-    with errors.writing(folder):
+    with errors.wrap_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=-1 if wait else 0)

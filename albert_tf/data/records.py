@@ -272,7 +272,7 @@ def features_of(path: str) -> dict[str, Feature]:
 
     kinds = {"int64_list": "int", "float_list": "float", "bytes_list": "bytes"}
     features = {}
-    with errors.reading(path, "a TFRecord file of tf.train.Examples"):
+    with errors.wrap_read(path, "a TFRecord file of tf.train.Examples"):
         for record in tf.data.TFRecordDataset(path, compression([path])).take(1):
             example = tf.train.Example.FromString(record.numpy())
             for name, value in example.features.feature.items():
@@ -336,7 +336,7 @@ def locate_error(
             # TensorFlow's message quotes the record, which may be no text.
             except (tf.errors.OpError, UnicodeDecodeError) as error:
                 raise InputError(
-                    f"{path}: record {number}: {errors.reason(error)}; expected a "
+                    f"{path}: record {number}: {errors.summarize(error)}; expected a "
                     f"whole record with the features of the others"
                 ) from error
 

@@ -420,7 +420,7 @@ def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _Numbered:
 
 def _cells(row: Any, columns: Sequence[Column]) -> list[Value]:
     if not isinstance(row, dict):
-        raise RowError(f"not a JSON object but {errors.shown(row)}")
+        raise RowError(f"not a JSON object but {errors.quote(row)}")
     return [_value_of(row, column) for column in columns]
 
 
@@ -442,7 +442,7 @@ def _text_of(name: str, value: Any) -> str:
         return value
     if value is None or value != value or isinstance(value, (dict, list)):
         raise RowError(
-            f"{errors.shown(value)} under {name!r}; expected text or a number"
+            f"{errors.quote(value)} under {name!r}; expected text or a number"
         )
     return json.dumps(value)
 

@@ -199,7 +199,7 @@ def _made(settings: type, values: Mapping[str, Any]) -> Any:
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if value is not None and not fits(value, hints[field.name]):
             raise InputError(
-                f"{field.name}={errors.shown(value)}: expected "
+                f"{field.name}={errors.quote(value)}: expected "
                 f"{expected(hints[field.name])}"
             )
         made[field.name] = tuple(value) if isinstance(value, list) else value
@@ -494,7 +494,7 @@ class FineTuned(Model):
         given = self._flags(self._values, {"test": (path, None)}, self.folder)
         task, run = (_made(group, given) for group in self._groups()[:2])
         stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
-        _, splits = self.family.read(task, stored, run, lambda line: None)
+        _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
 
     def _run(self, given: Mapping[str, Any], verbose: bool) -> Any:
@@ -563,7 +563,7 @@ class FineTuned(Model):
                 f"{path}: the run has other rows than those given now; expected the "
                 f"same, or another output_dir"
             )
-        with errors.writing(folder):
+        with errors.wrap_write(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with atomic(str(path)) as file:
             file.write(content)

@@ -59,7 +59,7 @@ class Progress(io.TextIOBase):
 
     def show(self) -> None:
         """Shows what is in the files; a failure is logged, and the run goes on."""
-        with errors.sparing("table of progress"):
+        with errors.log_failure("table of progress"):
             # Of several runs the one at work.
             files = self._folder.glob("**/metrics.jsonl")
             path = max(files, key=lambda file: file.stat().st_mtime)

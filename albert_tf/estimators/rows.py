@@ -54,7 +54,7 @@ def read(
     """
     if is_path(data) or not isinstance(data, Iterable):
         raise InputError(
-            f"{name}: {errors.shown(data)}; expected a table: a DataFrame, a list of "
+            f"{name}: {errors.quote(data)}; expected a table: a DataFrame, a list of "
             f"rows, or a tf.data.Dataset; or the path of a file"
         )
     choices: Sequence[Sequence[str]] = (columns, *otherwise)
@@ -169,7 +169,7 @@ def _row(
         chosen = next((each for each in choices if len(each) == len(row)), None)
         if chosen is None:
             raise InputError(
-                f"{location}: {errors.shown(given)}; expected {len(columns)} values "
+                f"{location}: {errors.quote(given)}; expected {len(columns)} values "
                 f"({', '.join(columns)})"
             )
         row = dict(zip(chosen, row.values(), strict=True))

@@ -231,7 +231,7 @@ def _known_values(values: Mapping[str, Any]) -> dict[str, Any]:
     if of_bert:
         _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
     if (order := values.get("ln_type", "postln")) != "postln":
-        raise InputError(f"ln_type={errors.shown(order)}: expected 'postln'")
+        raise InputError(f"ln_type={errors.quote(order)}: expected 'postln'")
     for key in values:
         if key not in {*fields, *UNREAD_KEYS, *of_bert}:
             raise InputError(
@@ -251,7 +251,7 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
     """
     values = json_values.parse(read_text(path), path)
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a JSON object, got {errors.shown(values)}")
+        raise InputError(f"{path}: expected a JSON object, got {errors.quote(values)}")
     return values
 
 

@@ -97,7 +97,7 @@ def _description(opened: ModelFolder) -> dict[str, Any]:
     if metadata.is_written(opened.task):
         return {**opened.task}
     stored = family.settings_class.from_stored(opened.task, metadata.TASK)
-    stored = stored.completed(None, opened.config.max_position_embeddings)
+    stored = stored.with_defaults(None, opened.config.max_position_embeddings)
     return {**opened.task, **stored.stored()}
 
 
@@ -224,7 +224,7 @@ def _export_folder(
     if other is not None and other.name != name:
         raise InputError(f"{other}: exists; expected another folder for {name}")
     tokenizer = _tokenizer(settings, opened) or opened.tokenizer  # which names flags
-    with errors.writing(folder), write_together(folder) as new:
+    with errors.wrap_write(folder), write_together(folder) as new:
         _write_vocabulary(new, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
         (new / metadata.CONFIG).write_bytes(config)

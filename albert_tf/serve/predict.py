@@ -204,7 +204,7 @@ def run(
 
 
 def _to_standard_output(line: bytes) -> None:
-    with errors.writing("standard output"):
+    with errors.wrap_write("standard output"):
         sys.stdout.write(line.decode())
         sys.stdout.flush()
 
@@ -296,7 +296,7 @@ def _pipeline(
     )
     settings = pipeline.settings_class and pipeline.settings_class.from_stored(
         task, location
-    ).completed(None, opened.config.max_position_embeddings)
+    ).with_defaults(None, opened.config.max_position_embeddings)
     return pipeline(settings, opened.config, opened.tokenizer, options)
 
 

@@ -92,7 +92,7 @@ def _rows(
 def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
     path = config.input_file
-    with contextlib.ExitStack() as files, errors.reading(path or "the input"):
+    with contextlib.ExitStack() as files, errors.wrap_read(path or "the input"):
         # Not the text of standard input, in which a lone carriage return ends a line.
         file = sys.stdin.buffer
         if path is not None:
@@ -133,7 +133,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
         row = {next(iter(fields)): row}
     if not isinstance(row, Mapping):
         raise InputError(
-            f"{location}: {errors.shown(row)}; expected an object with "
+            f"{location}: {errors.quote(row)}; expected an object with "
             f"{', '.join(fields)}"
         )
     if "text_b" in row and "text_a" in row and "text" in fields:
@@ -150,7 +150,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
             or (expects_list and not isinstance(value, list))
         ):
             kind = "a list of texts" if expects_list else "a text"
-            given = errors.shown(value) if name in row else "missing"
+            given = errors.quote(value) if name in row else "missing"
             raise InputError(
                 f"{location}: {name} is {given}; expected {kind} "
                 f"(a row has {', '.join(fields)})"

@@ -48,7 +48,7 @@ class Task(abc.ABC):
         evaluation: the examples to evaluate on; None where there are none.
         tokens_per_example: most tokens of an example, padding included.
         key_metric: the metric whose highest value marks the best checkpoint.
-        shown: metrics to show in a line of progress, beside losses and accuracies.
+        progress_metrics: metrics for lines of progress, beside losses and accuracies.
         vocabulary: fingerprint of the vocabulary; None where it is not known.
         confusions: of the last evaluation, the confusion matrix of each split.
     """
@@ -57,7 +57,7 @@ class Task(abc.ABC):
     evaluation: Source | None
     tokens_per_example: int
     key_metric: str
-    shown: tuple[str, ...] = ()
+    progress_metrics: tuple[str, ...] = ()
     vocabulary: str | None
     confusions: Mapping[str, Confusion] = types.MappingProxyType({})
 
@@ -109,7 +109,7 @@ class Task(abc.ABC):
         """
         return
 
-    def describe(self, folder: Path) -> None:
+    def save_assets(self, folder: Path) -> None:
         """Writes beside the checkpoints of a run what they are used with.
 
         Raises:
@@ -122,57 +122,61 @@ class Task(abc.ABC):
         return model(batch, training=training)
 
     @abc.abstractmethod
-    def weights(self, batch: Batch) -> dict[str, Any]:
+    def loss_weights(self, batch: Batch) -> dict[str, Any]:
         """Returns the weight of each loss, float32 [], of a part of a batch."""
 
     @abc.abstractmethod
-    def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
+    def loss_sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
         """Returns each loss of a part of a batch, float32 [], before division.
 
         An evaluation without labels may have none.
         """
 
-    def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the loss to minimise.
 
         Args:
-            sums: what `sums` returned, of a part.
-            weights: what `weights` returned, added up over all parts.
+            sums: what `loss_sums` returned, of a part.
+            weights: what `loss_weights` returned, added up over all parts.
         """
-        return self.total({name: sums[name] / weights[name] for name in sums})
+        return self.combine_losses({name: sums[name] / weights[name] for name in sums})
 
-    def total(self, losses: Mapping[str, Any]) -> Any:
+    def combine_losses(self, losses: Mapping[str, Any]) -> Any:
         """Returns the loss of a whole batch from the means of its losses: their sum."""
         return sum(losses.values())
 
-    def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, tuple[Any, Any]]:
+    def batch_metrics(
+        self, outputs: Outputs, batch: Batch
+    ) -> dict[str, tuple[Any, Any]]:
         """Returns the sum and the weight, float32 [] each, of every other metric."""
         return {}
 
-    def reported_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
+    def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Returns the metrics to report, from the means of losses and of `metrics`."""
         return dict(means)
 
-    def predictions(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
+    def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
         """Returns what is kept of each example that is not trained on, [B, ...].
 
         The batch may have no labels. By default nothing is kept.
         """
         return {}
 
-    def score(
+    def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Returns the other metrics of an evaluation, those that need every example.
 
         Args:
             predictions: {name: [...]}, one example of `evaluation` after the other.
-            metrics: what `reported_metrics` returned; complete once `predictions` has
+            metrics: what `finalize_metrics` returned; complete once `predictions` has
                 ended.
         """
         return {}
 
-    def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def on_new_best_checkpoint(
+        self, folder: Path, metrics: Mapping[str, float]
+    ) -> None:
         """Writes what goes with a new best checkpoint, which has just been marked.
 
         Args:
@@ -201,8 +205,8 @@ Splits = Mapping[str, Sequence[Split]]
 
 
 @dataclasses.dataclass(frozen=True)
-class FinishedRun:
-    """What a task answers with when the training is over, see `finish`.
+class RunContext:
+    """What a task answers with when the training is over, see `predict_and_write`.
 
     Attributes:
         settings: of the run.
@@ -235,7 +239,7 @@ class FinishedRun:
 
     def answer(self, task: "FineTuningTask", split: Split) -> Any:
         """Answers a split with the model; all workers have to call it."""
-        source = task.source([split], labelled=False)
+        source = task.dataset([split], with_labels=False)
         return task.answer(split, self.predict(source, self.batch_size))
 
 
@@ -244,27 +248,27 @@ class FineTuningTask(Task):
 
     A family is one class. `train.finetune.run` is the driver of all of them: it calls
 
-    read        files to examples, by split
-    encode      examples and tokenizer to arrays, which are kept in a file
-    features    these arrays as what batches are made of
-    source      features to batches
-    build_model, weights, sums, predictions, score: see `Task`
-    predict     predictions to answers, in the order of the examples
-    measure     answers and examples to metrics
-    write       answers to files, as released
-    finish      all three for every split that is to be predicted
-    serving_fn  how a model answers raw text in a SavedModel, see also `registry`
+    read_examples       files to examples, by split
+    encode              examples and tokenizer to arrays, which are kept in a file
+    features            these arrays as what batches are made of
+    dataset             features to batches
+    build_model, loss_weights, loss_sums, prediction_outputs: see `Task`
+    postprocess         outputs to answers, in the order of the examples
+    compute_metrics     answers and examples to metrics
+    write               answers to files, as released
+    predict_and_write   all three for every split that is to be predicted
+    serving_fn          how a model answers raw text in a SavedModel
 
     Attributes:
         kinds: what `task.json` calls the family; some have several.
         settings_class: its flags, and what `task.json` stores.
         head_keys: keys of `task.json` that have to be alike for a head to be used.
         folder_keys: keys that have to be alike in the folder of a run beside them.
-        kept: keys that go with the best checkpoint: a run that resumes leaves them.
+        best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
         runtimes: in which a model is exported beside the SavedModel.
 
     Args:
-        settings: completed, see `TaskSettings.completed`.
+        settings: completed, see `TaskSettings.with_defaults`.
         config: the model's.
         tokenizer: that makes its inputs.
         multiple: see `ByLength`.
@@ -275,7 +279,7 @@ class FineTuningTask(Task):
     head_keys: ClassVar[tuple[str, ...]] = ()
     folder_keys: ClassVar[tuple[str, ...]] = ()
     runtimes: ClassVar[tuple[str, ...]] = ()
-    kept: tuple[str, ...] = ()
+    best_checkpoint_keys: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -308,7 +312,7 @@ class FineTuningTask(Task):
         """
         stored = cls.settings_class.from_stored(task, location)
         longest = config.max_position_embeddings
-        return cls(stored.completed(None, longest), config, tokenizer)
+        return cls(stored.with_defaults(None, longest), config, tokenizer)
 
     @classmethod
     def stored_settings(cls, folder: str | Path) -> Any:
@@ -344,19 +348,19 @@ class FineTuningTask(Task):
 
     @classmethod
     @abc.abstractmethod
-    def read(
+    def read_examples(
         cls,
         settings: Any,
-        folder: Any,
-        run: "FineTuningSettings",
+        saved_settings: Any,
+        config: "FineTuningSettings",
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
         """Reads what a run needs.
 
         Args:
             settings: of the family.
-            folder: those of the model's folder; None where there is none.
-            run: what is going to be done.
+            saved_settings: those of the model's folder; None if there is none.
+            config: of the run.
             log: logs a line.
 
         Returns:
@@ -369,7 +373,7 @@ class FineTuningTask(Task):
         """
 
     @abc.abstractmethod
-    def made_from(self, split: Split) -> dict[str, Any]:
+    def cache_key(self, split: Split) -> dict[str, Any]:
         """Returns all that decides what `encode` makes, as JSON."""
 
     @abc.abstractmethod
@@ -389,12 +393,12 @@ class FineTuningTask(Task):
         return []
 
     @abc.abstractmethod
-    def source(self, splits: Sequence[Split], *, labelled: bool) -> Source:
+    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> Source:
         """Returns the batches of some splits, one after the other.
 
         Args:
             splits: with features.
-            labelled: whether batches have what is to be learned.
+            with_labels: whether batches have what is to be learned.
 
         Raises:
             InputError: a label is missing.
@@ -410,26 +414,26 @@ class FineTuningTask(Task):
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
 
-    def use(self, splits: Splits) -> None:
+    def set_splits(self, splits: Splits) -> None:
         """Takes the splits of a run to train and to evaluate on."""
         if splits.get("train"):
-            self.training = self.source(splits["train"], labelled=True)
+            self.training = self.dataset(splits["train"], with_labels=True)
         if splits.get("dev"):
             self.evaluated = splits["dev"]
-            self.evaluation = self.source(splits["dev"], labelled=True)
+            self.evaluation = self.dataset(splits["dev"], with_labels=True)
 
     @abc.abstractmethod
-    def predict(self, split: Split, predictions: Predictions) -> Any:
-        """Turns what `predictions` kept of each example into answers."""
+    def postprocess(self, split: Split, predictions: Predictions) -> Any:
+        """Turns the `prediction_outputs` of each example into answers."""
 
     def answer(self, split: Split, predictions: Predictions) -> Any:
         """Turns predictions into the answers that are written.
 
         Answers of several models can be added (`+`) and divided (`/`) to their mean.
         """
-        return self.predict(split, predictions)
+        return self.postprocess(split, predictions)
 
-    def measure(self, split: Split, answers: Any) -> dict[str, float]:
+    def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; none without labels.
 
         Args:
@@ -442,12 +446,12 @@ class FineTuningTask(Task):
         """Returns which classes were taken for which; None without classes or labels.
 
         Args:
-            split: see `measure`.
-            answers: see `measure`.
+            split: see `compute_metrics`.
+            answers: see `compute_metrics`.
         """
         return None
 
-    def score(
+    def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Measures every evaluated split."""
@@ -462,7 +466,7 @@ class FineTuningTask(Task):
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
                 break  # --max_eval_steps ends before
-            yield split, self.predict(split, itertools.chain([first], rows))
+            yield split, self.postprocess(split, itertools.chain([first], rows))
 
     def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
         """Returns the metrics of splits; those of later ones have the split's name."""
@@ -470,9 +474,9 @@ class FineTuningTask(Task):
         confusions: dict[str, Confusion] = {}
         for number, (split, answers) in enumerate(answered):
             prefix = f"{split.name}/" if number else ""
-            for name, value in self.measure(split, answers).items():
+            for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
-            with errors.sparing("confusion matrix of the evaluation"):
+            with errors.log_failure("confusion matrix of the evaluation"):
                 if matrix := self.confusion(split, answers):
                     confusions[split.name] = matrix
         self.confusions = confusions
@@ -482,12 +486,12 @@ class FineTuningTask(Task):
     def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
         """Returns the files with the answers to a split: contents by name."""
 
-    def finish(self, run: FinishedRun, splits: Splits) -> None:
+    def predict_and_write(self, run: RunContext, splits: Splits) -> None:
         """Predicts what is to be predicted with the best weights, and writes it."""
         for split in splits.get("test", ()):
             answers = run.answer(self, split)
-            if metrics := self.measure(split, answers):
-                run.log(f"{split.name}: {shown(metrics)}")
+            if metrics := self.compute_metrics(split, answers):
+                run.log(f"{split.name}: {format_metrics(metrics)}")
             if run.writes:
                 write_files(run, self.write(split, answers))
 
@@ -569,12 +573,12 @@ class FineTuningTask(Task):
         )
 
 
-def shown(metrics: Mapping[str, float]) -> str:
+def format_metrics(metrics: Mapping[str, float]) -> str:
     """Returns metrics as a line of a log has them."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def write_files(run: FinishedRun, files: Mapping[str, str | bytes]) -> None:
+def write_files(run: RunContext, files: Mapping[str, str | bytes]) -> None:
     """Writes files into the folder of a run, and logs their names.
 
     Raises:
@@ -591,7 +595,7 @@ def write(path: Path, content: str | bytes) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    with errors.writing(path):
+    with errors.wrap_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as file:
         file.write(content.encode() if isinstance(content, str) else content)

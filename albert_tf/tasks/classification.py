@@ -59,7 +59,7 @@ class Classification(base.FineTuningTask):
         # Targets and decisions of the last evaluation, by split.
         self._decided: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.key_metric = self.text_task.key_metric
-        self.shown = tuple(self.text_task.metrics)
+        self.progress_metrics = tuple(self.text_task.metrics)
 
     @property
     def kind(self) -> str:
@@ -70,8 +70,8 @@ class Classification(base.FineTuningTask):
         return self.text_task.names, self.text_task.name in catalogue.TASKS
 
     @classmethod
-    def read(cls, settings, folder, run, log):
-        settings, given = _named(settings, folder), settings.labels
+    def read_examples(cls, settings, saved_settings, config, log):
+        settings, given = _named(settings, saved_settings), settings.labels
         task = custom.of_model(settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
@@ -79,14 +79,14 @@ class Classification(base.FineTuningTask):
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        _check_threshold(run, task)
+        _check_threshold(config, task)
         splits: Splits = {
             part: [
                 tables.get(name) or read(task, name)
                 for name in task.files
                 if name.startswith(part)
             ]
-            for part in run.parts
+            for part in config.parts
         }
         for part in (part for part, tables in splits.items() if not tables):
             raise InputError(
@@ -96,7 +96,7 @@ class Classification(base.FineTuningTask):
         fields = custom.fields_of(task)
         return dataclasses.replace(settings, **fields, head_labels=given), splits
 
-    def made_from(self, split: Split) -> dict[str, Any]:
+    def cache_key(self, split: Split) -> dict[str, Any]:
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
         return {
             "task": self.text_task.name,
@@ -137,10 +137,10 @@ class Classification(base.FineTuningTask):
             )
         return lines
 
-    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         joined = inputs.concatenate([split.features for split in splits])
         of_examples: dict[str, np.ndarray] = {}
-        if labelled:
+        if with_labels:
             targets = np.concatenate(
                 [self.text_task.targets(split.examples) for split in splits]
             )
@@ -158,10 +158,10 @@ class Classification(base.FineTuningTask):
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.outputs)
 
-    def weights(self, batch: base.Batch) -> dict[str, Any]:
+    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         return {"loss": ops.sum(base.example_weights(batch))}
 
-    def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         losses = {
             "classification": heads.classification_loss,
             "multi_label": heads.multi_label_loss,
@@ -170,7 +170,9 @@ class Classification(base.FineTuningTask):
         each = losses[self.text_task.kind](outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def prediction_outputs(
+        self, outputs: base.Outputs, batch: base.Batch
+    ) -> dict[str, Any]:
         """Keeps probabilities, [B, K]; of a regression the number, [B, 1]."""
         probabilities = {
             "classification": ops.softmax,
@@ -179,11 +181,11 @@ class Classification(base.FineTuningTask):
         }
         return {"outputs": probabilities[self.text_task.kind](outputs["logits"])}
 
-    def predict(self, split: Split, predictions: base.Predictions) -> np.ndarray:
-        """Returns what `predictions` kept as one array, float32 [n, K]."""
+    def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
+        """Returns the `prediction_outputs` as one array, float32 [n, K]."""
         return np.array([row["outputs"] for row in predictions])
 
-    def measure(self, split: Split, answers: np.ndarray) -> dict[str, float]:
+    def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the metrics of the task; of a table without labels none."""
         if split.name.startswith("test"):
             return {}
@@ -199,7 +201,9 @@ class Classification(base.FineTuningTask):
         labels = self.text_task.labels or ()
         return confusion.Confusion.of(labels, *self._decided[split.name])
 
-    def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def on_new_best_checkpoint(
+        self, folder: Path, metrics: Mapping[str, float]
+    ) -> None:
         """Writes the scores of each label, and the confusion matrix."""
         if self.text_task.labels is None:
             return
@@ -209,15 +213,15 @@ class Classification(base.FineTuningTask):
         )
         base.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
-            with errors.sparing("confusion matrix"):
+            with errors.log_failure("confusion matrix"):
                 picture = confusion.draw(self.confusions)
                 base.write(folder / "confusion_matrix.png", picture)
 
-    def finish(self, run: base.FinishedRun, splits: Splits) -> None:
+    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Writes the scores of each label of an evaluation without training, too."""
         if self._decided and run.writes and not run.settings.do_train:
-            self.best_marked(run.folder, {})
-        super().finish(run, splits)
+            self.on_new_best_checkpoint(run.folder, {})
+        super().predict_and_write(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the released files, and the one of GLUE's site."""
@@ -251,25 +255,25 @@ class Classification(base.FineTuningTask):
             **common,
         )
 
-    def export_options(self, run) -> AnswerSettings:
-        return AnswerSettings(threshold=run.threshold)
+    def export_options(self, config) -> AnswerSettings:
+        return AnswerSettings(threshold=config.threshold)
 
 
 def _named(
-    settings: ClassificationSettings, folder: ClassificationSettings | None
+    settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> ClassificationSettings:
     """Returns the settings of the task that the flags name.
 
     Args:
         settings: the flags.
-        folder: those of the model's folder.
+        saved_settings: of the model's `task.json`.
     """
     if settings.task_name is None:
         raise InputError(
             f"--task_name: expected one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
-        return custom.with_labels_of_model(settings, folder)
+        return custom.with_labels_of_model(settings, saved_settings)
     task = catalogue.find(settings.task_name)
     if settings.data_dir is None:
         raise InputError(
@@ -284,11 +288,11 @@ def _named(
     return dataclasses.replace(settings, **custom.fields_of(task))
 
 
-def _check_threshold(run: ClassifierRunSettings, task: TextTask) -> None:
+def _check_threshold(config: ClassifierRunSettings, task: TextTask) -> None:
     labels = len(task.labels or ())
-    if run.threshold is not None and labels != 2 and task.kind != "multi_label":
+    if config.threshold is not None and labels != 2 and task.kind != "multi_label":
         raise InputError(
-            f"--threshold_to_export={run.threshold}: task {task.name} has "
+            f"--threshold_to_export={config.threshold}: task {task.name} has "
             f"{labels or 'no'} labels; expected two, or several per example"
         )
 

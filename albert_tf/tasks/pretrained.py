@@ -80,7 +80,7 @@ class FillMask(_MaskedLM):
         text = row["text"]
         if MASK not in text:
             raise InputError(
-                f"no {MASK} in {errors.shown(text)}; expected one for each gap"
+                f"no {MASK} in {errors.quote(text)}; expected one for each gap"
             )
         cut = inputs.cut(self.tokenizer, text, self.max_seq_length)
         ids = self._cut(inputs.encode_masked(self.tokenizer, cut))

@@ -100,7 +100,7 @@ class Pretraining(base.Task):
                 f"expected records of that one, or another folder"
             )
 
-    def describe(self, folder: Path) -> None:
+    def save_assets(self, folder: Path) -> None:
         """Writes which vocabulary the records have; copies it if it is where it was."""
         if identity := self._data.vocabulary:
             metadata.write_vocabulary(folder, identity, self._data.tokenizer())
@@ -155,14 +155,14 @@ class Pretraining(base.Task):
         """Returns the logits, without the states of positions that no loss reads."""
         return model.logits(batch, training=training)
 
-    def weights(self, batch: base.Batch) -> dict[str, Any]:
+    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of predictions and of examples."""
         counts = {"masked_lm_loss": ops.sum(_prediction_weights(batch))}
         if self._objective != "none":
             counts["sentence_order_loss"] = ops.sum(base.example_weights(batch))
         return counts
 
-    def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropies."""
         predicted = _prediction_weights(batch)
         each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
@@ -173,12 +173,12 @@ class Pretraining(base.Task):
             losses["sentence_order_loss"] = ops.sum(each * base.example_weights(batch))
         return losses
 
-    def loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the loss to minimise, that of masked LM divided as released."""
         predictions = weights["masked_lm_loss"] + heads.MASKED_LM_EPSILON
-        return super().loss(sums, {**weights, "masked_lm_loss": predictions})
+        return super().compute_loss(sums, {**weights, "masked_lm_loss": predictions})
 
-    def metrics(
+    def batch_metrics(
         self, outputs: base.Outputs, batch: base.Batch
     ) -> dict[str, tuple[Any, Any]]:
         """Returns the accuracies' sums and weights."""
@@ -190,7 +190,7 @@ class Pretraining(base.Task):
             pairs["sentence_order_accuracy"] = (ops.sum(right * rows), ops.sum(rows))
         return pairs
 
-    def reported_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
+    def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Adds the perplexity."""
         return {**means, "perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 

@@ -66,7 +66,7 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
     kinds = {**FINE_TUNED, **PRETRAINED}
     if kind not in kinds:
         raise InputError(
-            f"{location}: kind={errors.shown(kind)}: expected one of {', '.join(kinds)}"
+            f"{location}: kind={errors.quote(kind)}: expected one of {', '.join(kinds)}"
         )
     return _load(kinds[kind].pipeline)
 

@@ -35,10 +35,10 @@ def _read_object(path: Path) -> dict[str, Any]:
     """Reads a JSON object; empty if there is no file."""
     if not path.is_file():
         return {}
-    with errors.reading(path):
+    with errors.wrap_read(path):
         values = json_values.parse(path.read_text(encoding="utf-8-sig"), path)
     if not isinstance(values, dict):
-        raise InputError(f"{path}: {errors.shown(values)}: expected a JSON object")
+        raise InputError(f"{path}: {errors.quote(values)}: expected a JSON object")
     return values
 
 
@@ -59,7 +59,7 @@ def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
     if not whole or model_type(whole) != wanted:
         found = f"a model of type {model_type(whole)}" if whole else "no model"
         raise InputError(f"{path}: {found}; expected one of type {wanted}")
-    with errors.reading(path, "a tokenizer.json of transformers"):
+    with errors.wrap_read(path, "a tokenizer.json of transformers"):
         vocab, added = whole["model"]["vocab"], whole.get("added_tokens", ())
         ids = {item[0]: id for id, item in enumerate(vocab)}
         ids = vocab if wanted == "WordPiece" else ids
@@ -136,7 +136,7 @@ def cleaning(
         for key in values.keys() & {*_CLEANING, "strip_accents"}:
             if not isinstance(values[key], bool):
                 raise InputError(
-                    f"{file}: {key}={errors.shown(values[key])}: expected true or false"
+                    f"{file}: {key}={errors.quote(values[key])}: expected true or false"
                 )
         if is_wordpiece and values.get("tokenize_chinese_chars") is False:
             raise InputError(f"{file}: tokenize_chinese_chars=false: expected true")
@@ -152,8 +152,8 @@ def cleaning(
         for key in _CLEANING:
             if key in values and given.get(key, values[key]) != values[key]:
                 raise InputError(
-                    f"--{key}={errors.shown(given[key])}, but {file}: "
-                    f"{key}={errors.shown(values[key])}; expected the same"
+                    f"--{key}={errors.quote(given[key])}, but {file}: "
+                    f"{key}={errors.quote(values[key])}; expected the same"
                 )
             if key in values:
                 cleans.setdefault(key, values[key])

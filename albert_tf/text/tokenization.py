@@ -390,7 +390,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.model = _read(spm_model_file, "Unigram")
         self._processor = processor = sentencepiece.SentencePieceProcessor()
         # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
-        with errors.reading(spm_model_file, "a SentencePiece model (a .model file)"):
+        with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
             processor.load_from_serialized_proto(self.model)
             size = processor.get_piece_size()
             pieces = [processor.id_to_piece(i) for i in range(size)]
@@ -827,7 +827,7 @@ def _given(do_lower_case: bool | None, keep_accents: bool | None) -> dict[str, b
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:
     if str(path).endswith(".json"):
         return hf_files.vocabulary(path, model_type)
-    with errors.reading(path, "a vocabulary"):
+    with errors.wrap_read(path, "a vocabulary"):
         contents = Path(path).read_bytes()
     if not contents:
         raise InputError(f"{path}: the vocabulary file is empty")

@@ -122,7 +122,7 @@ class Checkpoints:
         for old in steps[: -self._keep] if self._keep else ():
             # The index first: without it a checkpoint is ignored.
             for suffix in reversed(_SUFFIXES):
-                with errors.writing(self.prefix(old)):
+                with errors.wrap_write(self.prefix(old)):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
         return self.prefix(step)
 
@@ -154,7 +154,7 @@ class Checkpoints:
             InputError: it cannot be written; the previous best stays.
         """
         best = self._folder / BEST
-        with errors.writing(best), files.write_together(self._folder) as folder:
+        with errors.wrap_write(best), files.write_together(self._folder) as folder:
             for suffix in _SUFFIXES:
                 shutil.copyfile(
                     f"{self.prefix(step)}{suffix}", folder / f"{BEST}{suffix}"

@@ -31,7 +31,7 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: the file cannot be read.
     """
-    with errors.reading(metrics_file):
+    with errors.wrap_read(metrics_file):
         text = Path(metrics_file).read_text("utf-8", errors="replace")
     for line in text.splitlines():
         try:
@@ -96,5 +96,5 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
                     ax.plot([*curve], [*curve.values()], marker=marker, label=label)
         if ax.lines:
             ax.legend(fontsize="small")
-    with errors.writing(picture):
+    with errors.wrap_write(picture):
         figure.savefig(picture, dpi=100)

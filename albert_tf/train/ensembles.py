@@ -19,7 +19,7 @@ from typing import IO, Any
 from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.tasks import base
-from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
+from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import finetune, loop, report
 from albert_tf.train.devices import DistributionSettings, is_chief
@@ -34,7 +34,7 @@ _SHARED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class _EnsembleRun(FinishedRun):
+class _EnsembleRun(RunContext):
     """Finishes with answers that are there already.
 
     Attributes:
@@ -177,7 +177,7 @@ def run(
             metrics.update,
             ensemble.answers,
         )
-        ensemble.task.finish(run, ensemble.splits)
+        ensemble.task.predict_and_write(run, ensemble.splits)
         if writes:
             folder = Path(config.output_dir)
             report.add_results(folder, metrics)
@@ -214,7 +214,7 @@ def _answer(
         network = task.build_model()
     task.load(network, weights.open_source(folder, config.checkpoint), complete=True)
     trainer = Trainer(task, own, strategy, network, None, log=log_line)
-    run = FinishedRun(own, {}, False, log_line, trainer.predict, lambda metrics: None)
+    run = RunContext(own, {}, False, log_line, trainer.predict, lambda metrics: None)
     parts = {split.name: split for use in splits.values() for split in use}
     answers = {name: run.answer(task, split) for name, split in parts.items()}
     bare = {

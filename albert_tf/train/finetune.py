@@ -18,7 +18,7 @@ from albert_tf import weights
 from albert_tf.data import cache
 from albert_tf.errors import InputError
 from albert_tf.serve import runtimes, saved_models
-from albert_tf.tasks.base import FineTuningTask, FinishedRun, Split, Splits
+from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import loop, report, seeds
@@ -92,8 +92,8 @@ def run(
                 step = best.get("step") or steps_made(trainer.optimizer)
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
-        task.finish(
-            FinishedRun(config, best, writes, log_line, trainer.predict, add_results),
+        task.predict_and_write(
+            RunContext(config, best, writes, log_line, trainer.predict, add_results),
             splits,
         )
         if config.start and not config.do_train and writes:
@@ -126,9 +126,11 @@ def prepare_task(
         shared: what all members of an ensemble have stored, in place of one's own.
     """
     folder = _stored_settings(family, config)
-    settings, splits = family.read(settings, shared or folder, config, log_line)
+    settings, splits = family.read_examples(
+        settings, shared or folder, config, log_line
+    )
     opened = open_folder(config, model)
-    settings = settings.completed(folder, opened.config.max_position_embeddings)
+    settings = settings.with_defaults(folder, opened.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of
     if multiple is None:
         multiple = pad_multiple(strategy, config.xla)
@@ -140,7 +142,7 @@ def prepare_task(
         if id(split) not in encoded:
             encoded[id(split)] = _encoded(task, split, config, log_line)
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
-    task.use(splits)
+    task.set_splits(splits)
     return task, splits
 
 
@@ -153,7 +155,7 @@ def _encoded(
     """Encodes a split, or reads the cached features of an earlier run."""
     path = config.cache / task.cache_file(split)
     arrays, is_cached = cache.load_or_make(
-        path, task.made_from(split), lambda: dict(task.encode(split))
+        path, task.cache_key(split), lambda: dict(task.encode(split))
     )
     if is_cached:
         log_line(f"{split.name}: using cached features from {path}")

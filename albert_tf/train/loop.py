@@ -115,7 +115,7 @@ def run(
         # Also keeps the chief from writing before all workers have read.
         _check_agreement(strategy, model, optimizer, examples_seen, config)
         if is_chief(strategy) and config.do_train:
-            task.describe(folder)
+            task.save_assets(folder)
         write_settings(folder)
         devices.fold_in_replica_id(strategy, model)
         reporter.log_start(model, strategy, steps_made(optimizer))
@@ -229,7 +229,7 @@ class _Loop:
             self._save()
             if self._is_chief:
                 self._checkpoints.mark_best(self._step, self.best)
-                self._task.best_marked(self._reporter.folder, metrics)
+                self._task.on_new_best_checkpoint(self._reporter.folder, metrics)
         best = max(best, metrics[key])
         self._reporter.log_eval(self._step, metrics, better, best)
         return metrics

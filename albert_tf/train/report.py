@@ -194,7 +194,7 @@ class Reporter:
         self.close()
         if self._enabled:
             picture = self.folder / "training_curves.png"
-            with errors.sparing("curves", self.log):
+            with errors.log_failure("curves", self.log):
                 curves.draw(self.folder / curves.NAME, picture)
                 self.log(f"Curves: {picture}")
 
@@ -204,7 +204,10 @@ class Reporter:
         for name, value in metrics.items():
             if name == "eval_loss":  # the released name of "loss"
                 continue
-            if name.endswith(("loss", "accuracy")) or name in self._task.shown:
+            if (
+                name.endswith(("loss", "accuracy"))
+                or name in self._task.progress_metrics
+            ):
                 for long, short in _SHORT.items():
                     name = name.replace(long, short)
                 parts.append(f"{name} {value:.4f}")
@@ -226,7 +229,7 @@ class Reporter:
     ) -> None:
         """Writes numbers and a picture of confusion matrices for TensorBoard."""
         path = self.folder / folder
-        with errors.writing(path):
+        with errors.wrap_write(path):
             if folder not in self._writers:
                 self._writers[folder] = tf.summary.create_file_writer(str(path))
             with self._writers[folder].as_default(step):
@@ -250,7 +253,7 @@ def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
 
 
 def _append(path: Path, text: str) -> None:
-    with errors.writing(path), path.open("a", encoding="utf-8") as file:
+    with errors.wrap_write(path), path.open("a", encoding="utf-8") as file:
         file.write(text)
 
 

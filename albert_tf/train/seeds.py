@@ -85,7 +85,9 @@ def run(
         write_settings()
         if config.do_train and is_chief(strategy):
             stored = metadata.read_task(folder) or {}
-            kept = {key: stored[key] for key in task.kept if key in stored}
+            kept = {
+                key: stored[key] for key in task.best_checkpoint_keys if key in stored
+            }
             metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
 
     key, metrics = task.key_metric, list[Mapping[str, float]]()

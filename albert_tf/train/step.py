@@ -149,12 +149,12 @@ class Trainer:
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
             losses = {name: means[name] for name in self._losses["eval"]}
             if losses:
-                means = {"loss": float(self.task.total(losses)), **means}
-            metrics.update(self.task.reported_metrics(means))
+                means = {"loss": float(self.task.combine_losses(losses)), **means}
+            metrics.update(self.task.finalize_metrics(means))
 
         rest = predictions()
         with self._translated_errors(source):
-            scores = self.task.score(batches.in_order(rest), metrics)
+            scores = self.task.evaluate_predictions(batches.in_order(rest), metrics)
             for _ in rest:  # the task may need only some
                 pass
         return {**metrics, **scores}
@@ -338,7 +338,7 @@ class Trainer:
         The weights of the losses are summed over all replicas first, so that each
         replica computes its part of the gradient of the whole batch.
         """
-        weights = _all_reduce_sum(self.task.weights(batch))
+        weights = _all_reduce_sum(self.task.loss_weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulate(batch, weights)
         # Before the loss scaling: an overflow on one device skips the step on all.
@@ -393,8 +393,8 @@ class Trainer:
         """
         with tf.GradientTape() as tape:
             outputs = self.task.outputs(self.model, batch, training=True)
-            losses = self.task.sums(outputs, batch)
-            loss = self.task.loss(losses, weights)
+            losses = self.task.loss_sums(outputs, batch)
+            loss = self.task.compute_loss(losses, weights)
             scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
         variables = self.model.trainable_variables
         every = tape.gradient(scaled, [variable.value for variable in variables])
@@ -405,7 +405,7 @@ class Trainer:
 
     def _replica_evaluate_step(self, batch):
         outputs = self.task.outputs(self.model, batch, training=False)
-        losses = self.task.sums(outputs, batch)
+        losses = self.task.loss_sums(outputs, batch)
         sums = self._pack("eval", tf.constant(0.0), losses, outputs, batch)
         return self._reduce(sums), self._predictions(outputs, batch)
 
@@ -413,7 +413,7 @@ class Trainer:
         return self._predictions(self.model(batch, training=False), batch)
 
     def _predictions(self, outputs, batch):
-        predictions = self.task.predictions(outputs, batch)
+        predictions = self.task.prediction_outputs(outputs, batch)
         return {**predictions, _ROW: batch["row"]} if predictions else {}
 
     def _reduce(self, sums):
@@ -431,9 +431,9 @@ class Trainer:
 
     def _pack(self, kind, loss, losses, outputs, batch):
         """Packs loss, tokens, and the sum and weight of each metric in one tensor."""
-        weights = self.task.weights(batch)
+        weights = self.task.loss_weights(batch)
         pairs = {name: (losses[name], weights[name]) for name in losses}
-        pairs |= self.task.metrics(outputs, batch)
+        pairs |= self.task.batch_metrics(outputs, batch)
         self._losses[kind], self._names[kind] = list(losses), list(pairs)
         tokens = tf.cast(tf.size(batch["input_ids"]), tf.float32)
         values = (value for pair in pairs.values() for value in pair)
@@ -453,7 +453,7 @@ class Trainer:
         means |= self._means(window.sums, "train")
         examples = window.steps * self._config.train_batch_size
         return {
-            **self.task.reported_metrics(means),
+            **self.task.finalize_metrics(means),
             "learning_rate": float(last["learning_rate"]),
             "gradient_norm": float(tf.norm(last["gradient_norms"])),
             "sequences_per_second": examples / window.seconds,

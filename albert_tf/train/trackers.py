@@ -52,7 +52,7 @@ class Trackers:
     ):
         self._log = log
         self._wandb = self._mlflow = None
-        with errors.sparing("run of Weights & Biases", log):
+        with errors.log_failure("run of Weights & Biases", log):
             if config.wandb:
                 self._wandb = importlib.import_module("wandb").init(
                     project=config.wandb,
@@ -61,7 +61,7 @@ class Trackers:
                     config=dict(settings),
                     sync_tensorboard=True,
                 )
-        with errors.sparing("run of MLflow", log):
+        with errors.log_failure("run of MLflow", log):
             if config.mlflow:
                 mlflow = importlib.import_module("mlflow")
                 mlflow.set_experiment(config.mlflow)
@@ -75,7 +75,7 @@ class Trackers:
         """Logs the metrics of a kind."""
         finite = {f"{kind}/{k}": v for k, v in metrics.items() if math.isfinite(v)}
         if self._mlflow is not None and finite:
-            with errors.sparing("metrics in MLflow", self._log):
+            with errors.log_failure("metrics in MLflow", self._log):
                 self._mlflow.log_metrics(finite, step=step)
 
     def end(
@@ -91,10 +91,10 @@ class Trackers:
             self.log("best", int(best["step"]), best)
         run, self._wandb = self._wandb, None
         if run is not None:
-            with errors.sparing("end of the run of Weights & Biases", self._log):
+            with errors.log_failure("end of the run of Weights & Biases", self._log):
                 run.summary.update({f"best/{k}": v for k, v in (best or {}).items()})
                 run.finish(exit_code=0 if is_complete else 1)
         mlflow, self._mlflow = self._mlflow, None
         if mlflow is not None:
-            with errors.sparing("end of the run of MLflow", self._log):
+            with errors.log_failure("end of the run of MLflow", self._log):
                 mlflow.end_run("FINISHED" if is_complete else "KILLED")

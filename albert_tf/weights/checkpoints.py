@@ -33,7 +33,7 @@ def choose(folder: Path, checkpoint: str) -> Path:
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
     if (folder / "checkpoint").exists():
-        with errors.reading(folder / "checkpoint"):
+        with errors.wrap_read(folder / "checkpoint"):
             text = (folder / "checkpoint").read_text("utf-8", errors="replace")
         named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
         # The folder may have moved since: only the last part of the path counts.

@@ -88,7 +88,7 @@ def write_vocabulary(
 def _write(
     folder: Path, name: str, contents: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> None:
-    with errors.writing(folder):
+    with errors.wrap_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if tokenizer:
         vocabulary = folder / tokenizer.file_name
@@ -163,7 +163,7 @@ def _hf_task(path: Path) -> Mapping[str, Any] | None:
         labels = [names.get(str(number)) for number in range(len(names))]
     if not _are_texts(labels):
         raise InputError(
-            f"{path}: id2label={errors.shown(names)}: expected a text for each number "
+            f"{path}: id2label={errors.quote(names)}: expected a text for each number "
             f"from 0 on"
         )
     if kind == "classification":
@@ -194,10 +194,10 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         json_values.get(task, key, kind, str(path), kind())
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
     if not _are_texts(labels):
-        raise InputError(f"{path}: labels={errors.shown(labels)}: expected texts")
+        raise InputError(f"{path}: labels={errors.quote(labels)}: expected texts")
     if Path(name).name != name:
         raise InputError(
-            f"{path}: vocabulary={errors.shown(name)}: expected the name of a file in "
+            f"{path}: vocabulary={errors.quote(name)}: expected the name of a file in "
             f"this folder"
         )
     return task
@@ -214,7 +214,7 @@ def copy(source: Path, target: Path) -> None:
         InputError: something cannot be copied.
     """
     vocabulary = (read_task(source) or {})["vocabulary"]
-    with errors.writing(target), write_together(target) as new:
+    with errors.wrap_write(target), write_together(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
         for path in sorted(source.glob(f"{checkpoints.BEST}.*")):

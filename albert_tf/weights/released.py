@@ -49,7 +49,7 @@ def resolve(path: str | Path) -> Path:
 
 def _model_folder(name: str, new: Path) -> Path:
     """Returns the folder of an unpacked archive that has the checkpoint."""
-    with errors.reading(name, "an archive with one albert_config.json"):
+    with errors.wrap_read(name, "an archive with one albert_config.json"):
         [folder] = {path.parent for path in new.rglob("albert_config.json")}
     return folder
 
@@ -66,7 +66,7 @@ def _from_hugging_face(name: str) -> Path:
         raise InputError(
             f"{name}: needs huggingface_hub; expected `pip install 'albert_tf[hub]'`"
         ) from None
-    with errors.reading(name, "a model of the Hugging Face Hub, and a connection"):
+    with errors.wrap_read(name, "a model of the Hugging Face Hub, and a connection"):
         folder = huggingface_hub.snapshot_download(
             parts[1],
             revision=parts[2],

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from albert_tf.data.files import write_together
-from albert_tf.errors import InputError, writing
+from albert_tf.errors import InputError, wrap_write
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenization import Tokenizer
@@ -117,7 +117,7 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
         tensors |= _arrays(expand_slots(optimizer, expand(model, "tf1")))
         step = keras.ops.convert_to_numpy(optimizer.iterations)
         tensors[STEP] = np.asarray(step, np.int64)
-    with writing(path), write_together(prefix.parent) as new:
+    with wrap_write(path), write_together(prefix.parent) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
             tensor_names=list(tensors),
@@ -137,7 +137,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.files(model, _untied(model.config), task or {}, tokenizer)
-    with writing(folder), write_together(folder) as new:
+    with wrap_write(folder), write_together(folder) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
         )
@@ -149,7 +149,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
 def _save_keras(model, path: Path) -> Path:
     if path.suffix != ".keras":
         raise InputError(f"{path}: a file of format 'keras' has to end in .keras")
-    with writing(path), write_together(path.parent) as new:
+    with wrap_write(path), write_together(path.parent) as new:
         model.save(new / path.name)
     return path
 

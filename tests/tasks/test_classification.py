@@ -66,7 +66,7 @@ def test_inputs_of_other_rows_are_not_taken_from_the_cache(tokenizer):
     def made_from(*texts, most=24):
         examples = [Example(str(n), text, None, "no") for n, text in enumerate(texts)]
         task = task_of(declared, tokenizer, max_seq_length=most)
-        return json.dumps(task.made_from(Split("train", examples)))
+        return json.dumps(task.cache_key(Split("train", examples)))
 
     kept = made_from("a file", "a list of strings")
     assert kept == made_from("a file", "a list of strings")
@@ -108,18 +108,18 @@ def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
         split(declared, "dev", 37, has_file),
     )
     task = task_of(declared, tokenizer)
-    task.use({"train": [train], "dev": [dev]})
+    task.set_splits({"train": [train], "dev": [dev]})
     outcome = run(task, tmp_path / "run")
     assert outcome.best["eval_accuracy"] > 0.95
-    source = task.source([dev], labelled=False)
-    found = task.predict(dev, outcome.trainer.predict(source, 5))
+    source = task.dataset([dev], with_labels=False)
+    found = task.postprocess(dev, outcome.trainer.predict(source, 5))
     assert found.shape == (37, 2)
     right = declared.predict(found) == declared.targets(dev.examples)
     assert right.mean() == pytest.approx(outcome.best["eval_accuracy"])
     batch = task.training.make(np.array([3]), 24)
     single = outcome.trainer.model({n: v for n, v in batch.items() if n != "labels"})
-    source = task.source([train], labelled=False)
-    on_train = task.predict(train, outcome.trainer.predict(source, 7))
+    source = task.dataset([train], with_labels=False)
+    on_train = task.postprocess(train, outcome.trainer.predict(source, 7))
     np.testing.assert_allclose(
         on_train[3], keras.ops.softmax(single["logits"])[0], atol=1e-6
     )
@@ -140,7 +140,7 @@ def test_class_weights_weigh_the_loss_of_training_alone(split, tokenizer):
         (("no=.5", "yes=3"), [0.5, 3]),
     ):
         task = task_of(declared, tokenizer, class_weights=given)
-        task.use({"train": [train], "dev": [dev]})
+        task.set_splits({"train": [train], "dev": [dev]})
         batch = task.training.make(np.arange(7), 24)
         np.testing.assert_allclose(
             batch["example_weight"], np.array(expected)[labels], rtol=1e-6
@@ -148,7 +148,9 @@ def test_class_weights_weigh_the_loss_of_training_alone(split, tokenizer):
         outputs = task.build_model()(batch)
         chances = keras.ops.convert_to_numpy(keras.ops.softmax(outputs["logits"]))
         each = -np.log(chances[np.arange(7), labels])
-        loss = float(task.loss(task.sums(outputs, batch), task.weights(batch)))
+        loss = float(
+            task.compute_loss(task.loss_sums(outputs, batch), task.loss_weights(batch))
+        )
         wanted = np.average(each, weights=batch["example_weight"])
         assert loss == pytest.approx(wanted, rel=1e-5)
         assert "example_weight" not in task.evaluation.make(np.arange(7), 24)
@@ -163,7 +165,7 @@ def test_class_weights_are_for_labels(split, tokenizer, given):
         f"labels 'no', 'yes'"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        task.use({"train": [split(declared, "train", 5, has_file)]})
+        task.set_splits({"train": [split(declared, "train", 5, has_file)]})
 
 
 GOLDEN = {"mnli": glue.MNLI, "cola": glue.COLA, "sts-b": glue.STSB}
@@ -190,9 +192,9 @@ def test_logits_and_losses_are_the_released_ones(
     outputs = model(batch)
     logits = recorded[f"{name}/out/logits"].reshape(4, -1)
     np.testing.assert_allclose(outputs["logits"], logits, atol=2e-5)
-    loss = task.loss(task.sums(outputs, batch), task.weights(batch))
+    loss = task.compute_loss(task.loss_sums(outputs, batch), task.loss_weights(batch))
     assert float(loss) == pytest.approx(recorded[f"{name}/out/loss"], abs=2e-5)
-    kept = task.predictions(outputs, batch)["outputs"]
+    kept = task.prediction_outputs(outputs, batch)["outputs"]
     if name == "sts-b":
         np.testing.assert_allclose(kept[:, 0], logits[:, 0], atol=2e-5)
     else:
@@ -202,7 +204,7 @@ def test_logits_and_losses_are_the_released_ones(
     weight = np.array([1, 1, 0, 0], "float32")
     filled = {**batch, "example_weight": weight}
     each = recorded[f"{name}/out/per_example_loss"]
-    loss = task.loss(task.sums(outputs, filled), task.weights(filled))
+    loss = task.compute_loss(task.loss_sums(outputs, filled), task.loss_weights(filled))
     assert float(loss) == pytest.approx(each[:2].mean(), abs=2e-5)
 
 
@@ -241,10 +243,12 @@ def test_an_evaluation_has_the_released_figures(
     outputs = model(batch)
     logits = found("logits").reshape(24, -1)
     np.testing.assert_allclose(outputs["logits"], logits, atol=2e-5)
-    loss = float(task.loss(task.sums(outputs, batch), task.weights(batch)))
-    kept = np.array(task.predictions(outputs, batch)["outputs"])
+    loss = float(
+        task.compute_loss(task.loss_sums(outputs, batch), task.loss_weights(batch))
+    )
+    kept = np.array(task.prediction_outputs(outputs, batch)["outputs"])
     rows = ({"outputs": row} for row in kept[real])
-    scores = task.score(rows, {"loss": loss})
+    scores = task.evaluate_predictions(rows, {"loss": loss})
     start = f"{name}/eval_metrics/"
     wanted = {
         key.removeprefix(start): value

@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import re
 import shutil
-import types
 from pathlib import Path
 
 import keras
@@ -186,11 +184,11 @@ def read(case, tokenizer, tmp_path):
     lines = []
     run = case.run_settings(tmp_path / "run", **WORK)
     settings = case.family.settings_class(**case.flags)
-    settings, splits = case.family.read(settings, None, run, lines.append)
-    settings = settings.completed(None, CONFIG.max_position_embeddings)
+    settings, splits = case.family.read_examples(settings, None, run, lines.append)
+    settings = settings.with_defaults(None, CONFIG.max_position_embeddings)
     task = case.family(settings, CONFIG, tokenizer)
     encoded = {use: [task.encoded(s) for s in parts] for use, parts in splits.items()}
-    task.use(encoded)
+    task.set_splits(encoded)
     return task, encoded
 
 
@@ -229,7 +227,7 @@ def test_examples_are_read_and_encoded_the_same_each_time(read):
         assert one.keys() == two.keys()
         for name in one:
             np.testing.assert_array_equal(one[name], two[name])
-        assert json.loads(json.dumps(task.made_from(split))) == task.made_from(split)
+        assert json.loads(json.dumps(task.cache_key(split))) == task.cache_key(split)
         assert task.summary(split) and task.cache_file(split).endswith(".npz")
 
 
@@ -245,7 +243,9 @@ def test_the_loss_of_one_batch_falls(read):
     def step():
         with tf.GradientTape() as tape:
             outputs = task.outputs(model, batch, training=False)
-            loss = task.loss(task.sums(outputs, batch), task.weights(batch))
+            loss = task.compute_loss(
+                task.loss_sums(outputs, batch), task.loss_weights(batch)
+            )
         variables = model.trainable_variables
         gradients = tape.gradient(loss, [v.value for v in variables])
         pairs = zip(gradients, variables, strict=True)
@@ -263,22 +263,22 @@ def test_predictions_become_answers_metrics_and_files(read):
     [split] = splits["test"]
 
     def predictions(split):
-        source = task.source([split], labelled=False)
+        source = task.dataset([split], with_labels=False)
         for row in range(len(split.features)):
             batch = source.make(np.array([row]), task.settings.max_seq_length)
             outputs = task.outputs(model, batch, training=False)
-            kept = task.predictions(outputs, batch)
+            kept = task.prediction_outputs(outputs, batch)
             yield {k: keras.ops.convert_to_numpy(v)[0] for k, v in kept.items()}
 
-    answers = task.predict(split, predictions(split))
+    answers = task.postprocess(split, predictions(split))
     files = task.write(split, answers)
     assert files and all(isinstance(f, str | bytes) and f for f in files.values())
     [judged] = splits["dev"]
-    answers = task.predict(judged, predictions(judged))
-    metrics = task.measure(judged, answers)
+    answers = task.postprocess(judged, predictions(judged))
+    metrics = task.compute_metrics(judged, answers)
     assert task.key_metric in metrics
     assert all(isinstance(value, int | float) for value in metrics.values())
-    scores = task.score(iter(list(predictions(judged))), {"loss": 0.25})
+    scores = task.evaluate_predictions(iter(list(predictions(judged))), {"loss": 0.25})
     assert scores == {**metrics, "eval_loss": 0.25}
 
 
@@ -365,50 +365,3 @@ def test_a_folder_of_another_kind_is_refused_before_anything_is_read(
     (folder / "task.json").write_text(json.dumps({**stored, "kind": other}))
     with pytest.raises(InputError, match=rf"a model with kind '{other}', but this ta"):
         fit("run", do_train=True)
-
-
-def test_only_the_first_worker_makes_what_is_written():
-    def write(split, answers):
-        pytest.fail("made on another worker, too")
-
-    class Task:
-        measure = staticmethod(lambda *given: {})
-
-    Task.write = staticmethod(write)
-    run = types.SimpleNamespace(writes=False, answer=lambda task, split: None)
-    base.FineTuningTask.finish(Task(), run, {"test": [base.Split("test", [])]})
-
-
-EVALUATE = {"do_eval": True, "do_predict": True}
-
-
-def numbers(text):
-    return [float(n) for n in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
-
-
-def results(folder):
-    """The files of numbers that a run has written."""
-    ends = (".tsv", ".txt", "tions.json", "odds.json", ".jsonl")
-    return {p.name: p for p in folder.iterdir() if p.name.endswith(ends)}
-
-
-def test_an_ensemble_of_equal_models_is_one_of_them(whole, fit):
-    alone, _ = fit("alone", init_checkpoint=str(whole), **EVALUATE)
-    one, _ = fit("one", ensemble=(str(whole),), **EVALUATE)
-    assert results(one).keys() == results(alone).keys()
-    for name, path in results(one).items():
-        if name != "metrics.jsonl":  # which has times
-            assert path.read_bytes() == (alone / name).read_bytes()
-    three, _ = fit("three", ensemble=(str(whole),) * 3, **EVALUATE)
-    assert {"ensemble.json", "eval_results.txt"} <= {p.name for p in three.iterdir()}
-    for name, path in results(three).items():
-        if name != "eval_results.txt":  # that of one model has losses, too
-            expected = numbers((alone / name).read_text())
-            np.testing.assert_allclose(
-                numbers(path.read_text()), expected, rtol=1e-6, atol=1e-6, err_msg=name
-            )
-    table = json.loads((three / "ensemble.json").read_text())
-    assert len(table["members"]) == 3
-    for member in table["members"]:
-        assert member.pop("folder") == str(whole)
-        assert member == pytest.approx(table["ensemble"], abs=1e-6)

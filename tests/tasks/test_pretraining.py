@@ -114,14 +114,14 @@ def test_objectives_leave_out_the_sentence_head(files):
         "masked_lm_weights": np.array([[1, 0], [1, 1]], "float32"),
         "example_weight": np.array([1, 0], "float32"),
     }
-    assert {k: float(v) for k, v in task.weights(batch).items()} == {
+    assert {k: float(v) for k, v in task.loss_weights(batch).items()} == {
         "masked_lm_loss": 1
     }
     logits = np.zeros((2, 2, 211), "float32")
     logits[0, 0, 5] = 100
-    sums = task.sums({"mlm_logits": logits}, batch)
+    sums = task.loss_sums({"mlm_logits": logits}, batch)
     assert {name: float(value) for name, value in sums.items()} == {"masked_lm_loss": 0}
-    [(right, weight)] = task.metrics({"mlm_logits": logits}, batch).values()
+    [(right, weight)] = task.batch_metrics({"mlm_logits": logits}, batch).values()
     assert float(right) == float(weight) == 1
 
 
@@ -134,7 +134,7 @@ def test_of_equal_logits_the_first_is_predicted(files):
     }
     logits = np.zeros((1, 2, 211), "float32")
     logits[:, :, [5, 8]] = 1
-    [(right, weight)] = task.metrics({"mlm_logits": logits}, batch).values()
+    [(right, weight)] = task.batch_metrics({"mlm_logits": logits}, batch).values()
     assert (float(right), float(weight)) == (1, 2)
 
 
@@ -477,7 +477,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
 def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
     [path] = files["input_file"]
     description(path, fingerprint="0123456789abcdef")
-    Pretraining(PretrainingSettings(**files)).describe(tmp_path / "run")
+    Pretraining(PretrainingSettings(**files)).save_assets(tmp_path / "run")
     assert os.listdir(tmp_path / "run") == ["vocabulary.json"]
     assert json.loads((tmp_path / "run" / "vocabulary.json").read_text()) == {
         "do_lower_case": True,

@@ -54,7 +54,7 @@ def make(tokenizer):
             **{"task_name": "own", "choices": choices, **LENGTHS, **options}
         )
         task = race.MultipleChoice(settings, config(), tokenizer)
-        task.use({"dev": [evaluation]} if evaluation else {})
+        task.set_splits({"dev": [evaluation]} if evaluation else {})
         return task
 
     return task
@@ -76,14 +76,14 @@ def test_logits_loss_and_probabilities_are_the_released_ones(
     batch["labels"] = recorded["in/label_ids"]
     outputs = model(batch)
     assert np.abs(arrays(outputs["logits"]) - recorded["out/logits"]).max() < 2e-5
-    kept = arrays(made.predictions(outputs, batch)["probabilities"])
+    kept = arrays(made.prediction_outputs(outputs, batch)["probabilities"])
     assert np.abs(kept - recorded["out/probabilities"]).max() < 2e-5
-    sums, weights = made.sums(outputs, batch), made.weights(batch)
-    assert abs(float(made.loss(sums, weights)) - recorded["out/loss"]) < 2e-5
+    sums, weights = made.loss_sums(outputs, batch), made.loss_weights(batch)
+    assert abs(float(made.compute_loss(sums, weights)) - recorded["out/loss"]) < 2e-5
     batch["example_weight"] = np.array([1, 0, 1], "float32")
-    sums, weights = made.sums(outputs, batch), made.weights(batch)
+    sums, weights = made.loss_sums(outputs, batch), made.loss_weights(batch)
     each = recorded["out/per_example_loss"]
-    found = float(made.loss(sums, weights))
+    found = float(made.compute_loss(sums, weights))
     assert found == pytest.approx((each[0] + each[2]) / 2, rel=1e-5)
 
 
@@ -107,18 +107,18 @@ def test_accuracies_of_all_and_of_each_level():
 def test_batches_have_the_answers_of_their_questions(make, split, tokenizer):
     answers = [2, 0, 1, 1, 0]
     found = split(answers)
-    batch = make().source([found], labelled=True).make(np.array([4, 2, 0]), 16)
+    batch = make().dataset([found], with_labels=True).make(np.array([4, 2, 0]), 16)
     assert batch["labels"].tolist() == [0, 1, 2]
     assert batch["input_ids"].shape == (3, 3, 16)
     wanted = tokenizer.encode("an string")
     ids = batch["input_ids"][0, 2].tolist()
     assert ids[3 : 3 + len(wanted)] == wanted  # after [CLS] object [SEP]
-    assert "labels" not in make().source([found], labelled=False).make([1], 16)
+    assert "labels" not in make().dataset([found], with_labels=False).make([1], 16)
 
 
 def test_texts_decide_what_is_kept_and_answers_do_not(make, split):
     def made_from(*arguments, **more):
-        return make().made_from(split(*arguments, **more))
+        return make().cache_key(split(*arguments, **more))
 
     assert made_from([0, 1]) == made_from([1, 1])
     assert made_from([0, 1]) != made_from([0, 1], options=("list", "file", "other"))
@@ -129,7 +129,7 @@ def test_a_question_without_answer_cannot_be_learned(make, split):
     message = "own.jsonl:2: no answer; expected one to train or evaluate on"
     for part in ("train", "dev"):
         with pytest.raises(InputError, match=f"^{message}$"):
-            make().use({part: [split([0, None])]})
+            make().set_splits({part: [split([0, None])]})
 
 
 def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
@@ -138,13 +138,15 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     three = split([2], options=("list", "file", "string")).examples
     both = made.encoded(Split("dev", [*two, *three]))
     assert "3 questions with 2 to 3 choices" in made.summary(both)[0]
-    model, source = made.build_model(), made.source([both], labelled=True)
+    model, source = made.build_model(), made.dataset([both], with_labels=True)
     batch = source.make(np.arange(3), 40)
     assert batch["input_ids"].shape == (3, 4, 40)
     outputs = model(batch)
-    kept = np.array(made.predictions(outputs, batch)["probabilities"])
+    kept = np.array(made.prediction_outputs(outputs, batch)["probabilities"])
     assert (kept[:2, 2:] == 0).all() and (kept[2, 3:] == 0).all()
-    loss = float(made.loss(made.sums(outputs, batch), made.weights(batch)))
+    loss = float(
+        made.compute_loss(made.loss_sums(outputs, batch), made.loss_weights(batch))
+    )
     shares = kept[np.arange(3), [1, 0, 2]]
     assert loss == pytest.approx(-np.log(shares).mean(), rel=1e-5)
     lines = made.write(both, kept)["predictions.jsonl"].splitlines()

@@ -44,12 +44,12 @@ class Even(base.FineTuningTask):
     key_metric = "eval_accuracy"
 
     @classmethod
-    def read(cls, settings, folder, run, log):
+    def read_examples(cls, settings, saved_settings, config, log):
         with open(settings.train_file, encoding="utf-8") as file:
             split = Split("train", file.read().splitlines())
         return settings, {"train": [split], "dev": [split]}
 
-    def made_from(self, split):
+    def cache_key(self, split):
         return {"texts": list(split.examples)}
 
     def encode(self, split):
@@ -61,7 +61,7 @@ class Even(base.FineTuningTask):
     def features(self, split, arrays):
         return inputs.Inputs(**arrays, truncated=0, truncated_pieces=0)
 
-    def source(self, splits, *, labelled):
+    def dataset(self, splits, *, with_labels):
         [split] = splits
         labels = np.array([len(text.split()) % 2 for text in split.examples], np.int32)
 
@@ -75,20 +75,20 @@ class Even(base.FineTuningTask):
     def build_model(self):
         return AlbertClassifier(self.config, 2)
 
-    def weights(self, batch):
+    def loss_weights(self, batch):
         return {"loss": ops.sum(base.example_weights(batch))}
 
-    def sums(self, outputs, batch):
+    def loss_sums(self, outputs, batch):
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def predictions(self, outputs, batch):
+    def prediction_outputs(self, outputs, batch):
         return {"odd": ops.argmax(outputs["logits"], axis=-1)}
 
-    def predict(self, split, predictions):
+    def postprocess(self, split, predictions):
         return [int(kept["odd"]) for kept in predictions]
 
-    def measure(self, split, answers):
+    def compute_metrics(self, split, answers):
         odd = [len(text.split()) % 2 for text in split.examples]
         return {"eval_accuracy": float(np.mean(np.equal(odd, answers)))}
 

@@ -485,7 +485,7 @@ def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
     settings = SquadSettings(**{name: value})
     run = SquadRunSettings(output_dir="run", export_dir="served")
     with pytest.raises(InputError) as mistake:
-        QuestionAnswering.read(settings, None, run, print)
+        QuestionAnswering.read_examples(settings, None, run, print)
     assert str(mistake.value) == (
         f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
         f"threshold"

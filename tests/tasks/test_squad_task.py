@@ -74,9 +74,11 @@ def task_of(
     config, tokenizer, version="2.0", head="conditional", evaluation=None, **changes
 ):
     given = {**dataclasses.asdict(LENGTHS), "version": version, "head": head, **changes}
-    settings = SquadSettings(**given).completed(None, config.max_position_embeddings)
+    settings = SquadSettings(**given).with_defaults(
+        None, config.max_position_embeddings
+    )
     task = QuestionAnswering(settings, config, tokenizer)
-    task.use({"dev": [split_of(evaluation)]} if evaluation else {})
+    task.set_splits({"dev": [split_of(evaluation)]} if evaluation else {})
     return task
 
 
@@ -85,8 +87,8 @@ def split_of(windows):
 
 
 def losses(task, model, batch):
-    sums = task.sums(model(batch), batch)
-    return sums, task.loss(sums, task.weights(batch))
+    sums = task.loss_sums(model(batch), batch)
+    return sums, task.compute_loss(sums, task.loss_weights(batch))
 
 
 @pytest.mark.parametrize(
@@ -128,12 +130,12 @@ def test_losses_are_the_released_ones(
         )
     # A batch in two uneven tokens: sums of all over weights of all.
     parts = [{n: v[rows] for n, v in batch.items()} for rows in ([0], [1, 2, 3])]
-    tokens = [task.sums(model(part), part) for part in parts]
+    tokens = [task.loss_sums(model(part), part) for part in parts]
     whole = {name: sum(float(token[name]) for token in tokens) for name in sums}
-    assert float(task.loss(whole, dict.fromkeys(whole, 4.0))) == pytest.approx(
+    assert float(task.compute_loss(whole, dict.fromkeys(whole, 4.0))) == pytest.approx(
         float(loss), abs=BOUND
     )
-    kept = task.predictions(
+    kept = task.prediction_outputs(
         model({n: v for n, v in batch.items() if "positions" not in n}), batch
     )
     for name, value in kept.items():
@@ -157,10 +159,10 @@ def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
     def found(length):
         every = []
         for place, count in enumerate(windows.lengths):
-            batch = task.source([split_of(windows)], labelled=False).make(
+            batch = task.dataset([split_of(windows)], with_labels=False).make(
                 np.array([place]), length or int(count)
             )
-            kept = task.predictions(model(batch), batch)
+            kept = task.prediction_outputs(model(batch), batch)
             every.append({n: ops.convert_to_numpy(v)[0] for n, v in kept.items()})
         return candidates(task, windows, every)
 
@@ -191,9 +193,9 @@ def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
     windows = features.windows(dataset(("", ("q", "", None))), tokenizer, LENGTHS)
     assert windows.lengths.tolist() == [3]
     task = task_of(tiny(), tokenizer, start_n_top=6, end_n_top=4)
-    batch = task.source([split_of(windows)], labelled=False).make(np.array([0]), 3)
+    batch = task.dataset([split_of(windows)], with_labels=False).make(np.array([0]), 3)
     assert batch["input_ids"].shape == (1, 6)
-    assert task.predictions(task.build_model()(batch), batch)[
+    assert task.prediction_outputs(task.build_model()(batch), batch)[
         "end_top_index"
     ].shape == (1, 24)
 
@@ -230,9 +232,9 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, ti
     seen = int(windows.bounds[2]) - 1
     rows = [logits(np.zeros(13), np.zeros(13)) for _ in range(seen)]
     assert [id for id, _ in candidates(task, windows, rows)] == ["one"]
-    assert task.score(iter(rows), {})["total"] == 1
+    assert task.evaluate_predictions(iter(rows), {})["total"] == 1
     with pytest.raises(InputError, match="no question was read in full; expected a hi"):
-        task.score(iter(rows[:1]), {})
+        task.evaluate_predictions(iter(rows[:1]), {})
 
 
 @pytest.mark.parametrize("fits", [False, True])
@@ -247,7 +249,7 @@ def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tin
         scores, "search_threshold", wraps=scores.search_threshold
     )
     with searched as search:
-        metrics = task.score(iter(rows), {})
+        metrics = task.evaluate_predictions(iter(rows), {})
     assert search.call_count == fits
     assert metrics["best_f1_thresh"] == -6.0
     assert metrics["null_score_diff_threshold"] == (-4.0 if fits else -7.0)
@@ -269,7 +271,7 @@ def test_questions_are_answered_where_a_flag_asks_for_it(work, uses, dataset):
     path = str(dataset(*PARAGRAPHS).path)
     run = SquadRunSettings(output_dir="run", **work)
     settings = SquadSettings(train_file=path, predict_file=path)
-    _, splits = QuestionAnswering.read(settings, None, run, lambda line: None)
+    _, splits = QuestionAnswering.read_examples(settings, None, run, lambda line: None)
     train = ["train"] if run.do_train else []
     assert list(splits) == [*train, *uses]
 
@@ -278,11 +280,13 @@ def test_the_best_threshold_is_used_where_it_is_asked_for(dataset, tokenizer, ti
     data = dataset(("a b", ("one", "who", "a"), ("two", "who", None)))
     found = answers.Answers({"one": "a", "two": "b"}, {"one": 1.5, "two": 2.5})
     assert scores.search_threshold(data, found.texts, found.null_odds) == 2.0
-    metrics = task_of(tiny(), tokenizer, threshold=0.0).measure(Split("", data), found)
+    metrics = task_of(tiny(), tokenizer, threshold=0.0).compute_metrics(
+        Split("", data), found
+    )
     assert (metrics["f1"], metrics["best_f1"]) == (50.0, 100.0)
     assert metrics["null_score_diff_threshold"] == 0.0
     task = task_of(tiny(), tokenizer, threshold=1.5)
-    assert task.measure(Split("", data), found)["f1"] == 100.0
+    assert task.compute_metrics(Split("", data), found)["f1"] == 100.0
 
 
 def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny):

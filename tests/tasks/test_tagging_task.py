@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf import AlbertConfig, InputError
 from albert_tf.serve import predict
-from albert_tf.tasks.base import FinishedRun, Split
+from albert_tf.tasks.base import RunContext, Split
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import reading
@@ -72,13 +72,15 @@ def test_labels_stand_on_the_first_token_of_each_word(tokenizer):
     )
     assert len(first) == len(last) == 1 and len(long) > 2
     ids = [tokenizer.cls_id, *first, *long, tokenizer.unk_id, *last, tokenizer.sep_id]
-    batch = task.source([split], labelled=True).make(np.array([0]), 19)
+    batch = task.dataset([split], with_labels=True).make(np.array([0]), 19)
     assert batch["input_ids"].tolist() == [ids + [tokenizer.pad_id] * (19 - len(ids))]
     rest = [-100] * (len(long) - 1)
     expected = [-100, 0, 1, *rest, 2, 0]
     assert batch["labels"].tolist() == [expected + [-100] * (19 - len(expected))]
     assert batch["labels"].dtype == np.int32
-    assert "labels" not in task.source([split], labelled=False).make(np.array([0]), 19)
+    assert "labels" not in task.dataset([split], with_labels=False).make(
+        np.array([0]), 19
+    )
     assert task.summary(split) == [
         f"dev: 1 sentences, 4 words, inputs of {len(ids)}.0 tokens on average, "
         f"{len(ids)} at most",
@@ -95,21 +97,23 @@ def test_every_word_of_a_long_sentence_is_labelled_once(length, tokenizer):
         labels = tuple(LABELS[i] for i in rng.integers(0, 3, count))
         sentences.append(Sentence(words[:count], labels, (1,) * count))
     task, split = encoded(tokenizer, sentences, length)
-    source = task.source([split], labelled=True)
+    source = task.dataset([split], with_labels=True)
     assert source.lengths.max() == min(length, 18)
     # What is learned is also what is predicted.
     rows = [source.make(np.array([row]), length) for row in range(len(source))]
     kept = [
         {"probabilities": np.eye(3)[np.maximum(row["labels"][0], 0)]} for row in rows
     ]
-    answers = task.predict(split, iter(kept))
+    answers = task.postprocess(split, iter(kept))
     np.testing.assert_array_equal(
         answers, np.concatenate([certain(sentence.labels) for sentence in sentences])
     )
     assert sum((row["labels"] >= 0).sum() for row in rows) == 22
     assert f"  {1 + (length < 7)} of them longer than" in task.summary(split)[1]
     # Of an evaluation that ends before, whole sentences count.
-    np.testing.assert_array_equal(task.predict(split, iter(kept[:-1])), answers[:17])
+    np.testing.assert_array_equal(
+        task.postprocess(split, iter(kept[:-1])), answers[:17]
+    )
 
 
 def test_scores_and_files_are_those_worked_by_hand(tokenizer):
@@ -119,7 +123,7 @@ def test_scores_and_files_are_those_worked_by_hand(tokenizer):
     ]
     task, split = encoded(tokenizer, sentences, 9)
     answers = certain(["B-LOC", "O", "O"])
-    assert task.measure(split, answers) == pytest.approx(
+    assert task.compute_metrics(split, answers) == pytest.approx(
         {
             "eval_accuracy": 2 / 3,
             "eval_precision": 1.0,
@@ -139,7 +143,7 @@ def test_scores_and_files_are_those_worked_by_hand(tokenizer):
     assert matrix.labels == LABELS
     unlabelled = [sentence._replace(labels=None) for sentence in sentences]
     task, split = encoded(tokenizer, unlabelled, 9)
-    assert task.measure(split, answers) == {}
+    assert task.compute_metrics(split, answers) == {}
     assert task.write(split, answers) == {
         "dev_predictions.txt": "New York\tB-LOC\nis O\n\nOslo O\n\n"
     }
@@ -150,7 +154,9 @@ def test_labels_that_are_no_entities_are_scored_word_by_word(tokenizer):
     task, split = encoded(tokenizer, sentences, 9, ("DT", "NN", "VB"))
     answers = certain(["DT", "NN", "NN"], ("DT", "NN", "VB"))
     assert task.key_metric == "eval_accuracy"
-    assert task.measure(split, answers) == {"eval_accuracy": pytest.approx(2 / 3)}
+    assert task.compute_metrics(split, answers) == {
+        "eval_accuracy": pytest.approx(2 / 3)
+    }
     report = task.write(split, answers)["dev_label_scores.txt"].splitlines()
     assert [line.split() for line in report[2:5]] == [
         ["DT", "1.000", "1.000", "1.000", "1"],
@@ -172,8 +178,8 @@ def test_evaluated_sentences_are_predicted_in_batches_that_are_checked(
         return iter([{"probabilities": np.zeros((9, 3), np.float32)}])
 
     settings = FineTuningSettings(**flags, **{work: True})
-    run = FinishedRun(settings, {}, False, print, predictions, print)
-    task.finish(run, {"dev": [split]})
+    run = RunContext(settings, {}, False, print, predictions, print)
+    task.predict_and_write(run, {"dev": [split]})
     assert sizes == [size]
 
 

@@ -158,7 +158,7 @@ def test_a_stopped_run_ends_the_same(task, config, tmp_path, trained):
 
 def test_scores_belong_to_their_examples(task, trained):
     _, outcome = trained
-    outputs = task.predict(
+    outputs = task.postprocess(
         task.evaluated[0], outcome.trainer.predict(task.evaluation, 5)
     )
     accuracy = np.mean(outputs.argmax(-1) == task.labels)

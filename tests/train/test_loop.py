@@ -447,7 +447,7 @@ with strategy.scope():
     model.build((None, 2))
     optimizer = loop.build_optimizer(config)
     optimizer.build(model.trainable_variables)
-task = types.SimpleNamespace(weights=lambda batch: dict(loss=tf.constant(1.0)))
+task = types.SimpleNamespace(loss_weights=lambda batch: dict(loss=tf.constant(1.0)))
 trainer = loop.Trainer(task, config, strategy, model, optimizer)
 value = float("inf")
 
@@ -644,7 +644,7 @@ class Recorder:
         self.task = types.SimpleNamespace(
             evaluation=[],
             key_metric="accuracy",
-            best_marked=lambda folder, metrics: None,
+            on_new_best_checkpoint=lambda folder, metrics: None,
         )
         self._accuracies = iter(accuracies)
         self._overflows = list(overflows)

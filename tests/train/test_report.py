@@ -17,13 +17,13 @@ METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_shar
 
 
 class Evaluated:
-    shown = ()
+    progress_metrics = ()
     confusions = types.MappingProxyType({})
     key_metric = "accuracy"
 
 
 def train(folder, *steps, stream=None):
-    task = types.SimpleNamespace(shown=())
+    task = types.SimpleNamespace(progress_metrics=())
     sizes = {"num_train_steps": 99, "num_warmup_steps": 0, "train_batch_size": 3}
     config = TrainingSettings(output_dir=str(folder), **sizes)
     reporter = Reporter(folder, stream or io.StringIO(), task, config)

@@ -30,8 +30,8 @@ def scaled():
             optimizer.build(model.trainable_variables)
         task = types.SimpleNamespace(
             training=None,
-            weights=lambda batch: {"loss": tf.constant(1.0)},
-            reported_metrics=lambda means: means,
+            loss_weights=lambda batch: {"loss": tf.constant(1.0)},
+            finalize_metrics=lambda means: means,
         )
         made = Trainer(task, config, strategy, model, optimizer)
         made._gradients = lambda *_: (
@@ -131,17 +131,17 @@ class Cubes:
     def outputs(self, model, batch, training):
         return model(batch, training=training)
 
-    def weights(self, batch):
+    def loss_weights(self, batch):
         return {"cubes": tf.constant(1.0)}
 
-    def sums(self, outputs, batch):
+    def loss_sums(self, outputs, batch):
         last = tf.cast(outputs["sequence_output"], tf.float32)
         return {"cubes": tf.reduce_sum(last**3)}
 
-    def loss(self, sums, weights):
+    def compute_loss(self, sums, weights):
         return sums["cubes"]
 
-    def metrics(self, outputs, batch):
+    def batch_metrics(self, outputs, batch):
         return {}
 
 

@@ -228,6 +228,6 @@ def _answer(value: Any, options: tuple[str, ...], location: str) -> int | None:
     if type(value) is int and 0 <= value < count:
         return value
     raise InputError(
-        f"{location}: answer {errors.shown(value)}; expected a letter from A to "
+        f"{location}: answer {errors.quote(value)}; expected a letter from A to "
         f"{LETTERS[count - 1]}, or a number from 0 to {count - 1}"
     )

@@ -44,16 +44,16 @@ class MultipleChoice(base.FineTuningTask):
         self.tokens_per_example = self._choices * settings.max_seq_length
 
     @classmethod
-    def read(cls, settings, folder, run, log):
+    def read_examples(cls, settings, saved_settings, config, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, part))] for part in run.parts
+            part: [Split(part, _read(settings, part))] for part in config.parts
         }
-        choices = (folder.choices if folder else None) or 0
+        choices = (saved_settings.choices if saved_settings else None) or 0
         read = (question for [split] in splits.values() for question in split.examples)
         choices = max((len(question.options) for question in read), default=choices)
         return dataclasses.replace(settings, choices=choices), splits
 
-    def made_from(self, split: Split) -> dict[str, Any]:
+    def cache_key(self, split: Split) -> dict[str, Any]:
         texts = (
             text
             for question in split.examples
@@ -93,10 +93,10 @@ class MultipleChoice(base.FineTuningTask):
             *(f"  {line}" for line in split.features.describe(self.lengths)),
         ]
 
-    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         [split] = splits
         answers = _answers(split)
-        if labelled and (unknown := np.flatnonzero(answers < 0)).size:
+        if with_labels and (unknown := np.flatnonzero(answers < 0)).size:
             question = split.examples[unknown[0]]
             raise InputError(
                 f"{question.location}: no answer; expected one to train or evaluate on"
@@ -106,7 +106,7 @@ class MultipleChoice(base.FineTuningTask):
             batch = split.features.batch(
                 rows, self._choices, length, self.lengths, self.tokenizer
             )
-            return {**batch, "labels": answers[rows]} if labelled else batch
+            return {**batch, "labels": answers[rows]} if with_labels else batch
 
         used = np.minimum(split.features.whole_lengths, self.lengths.max_seq_length)
         return ByLength(used, make, self.lengths.max_seq_length, self.multiple)
@@ -114,23 +114,25 @@ class MultipleChoice(base.FineTuningTask):
     def build_model(self):
         return AlbertMultipleChoice(self.config)
 
-    def weights(self, batch: base.Batch) -> dict[str, Any]:
+    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         return {"loss": ops.sum(base.example_weights(batch))}
 
-    def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropy of the choices."""
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def prediction_outputs(
+        self, outputs: base.Outputs, batch: base.Batch
+    ) -> dict[str, Any]:
         """Keeps the probabilities of the choices, [B, C]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 
-    def predict(self, split: Split, predictions: base.Predictions) -> np.ndarray:
+    def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of the choices as one array, float32 [n, C]."""
         return np.array([row["probabilities"] for row in predictions])
 
-    def measure(self, split: Split, answers: np.ndarray) -> dict[str, float]:
+    def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the accuracies of all questions with an answer, and of each level."""
         questions = split.examples[: len(answers)]
         known = [question.answer is not None for question in questions]
@@ -141,7 +143,7 @@ class MultipleChoice(base.FineTuningTask):
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns a line for each question, and the scores where answers are known."""
         scores: dict[str, float] = {"questions": len(split.examples)}
-        if metrics := self.measure(split, answers):
+        if metrics := self.compute_metrics(split, answers):
             right = _answers(split)
             given = answers[right >= 0, right[right >= 0]]
             loss = -np.log(np.maximum(given, 1e-30)).mean()

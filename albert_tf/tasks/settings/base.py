@@ -48,11 +48,11 @@ class TaskSettings(flags.Settings):
     # What --labels says, where a head that is loaded may have another order.
     head_labels: tuple[str, ...] | None = None
 
-    def check(self, run: "FineTuningSettings", devices: int = 1) -> None:
+    def check(self, config: "FineTuningSettings", devices: int = 1) -> None:
         """Refuses what does not go with a run, before anything is read.
 
         Args:
-            run: what is going to be done.
+            config: of the run.
             devices: on how many devices.
 
         Raises:
@@ -91,7 +91,7 @@ class TaskSettings(flags.Settings):
             value = task[key]
             if not fits(value, hints[item.name]):
                 raise InputError(
-                    f"{location}: {key}={errors.shown(value)}: expected "
+                    f"{location}: {key}={errors.quote(value)}: expected "
                     f"{expected(hints[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
@@ -100,11 +100,11 @@ class TaskSettings(flags.Settings):
         except InputError as error:
             raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
-    def completed(self, folder: Self | None, longest: int) -> Self:
-        """Fills in what no flag gives: from the model's folder, else by default.
+    def with_defaults(self, saved_settings: Self | None, longest: int) -> Self:
+        """Fills in what no flag gives: from the checkpoint, else by default.
 
         Args:
-            folder: what the model's `task.json` stores; None where there is none.
+            saved_settings: of the model's `task.json`, or None.
             longest: the most tokens of an input that the model reads. A default of
                 `max_seq_length` is cut to it.
 
@@ -114,7 +114,7 @@ class TaskSettings(flags.Settings):
         values: dict[str, Any] = {}
         for item in _stored(type(self)):
             if getattr(self, item.name) is None:
-                value = getattr(folder, item.name, None)
+                value = getattr(saved_settings, item.name, None)
                 if value is None:
                     value = item.metadata.get("otherwise")
                     if value is not None and item.metadata.get("is_part"):

@@ -136,21 +136,21 @@ class SquadSettings(TaskSettings):
                 f"files"
             )
 
-    def check(self, run: FineTuningSettings, devices: int = 1) -> None:
+    def check(self, config: FineTuningSettings, devices: int = 1) -> None:
         for flag, file in (
             ("do_train", "train_file"),
             ("do_eval", "predict_file"),
             ("do_predict", "predict_file"),
         ):
-            if getattr(run, flag) and not getattr(self, file):
+            if getattr(config, flag) and not getattr(self, file):
                 raise InputError(f"--{flag}: expected --{file} with it")
-        if self.fit_threshold and not (run.do_eval or run.do_predict):
+        if self.fit_threshold and not (config.do_eval or config.do_predict):
             raise InputError(
                 "--fit_threshold: expected --do_eval or --do_predict with it"
             )
 
-    def completed(self, folder, longest):
-        settings = super().completed(folder, longest)
+    def with_defaults(self, saved_settings, longest):
+        settings = super().with_defaults(saved_settings, longest)
         # Of the threshold that these settings have, which may be another.
         fitted_on = self.threshold_fitted_on
         return dataclasses.replace(settings, threshold_fitted_on=fitted_on)

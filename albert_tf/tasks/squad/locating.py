@@ -66,7 +66,7 @@ def locate(
             continue
         wanted[number] = _Wanted(context, question.answers[0], tokenizer)
         if wanted[number].nearest is None:
-            text = errors.shown(question.answers[0].text)
+            text = errors.quote(question.answers[0].text)
             skipped[number] = f"{text} is not in its context"
             del wanted[number]
 

@@ -163,7 +163,7 @@ def answers(value: Any, location: str) -> tuple[Answer, ...]:
             ]
         )
     raise InputError(
-        f"{location}: answers is {errors.shown(value)}; expected dicts of text and "
+        f"{location}: answers is {errors.quote(value)}; expected dicts of text and "
         f"answer_start, or one with lists of them"
     )
 

@@ -70,11 +70,13 @@ class QuestionAnswering(base.FineTuningTask):
         self._best: float | None = None
         # No run replaces a threshold that is given by a better one.
         self._is_given = settings.null_score_diff_threshold is not None
-        self.kept = () if self._is_given else (THRESHOLD, FITTED_ON)
+        self.best_checkpoint_keys = () if self._is_given else (THRESHOLD, FITTED_ON)
         first = settings.version == "1.1"
         # The best F1 of any threshold, as a threshold can be had later.
         self.key_metric = "f1" if first else "best_f1"
-        self.shown = ("exact_match", "f1") if first else ("exact", "f1", "best_f1")
+        self.progress_metrics = (
+            ("exact_match", "f1") if first else ("exact", "f1", "best_f1")
+        )
         self._least_length = 1
         if settings.head == "conditional":
             self._least_length = self._most_candidates()
@@ -85,19 +87,19 @@ class QuestionAnswering(base.FineTuningTask):
         return {**super().description, **thresholds}
 
     @classmethod
-    def read(cls, settings, folder, run, log):
-        files = _read(settings, folder, run)
-        _check_answers(settings, run, files)
+    def read_examples(cls, settings, saved_settings, config, log):
+        files = _read(settings, saved_settings, config)
+        _check_answers(settings, config, files)
         for dataset in files.values():
             log(f"{dataset.path}: SQuAD {dataset.version}")
         splits = {use: [Split(use, dataset)] for use, dataset in files.items()}
         predict = splits.pop("predict", [])
-        if predict and (run.do_eval or run.do_predict):
-            if run.do_train and predict[0].examples.unanswered is None:
+        if predict and (config.do_eval or config.do_predict):
+            if config.do_train and predict[0].examples.unanswered is None:
                 splits["dev"] = predict
-            if run.do_predict or not run.do_train:
+            if config.do_predict or not config.do_train:
                 splits["test"] = predict
-        return _decided(settings, folder, run, files), splits
+        return _decided(settings, saved_settings, config, files), splits
 
     @classmethod
     def merge_settings(cls, members):
@@ -108,7 +110,7 @@ class QuestionAnswering(base.FineTuningTask):
         mean = sum(thresholds) / len(thresholds)
         return dataclasses.replace(members[0], threshold=mean)
 
-    def made_from(self, split: Split) -> dict[str, Any]:
+    def cache_key(self, split: Split) -> dict[str, Any]:
         return {
             "task": "squad",
             "file": cache.fingerprint(split.examples.path),
@@ -154,10 +156,10 @@ class QuestionAnswering(base.FineTuningTask):
             )
         return lines
 
-    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         [split] = splits
         windows: Windows = split.features
-        targets = labelled and split.name == "train"
+        targets = with_labels and split.name == "train"
 
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
             return windows.batch(rows, max(length, self._least_length), targets)
@@ -172,7 +174,7 @@ class QuestionAnswering(base.FineTuningTask):
             self.config, settings.start_n_top, settings.end_n_top
         )
 
-    def weights(self, batch: base.Batch) -> dict[str, Any]:
+    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         names = ["start_loss", "end_loss"]
         if self.settings.head == "conditional":
             names.append("answerable_loss")
@@ -180,7 +182,7 @@ class QuestionAnswering(base.FineTuningTask):
             return {}
         return dict.fromkeys(names, ops.sum(base.example_weights(batch)))
 
-    def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropies of first tokens, last ones, and no answer.
 
         Every window of a batch to train on counts.
@@ -204,17 +206,19 @@ class QuestionAnswering(base.FineTuningTask):
         count = ops.sum(base.example_weights(batch))
         return {name: mean * count for name, mean in means.items()}
 
-    def total(self, losses: Mapping[str, Any]) -> Any:
+    def combine_losses(self, losses: Mapping[str, Any]) -> Any:
         """Returns half of each loss: the mean of start and end, as released."""
-        return 0.5 * super().total(losses)
+        return 0.5 * super().combine_losses(losses)
 
-    def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def prediction_outputs(
+        self, outputs: base.Outputs, batch: base.Batch
+    ) -> dict[str, Any]:
         """Keeps the logits of every position, or the beams and the null odds."""
         if self.settings.head == "linear":
             return {name: outputs[name] for name in answers.LOGITS}
         return {name: outputs[name] for name in (*_BEAMS, "cls_logits")}
 
-    def predict(
+    def postprocess(
         self, split: Split, predictions: base.Predictions, keeps_n_best: bool = False
     ) -> Answers:
         """Answers the questions.
@@ -234,9 +238,9 @@ class QuestionAnswering(base.FineTuningTask):
 
     def answer(self, split: Split, predictions: base.Predictions) -> Answers:
         """Answers the questions, with their n-best lists."""
-        return self.predict(split, predictions, keeps_n_best=True)
+        return self.postprocess(split, predictions, keeps_n_best=True)
 
-    def measure(self, split: Split, answers: Answers) -> dict[str, float]:
+    def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the version does.
 
         **As released:** with --fit_threshold the threshold is the best one for the
@@ -257,12 +261,14 @@ class QuestionAnswering(base.FineTuningTask):
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._threshold_for(split.examples, answers))
 
-    def best_marked(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def on_new_best_checkpoint(
+        self, folder: Path, metrics: Mapping[str, float]
+    ) -> None:
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
-        if self.kept and self._best is not None:
+        if self.best_checkpoint_keys and self._best is not None:
             self._store(folder, self._best, self.evaluated[0].examples)
 
-    def finish(self, run: base.FinishedRun, splits: Splits) -> None:
+    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts, scores and stores the threshold, with the best weights."""
         fitted, dataset = self.threshold if self._is_given else None, None
         for split in splits.get("test", ()):
@@ -280,13 +286,13 @@ class QuestionAnswering(base.FineTuningTask):
         if self.threshold is not None:
             run.log(f"The threshold for other questions is {self.threshold:.4f}")
 
-    def _report(self, run: base.FinishedRun, split: Split, answered: Answers) -> None:
+    def _report(self, run: base.RunContext, split: Split, answered: Answers) -> None:
         """Writes answers, and how good they are where that is known."""
         dataset: Dataset = split.examples
         if run.settings.do_predict and run.writes:
             base.write_files(run, self.write(split, answered))
-        if metrics := self.measure(split, answered):
-            run.log(f"{dataset.path}: {base.shown(metrics)}")
+        if metrics := self.compute_metrics(split, answered):
+            run.log(f"{dataset.path}: {base.format_metrics(metrics)}")
             run.add_results(metrics)
         else:
             run.log(
@@ -345,18 +351,20 @@ class QuestionAnswering(base.FineTuningTask):
 
 
 def _read(
-    settings: SquadSettings, folder: SquadSettings | None, run: FineTuningSettings
+    settings: SquadSettings,
+    saved_settings: SquadSettings | None,
+    config: FineTuningSettings,
 ) -> dict[str, Dataset]:
     """Reads the files that are asked for, all as one version; by their use."""
     wanted = {
-        "train": settings.train_file if run.do_train else None,
+        "train": settings.train_file if config.do_train else None,
         "predict": settings.predict_file,
     }
     version = None
     if settings.version_2_with_negative is not None:
         version = "2.0" if settings.version_2_with_negative else "1.1"
-    elif not run.do_train and folder:
-        version = folder.version
+    elif not config.do_train and saved_settings:
+        version = saved_settings.version
     files: dict[str, Dataset] = {}
     for use, path in wanted.items():
         if path:
@@ -366,12 +374,12 @@ def _read(
 
 
 def _check_answers(
-    settings: SquadSettings, run: FineTuningSettings, files: Mapping[str, Dataset]
+    settings: SquadSettings, config: FineTuningSettings, files: Mapping[str, Dataset]
 ) -> None:
     """Refuses files without the answers that are needed of them."""
     dataset = files.get("predict")
     for flag, is_given in (
-        ("do_eval", run.do_eval),
+        ("do_eval", config.do_eval),
         ("fit_threshold", settings.fit_threshold),
     ):
         if is_given and dataset and dataset.unanswered is not None:
@@ -383,21 +391,21 @@ def _check_answers(
 
 def _decided(
     settings: SquadSettings,
-    folder: SquadSettings | None,
-    run: FineTuningSettings,
+    saved_settings: SquadSettings | None,
+    config: FineTuningSettings,
     files: Mapping[str, Dataset],
 ) -> SquadSettings:
     """Fills in the version, the head and the threshold to begin with."""
     flag = settings.version_2_with_negative
     default = "2.0" if flag else "1.1"
-    if flag is None and folder:
-        default = folder.version or default
+    if flag is None and saved_settings:
+        default = saved_settings.version or default
     version: Any = next((dataset.version for dataset in files.values()), default)
     usual: Any = "linear" if version == "1.1" else "conditional"
     settings = dataclasses.replace(
         settings,
         version=version,
-        head=settings.head or (folder and folder.head) or usual,
+        head=settings.head or (saved_settings and saved_settings.head) or usual,
         threshold=settings.null_score_diff_threshold,
     )
     if version == "1.1":
@@ -411,12 +419,12 @@ def _decided(
         return settings
     if settings.threshold is not None:
         return settings
-    if run.do_train or folder is None or folder.threshold is None:
+    if config.do_train or saved_settings is None or saved_settings.threshold is None:
         return dataclasses.replace(settings, threshold=_THRESHOLD)
     return dataclasses.replace(
         settings,
-        threshold=folder.threshold,
-        threshold_fitted_on=folder.threshold_fitted_on,
+        threshold=saved_settings.threshold,
+        threshold_fitted_on=saved_settings.threshold_fitted_on,
     )
 
 

@@ -126,7 +126,7 @@ def _of_columns(
     width, has_tabs = len(_cells(usual)), "\t" in usual
     if width == 1 and "," in usual and files.suffix(path) == ".csv":
         raise InputError(
-            f"{path}:{lines.index(usual) + 1}: {errors.shown(usual)}: commas between "
+            f"{path}:{lines.index(usual) + 1}: {errors.quote(usual)}: commas between "
             f"columns; expected spaces or tabs, or JSON"
         )
     token = _place(path, "token_column", token_column or "1", width or 1) or 0
@@ -143,7 +143,7 @@ def _of_columns(
         ):
             if len(cells) != width or not cells[token]:
                 raise InputError(
-                    f"{path}:{number}: {errors.shown(line)}: expected {width} columns, "
+                    f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
                     f"as before, of which number {token + 1} is the token"
                 )
             sentences[-1].append((number, cells))
@@ -222,7 +222,7 @@ def _of_json(
             row = {"text": row[0], **row[1]}  # as spaCy has them
         if not isinstance(row, dict):
             raise InputError(
-                f"{location}: {errors.shown(row)}; expected an object with tokens"
+                f"{location}: {errors.quote(row)}; expected an object with tokens"
             )
         key = token_column or ("tokens" if "tokens" in row else "text")
         rows.append((location, row.get(key), row))
@@ -233,7 +233,7 @@ def _of_json(
             names = (label_column,) if label_column else _SPANS
             spans = next((row[name] for name in names if name in row), None)
             if not isinstance(spans, list | None):
-                raise InputError(f"{location}: {errors.shown(spans)}; expected spans")
+                raise InputError(f"{location}: {errors.quote(spans)}; expected spans")
             whole = next(places)
             sentence = _of_spans(location, words, spans, whole)
             if len(sentence.words) > len(whole):
@@ -254,13 +254,13 @@ def _of_lists(location: str, words: Any, row: dict[str, Any], key: str) -> Sente
     """Returns a sentence whose words and labels are lists."""
     if not _are_words(words) or any(re.search(r"[\t\r\n]", w) for w in words):
         raise InputError(
-            f"{location}: tokens is {errors.shown(words)}; expected a list of words "
+            f"{location}: tokens is {errors.quote(words)}; expected a list of words "
             f"without tabs and line ends"
         )
     labels = row.get(key)
     if labels is not None and not (_are_words(labels) and len(labels) == len(words)):
         raise InputError(
-            f"{location}: {key} is {errors.shown(labels)}; expected a list of "
+            f"{location}: {key} is {errors.quote(labels)}; expected a list of "
             f"{len(words)} texts, one for each token"
         )
     return Sentence(tuple(words), None if labels is None else tuple(labels), ())
@@ -313,7 +313,7 @@ def _span(location: str, text: str, span: Any) -> tuple[int, int, str]:
             if is_said and kind and isinstance(kind, str):
                 return begin, end, kind
     raise InputError(
-        f"{location}: span {errors.shown(span)}; expected its first character, the one "
+        f"{location}: span {errors.quote(span)}; expected its first character, the one "
         f"after its last, and its type"
     )
 

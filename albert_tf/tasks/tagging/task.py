@@ -75,20 +75,20 @@ class Tagging(base.FineTuningTask):
         self._labels: tuple[str, ...] = settings.labels or ()
         self._has_entities = reading.has_entities(self._labels)
         self.key_metric = "eval_f1" if self._has_entities else "eval_accuracy"
-        self.shown = (self.key_metric,)
+        self.progress_metrics = (self.key_metric,)
 
     @classmethod
-    def read(cls, settings, folder, run, log):
-        known = settings.labels or (folder and folder.labels)
+    def read_examples(cls, settings, saved_settings, config, log):
+        known = settings.labels or (saved_settings and saved_settings.labels)
         splits: dict[str, list[Split]] = {}
-        for part in run.parts:
+        for part in config.parts:
             labels = settings.labels if part == "train" else known
             splits[part] = [Split(part, _read(settings, part, labels, log))]
         labels = known
         if settings.labels is None and "train" in splits:
             labels = reading.all_labels(splits["train"][0].examples)
-            if folder and set(labels) < set(folder.labels):
-                labels = folder.labels
+            if saved_settings and set(labels) < set(saved_settings.labels):
+                labels = saved_settings.labels
         if not labels:
             raise InputError(
                 "--labels: expected, as there is neither --train_file nor a model "
@@ -100,7 +100,7 @@ class Tagging(base.FineTuningTask):
         given = settings.labels
         return dataclasses.replace(settings, labels=labels, head_labels=given), splits
 
-    def made_from(self, split: Split) -> dict[str, Any]:
+    def cache_key(self, split: Split) -> dict[str, Any]:
         return {
             "words": cache.digest("\n".join(s.words) for s in split.examples),
             "vocabulary": self.tokenizer.fingerprint,
@@ -150,15 +150,15 @@ class Tagging(base.FineTuningTask):
             lines.append(f"  {unknown:,} words without a token, read as [UNK]")
         return lines
 
-    def source(self, splits: Sequence[Split], *, labelled: bool) -> ByLength:
+    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         [split] = splits
         features = split.features
         gold = [sentence.labels or () for sentence in split.examples]
-        targets = self._numbers(gold if labelled else ())
+        targets = self._numbers(gold if with_labels else ())
 
         def make(rows, length):
             batch = inputs.pad(features.inputs, rows, length, self.tokenizer.pad_id)
-            if labelled:
+            if with_labels:
                 labels = np.full_like(batch["input_ids"], _NO_LABEL)
                 for i, row in enumerate(rows):
                     words = features.words(row)
@@ -172,23 +172,25 @@ class Tagging(base.FineTuningTask):
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))
 
-    def weights(self, batch: base.Batch) -> dict[str, Any]:
+    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of words, above 0: a window may have none of its own."""
         has_label = ops.cast(batch["labels"] >= 0, "float32")
         count = ops.sum(ops.sum(has_label, axis=1) * base.example_weights(batch))
         return {"loss": ops.maximum(count, _NO_WORDS)}
 
-    def sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropy of the words."""
         each = heads.token_classification_loss(outputs["logits"], batch["labels"])
         weights = base.example_weights(batch)
         return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
 
-    def predictions(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
+    def prediction_outputs(
+        self, outputs: base.Outputs, batch: base.Batch
+    ) -> dict[str, Any]:
         """Keeps the probabilities of each token's labels, float32 [B, T, K]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 
-    def predict(self, split: Split, predictions: base.Predictions) -> np.ndarray:
+    def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of each word's labels, float32 [words, K].
 
         They end with the last sentence whose windows are all there: --max_eval_steps
@@ -211,7 +213,7 @@ class Tagging(base.FineTuningTask):
         whole = split.examples[: int(np.sum(ends <= len(answers)))]
         return [list(itertools.islice(labels, len(each.words))) for each in whole]
 
-    def measure(self, split: Split, answers: np.ndarray) -> dict[str, float]:
+    def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns accuracy, and of entities precision, recall and F1."""
         tags = self._tags(split, answers)
         gold = [sentence.labels for sentence in split.examples[: len(tags)]]
@@ -241,10 +243,10 @@ class Tagging(base.FineTuningTask):
         flat = itertools.chain.from_iterable(labels)
         return np.array([numbers[label] for label in flat], np.int32)
 
-    def finish(self, run: base.FinishedRun, splits: Splits) -> None:
+    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts what was evaluated, too."""
         every = [*splits.get("dev", ()), *splits.get("test", ())]
-        super().finish(run, {"test": every})
+        super().predict_and_write(run, {"test": every})
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
         """Returns the predictions in columns, and the scores of types or labels."""
@@ -260,7 +262,7 @@ class Tagging(base.FineTuningTask):
                 numbers = self._numbers(gold), self._numbers(tags)
                 report = metrics.label_report(*numbers, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
-            with errors.sparing("confusion matrix"):
+            with errors.log_failure("confusion matrix"):
                 picture = confusion.draw({split.name: matrix})
                 files[f"{split.name}_confusion_matrix.png"] = picture
         return files

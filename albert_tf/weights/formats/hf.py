@@ -32,7 +32,7 @@ def open(path: Path) -> Source:
         files = [whole] if whole.exists() else sorted(path.glob("*.safetensors"))
     shapes, home = {}, {}
     for file in files:
-        with errors.reading(file, "a readable safetensors file"):
+        with errors.wrap_read(file, "a readable safetensors file"):
             opened = safetensors.safe_open(file, framework="numpy")
             for name in opened.keys():  # noqa: SIM118 (not a mapping)
                 shapes[name] = tuple(opened.get_slice(name).get_shape())
@@ -41,7 +41,7 @@ def open(path: Path) -> Source:
     start = "albert." if "embeddings.word_embeddings.weight" in shapes else ""
 
     def read(name):
-        with errors.reading(f"{path}: {name}", "a tensor of floating point numbers"):
+        with errors.wrap_read(f"{path}: {name}", "a tensor of floating point numbers"):
             return home[name].get_tensor(name)
 
     def config():

@@ -13,7 +13,7 @@ from albert_tf.weights.source import Source
 
 def open(path: Path) -> Source:
     """Opens a file in Keras's safe mode, which runs no code of the file."""
-    with errors.reading(path, "a readable .keras file"):
+    with errors.wrap_read(path, "a readable .keras file"):
         model = keras.models.load_model(path, compile=False, safe_mode=True)
     if type(model).__name__ not in HEADS:
         raise InputError(

@@ -44,7 +44,7 @@ def open(path: Path) -> Source:
                 beside = "layers/albert_backbone" in opened and whole == name
                 tensors[("task/" if beside else start) + whole] = item
 
-    with errors.reading(path, "a readable HDF5 file"):
+    with errors.wrap_read(path, "a readable HDF5 file"):
         collect(path, "")
         if path.with_name(_TASK).exists():
             collect(path.with_name(_TASK), "task/")
@@ -56,7 +56,7 @@ def open(path: Path) -> Source:
         )
 
     def read(name):
-        with errors.reading(f"{path}: {name}", "a readable HDF5 file"):
+        with errors.wrap_read(f"{path}: {name}", "a readable HDF5 file"):
             return tensors[name][()]
 
     def config():
@@ -72,6 +72,6 @@ def _config(path: Path) -> AlbertConfig:
         raise InputError(
             f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
         )
-    with errors.reading(path, f"the keys {', '.join(dict.fromkeys(_KEYS.values()))}"):
+    with errors.wrap_read(path, f"the keys {', '.join(dict.fromkeys(_KEYS.values()))}"):
         sizes = {ours: values["config"][theirs] for ours, theirs in _KEYS.items()}
     return AlbertConfig.from_dict(sizes, path)

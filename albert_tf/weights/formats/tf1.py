@@ -28,12 +28,12 @@ def open(path: Path) -> Source:
     prefix, beside = prefix_of(path), path.parent
     if path.is_dir():
         prefix, beside = path / "variables/variables", path / "assets"
-    with errors.reading(prefix, "a readable checkpoint"):
+    with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
 
     def read(name):
-        with errors.reading(f"{prefix}: {name}", "a whole checkpoint, undamaged"):
+        with errors.wrap_read(f"{prefix}: {name}", "a whole checkpoint, undamaged"):
             return reader.get_tensor(name)
 
     def config():

@@ -40,7 +40,7 @@ def open(
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-    with errors.reading(prefix, "a checkpoint with a readable object graph"):
+    with errors.wrap_read(prefix, "a checkpoint with a readable object graph"):
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(read(GRAPH))
         own, keys = _saved_model_keys(graph), _variable_keys(graph)
