@@ -198,8 +198,9 @@ def main():
         precision = args.precisions.split(",")[-1]
         batch = random_batch(read_config(args.folder), rows, length)
         step = globals()[f"{args.program}_step"](batch, precision, args.folder)
+        seconds = time_calls(step, args.steps)
         kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on Linux
-        print(time_calls(step, args.steps), kibibytes / (1 << 20))
+        print(seconds, kibibytes / (1 << 20))
         return
     programs = ["peak", *args.programs.split(",")]
     with tempfile.TemporaryDirectory() as name:
