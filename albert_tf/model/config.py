@@ -15,14 +15,14 @@ from albert_tf.data import json_values
 from albert_tf.data.files import read_text
 from albert_tf.errors import InputError
 
-# Models may have unused ids, since accelerators like such sizes.
+# Many models pad their vocabulary to a multiple of this, for accelerators.
 _PADDING = 128
-# Keys that released files carry and that nothing in the released code reads.
-UNREAD_KEYS = frozenset(
-    {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
-)
-# Keys of BERT's files that albert_zh has too, which nothing reads either.
-_KEYS_OF_BERT = re.compile("directionality|ln_type|pooler_.*")
+# Keys of released files that the released code does not read.
+_UNREAD_KEYS = {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
+# Keys of BERT's files, which albert_zh has too and does not read either.
+_BERT_KEYS = re.compile("directionality|ln_type|pooler_.*")
+# Fields that the release does not have.
+_ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +46,7 @@ class AlbertConfig:
         num_attention_heads: N.
         intermediate_size: width of the feed-forward layer, 4H in the paper.
         inner_group_num: distinct blocks applied one after the other in each layer.
-        down_scale_factor: in every released file, read by nothing.
+        down_scale_factor: unused; every released file has it.
         hidden_act: "gelu" (the tanh form, as released), "relu", "tanh", "linear" or
             None; also "gelu_erf" (the exact form), which Hugging Face calls "gelu".
         hidden_dropout_prob: rate in [0, 1) after the embeddings and after each
@@ -61,14 +61,14 @@ class AlbertConfig:
             attention), "none". What is shared is shared within each of the G groups.
         classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
             **As released:** fixed at 0.1.
-        recompute: "none", or "block" to keep only each block's input for the
+        recompute: "none", or "block" to store only each block's input for the
             backward pass and compute the rest again. Gradients are identical in
-            float32; in mixed precision those of shared kernels add up in float32
-            instead of the compute dtype.
+            float32; in mixed precision those of shared kernels are added up in
+            float32 instead of the compute dtype.
 
     Raises:
-        InputError: a value of the wrong type or out of range, or a combination that
-            no model can have.
+        InputError: a value of the wrong type or out of range, or an impossible
+            combination.
     """
 
     vocab_size: int
@@ -115,26 +115,26 @@ class AlbertConfig:
 
     @property
     def attention_map(self) -> tuple[int, ...]:
-        """For each layer, which of the distinct attentions it applies."""
-        return self._map(self.parameter_sharing in ("all", "attention"))
+        """For each layer, the index of its attention layer."""
+        return self._group_map(self.parameter_sharing in ("all", "attention"))
 
     @property
     def ffn_map(self) -> tuple[int, ...]:
-        """For each layer, which of the distinct feed-forward layers it applies."""
-        return self._map(self.parameter_sharing in ("all", "ffn"))
+        """For each layer, the index of its feed-forward layer."""
+        return self._group_map(self.parameter_sharing in ("all", "ffn"))
 
     @property
     def block_map(self) -> tuple[int, ...]:
-        """For each layer, which of the distinct pairs of the two it applies."""
+        """For each layer, the index of its pair of the two."""
         pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
         distinct = list(dict.fromkeys(pairs))
         return tuple(map(distinct.index, pairs))
 
-    def _map(self, is_shared: bool) -> tuple[int, ...]:
+    def _group_map(self, is_shared: bool) -> tuple[int, ...]:
         """Returns for each layer its group if shared, else the layer itself.
 
-        **As released:** the same for all published sizes; the released float formula
-        puts a layer one group too early in odd cases such as layer 15 of L = G = 22.
+        **As released:** equal for all published sizes. In rare cases, such as layer 15
+        of L = G = 22, the released float formula gives the group before.
         """
         layers = self.num_hidden_layers
         groups = min(self.num_hidden_groups, layers) if is_shared else layers
@@ -144,7 +144,7 @@ class AlbertConfig:
         """Refuses a vocabulary with too many tokens, and warns of one with too few.
 
         Args:
-            path: what has the vocabulary, for the message.
+            path: the vocabulary, for the message.
             size: its number of tokens. The model may have more, up to the next
                 multiple of 128, without a warning.
 
@@ -177,10 +177,10 @@ class AlbertConfig:
 
     @classmethod
     def find(cls, name: str) -> "AlbertConfig":
-        """Reads a file, or returns what is published under its name if there is none.
+        """Reads a file; if there is none, returns the published configuration.
 
         Raises:
-            InputError: neither, or what `from_json_file` refuses.
+            InputError: see `from_json_file` and `named`.
         """
         return cls.from_json_file(name) if Path(name).exists() else cls.named(name)
 
@@ -192,13 +192,13 @@ class AlbertConfig:
 
         Args:
             values: its contents.
-            path: the file, for messages; None: there is none.
+            path: the file, for messages, if there is one.
 
         Raises:
             InputError: an unknown key, no `vocab_size`, or an impossible value.
         """
         try:
-            return cls(**_known_values(values))
+            return cls(**_select_fields(values))
         except InputError as mistake:
             raise InputError(f"{path}: {mistake}" if path else str(mistake)) from None
 
@@ -207,16 +207,16 @@ class AlbertConfig:
         """Reads an `albert_config.json`.
 
         Raises:
-            InputError: no such file, not a JSON object, or what `from_dict` refuses.
+            InputError: no such file, not a JSON object, or see `from_dict`.
         """
         return cls.from_dict(read_json_object(path), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the released keys, and the added ones that are not at default."""
+        """Returns the released keys, and added ones that differ from the default."""
         return {
             item.name: getattr(self, item.name)
             for item in dataclasses.fields(self)
-            if item.name not in ADDED_KEYS or getattr(self, item.name) != item.default
+            if item.name not in _ADDED_KEYS or getattr(self, item.name) != item.default
         }
 
     def to_json_string(self) -> str:
@@ -224,16 +224,16 @@ class AlbertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
-def _known_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values that are fields of a configuration; refuses unknown keys."""
+def _select_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of fields; refuses unknown keys."""
     fields = {item.name for item in dataclasses.fields(AlbertConfig)}
-    of_bert = list(filter(_KEYS_OF_BERT.fullmatch, values))
-    if of_bert:
-        _log.warning("configuration keys without effect: %s", ", ".join(of_bert))
+    bert_keys = list(filter(_BERT_KEYS.fullmatch, values))
+    if bert_keys:
+        _log.warning("configuration keys without effect: %s", ", ".join(bert_keys))
     if (order := values.get("ln_type", "postln")) != "postln":
         raise InputError(f"ln_type={errors.quote(order)}: expected 'postln'")
     for key in values:
-        if key not in {*fields, *UNREAD_KEYS, *of_bert}:
+        if key not in {*fields, *_UNREAD_KEYS, *bert_keys}:
             raise InputError(
                 f"unknown configuration key {key!r} with value {values[key]!r}; "
                 f"known: {', '.join(sorted(fields))}"
@@ -277,9 +277,7 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
         raise InputError(f"{key}={value!r}: expected a number above 0")
 
 
-ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
-
-# name: H, L, N. E = 128 and an inner width of 4H throughout.
+# size: (H, L, N). E is 128 and the inner width 4H in all of them.
 _SIZES = {
     "base": (768, 12, 12),
     "large": (1024, 24, 16),
@@ -290,8 +288,8 @@ _SIZES = {
 
 def _published(size: str, version: str) -> AlbertConfig:
     hidden, layers, heads = _SIZES[size]
-    # Version 1 trained with dropout, except xxlarge; version 2 and the Chinese models
-    # without. The Chinese models use ReLU, BERT's Chinese vocabulary, and 16 heads in
+    # Version 1 except xxlarge trained with dropout; version 2 and the Chinese models
+    # without. The Chinese models have ReLU, BERT's Chinese vocabulary, and 16 heads in
     # xxlarge.
     dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
     chinese = version == "zh"

@@ -1,7 +1,7 @@
 """The heads on top of the encoder, each beside the loss it is trained with.
 
-Every head takes the encoder's outputs and returns a dict of float32 tensors; every
-loss takes float32 logits and returns float32. Letters of shapes: see `layers`.
+Every head takes outputs of the encoder and returns float32; every loss takes float32
+logits and returns float32. Letters of shapes: see `layers`.
 """
 
 import keras
@@ -12,12 +12,12 @@ from albert_tf.model.layers import (
     ACTIVATIONS,
     ConfiguredLayer,
     LayerNormalization,
+    custom_gradient,
     dense,
-    own_gradient,
 )
 
-# Released code: the classifier, RACE and SQuAD 1.1 heads start with this deviation,
-# whatever `initializer_range` says.
+# Released code: the standard deviation of the initial weights of the classifier, RACE
+# and SQuAD 1.1 heads, instead of `initializer_range`.
 HEAD_INITIALIZER_RANGE = 0.02
 
 # Released code: added to the logit of a position that cannot hold an answer.
@@ -28,7 +28,7 @@ MASKED_LM_EPSILON = 1e-5
 
 
 def gather_positions(states, positions):
-    """Picks the hidden states at some positions.
+    """Gathers the hidden states at some positions.
 
     Args:
         states: float [B, T, H].
@@ -41,9 +41,9 @@ def gather_positions(states, positions):
 
 
 class MaskedLMHead(ConfiguredLayer):
-    """Predicts the vocabulary piece at masked positions (paper 3.1).
+    """Predicts the token at masked positions (paper 3.1).
 
-    The output matrix is the word table itself, so the head narrows H to E first.
+    The output matrix is the word table, so the head first projects H to E.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -65,7 +65,7 @@ class MaskedLMHead(ConfiguredLayer):
         )
 
     def call(self, states, word_table):
-        """Scores every vocabulary piece.
+        """Scores every token of the vocabulary.
 
         Args:
             states: float [B, P, H], the hidden states to predict from.
@@ -74,25 +74,25 @@ class MaskedLMHead(ConfiguredLayer):
         Returns:
             float32 [B, P, V].
         """
-        narrowed = self.activation(self.transform(states))
-        narrowed = ops.cast(self.norm(narrowed), self.compute_dtype)  # [B, P, E]
+        projected = self.activation(self.transform(states))
+        projected = ops.cast(self.norm(projected), self.compute_dtype)  # [B, P, E]
         decoder = ops.transpose(ops.cast(word_table, self.compute_dtype))
-        logits = ops.matmul(narrowed, decoder)
+        logits = ops.matmul(projected, decoder)
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
 
 class _OutputHead(ConfiguredLayer):
-    """A head whose variables are those of `output_dense`."""
+    """A head of one dense layer, `output_dense`."""
 
     def build(self, input_shape=None):
         self.output_dense.build((None, self.config.hidden_size))
 
 
 class SentenceHead(_OutputHead):
-    """Judges the order of the two segments (SOP), or whether they belong (NSP).
+    """Predicts sentence order (SOP) or next sentence (NSP).
 
-    Both objectives use this head; they differ in the data alone. Class 0 is "in
-    order" (or "next"), class 1 "swapped" (or "random").
+    Both objectives use this head; only their data differ. Class 0 is "in order" (or
+    "next"), class 1 "swapped" (or "random").
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -100,7 +100,7 @@ class SentenceHead(_OutputHead):
         self.output_dense = dense(config, 2, "output", dtype=self.dtype_policy)
 
     def call(self, pooled):
-        """Returns the two classes' logits, float32 [B, 2], of pooled [B, H]."""
+        """Returns the logits, float32 [B, 2], of the pooled output, float [B, H]."""
         return ops.cast(self.output_dense(pooled), "float32")
 
 
@@ -150,7 +150,7 @@ def token_classification_loss(logits, labels):
 
 
 def multi_label_loss(logits, labels):
-    """Cross-entropies of K independent yes-or-no decisions, added up, float32 [B].
+    """Sum of the cross-entropies of K independent labels, float32 [B].
 
     Args:
         logits: float32 [B, K].
@@ -251,8 +251,8 @@ class ConditionalSpanHead(ConfiguredLayer):
 
         Args:
             states: float [B, T, H].
-            impossible: [B, T], 1 where no answer can start or end (the question,
-                [SEP], padding) and 0 elsewhere: the released `p_mask`.
+            impossible: [B, T], the released `p_mask`: 1 at a position that no answer
+                can hold (the question, [SEP], padding), else 0.
             start_positions: int [B], the known starts, or None to search for them.
             training: whether dropout applies.
 
@@ -260,9 +260,8 @@ class ConditionalSpanHead(ConfiguredLayer):
             dict of float32 tensors. Always `start_log_probs` [B, T] and `cls_logits`
             [B], the log-odds that there is no answer. With known starts,
             `end_log_probs` [B, T]; else the best starts `start_top_log_probs` and
-            `start_top_index` (int) [B, S], and for each the best ends
-            `end_top_log_probs` and `end_top_index` (int) [B, S * end_n_top], those of
-            the first start first.
+            `start_top_index` (int) [B, S], and the best ends of each start, ordered by
+            start: `end_top_log_probs` and `end_top_index` (int) [B, S * end_n_top].
         """
         impossible = ops.cast(impossible, "float32")
         start_logits = _mask(self.start(states)[..., 0], impossible)
@@ -290,8 +289,8 @@ class ConditionalSpanHead(ConfiguredLayer):
 
     def _end_log_probs(self, states, starts, impossible):
         """Returns float32 [B, S, T] for states [B, T, H] and starts [B, S, H]."""
-        # The dense layer sees [state, start] side by side. Multiplying the halves of
-        # its kernel apart costs T + S rows instead of T * S rows twice as wide.
+        # The input of the dense layer is [state, start]. Two products with the halves
+        # of its kernel take T + S rows instead of T * S rows of twice the width.
         state_kernel, start_kernel = ops.split(
             ops.cast(self.end_hidden.kernel, self.compute_dtype), 2
         )
@@ -316,7 +315,7 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
 
     Args:
         outputs: of `ConditionalSpanHead` with known starts.
-        start_positions: int [B], a position that `impossible` leaves open.
+        start_positions: int [B], a position at which `impossible` is 0.
         end_positions: int [B], likewise.
         is_impossible: [B], 1 where the question has no answer.
 
@@ -342,26 +341,26 @@ def _mask(logits, impossible):
     )
 
 
-@own_gradient(on_torch=classification_loss)
+@custom_gradient(on_torch=classification_loss)
 def masked_lm_loss(logits, ids):
     """Cross-entropy of masked positions, float32 [B, P].
 
-    It does what `classification_loss` does, for thousands of classes in 0.4 of the time
-    on a CPU: TensorFlow's own operation takes as long as five of its softmax.
+    The values are those of `classification_loss`. With thousands of classes on a CPU,
+    this takes 0.4 of the time: TensorFlow's operation takes as long as five softmaxes.
 
     Args:
         logits: float32 [B, P, V].
-        ids: int [B, P], the true pieces, each in [0, V).
+        ids: int [B, P], the true tokens, each in [0, V).
     """
     probabilities = ops.softmax(logits)
     highest = ops.max(logits, -1)
     index = ops.expand_dims(ids, -1)
-    own = ops.squeeze(ops.take_along_axis(logits, index, -1), -1)
+    label_logits = ops.squeeze(ops.take_along_axis(logits, index, -1), -1)
     # The highest probability is 1 / sum(exp(logits - highest)), and never near 0.
-    each = highest - own - ops.log(ops.max(probabilities, -1))
+    losses = highest - label_logits - ops.log(ops.max(probabilities, -1))
 
     def gradient(upstream):
         difference = probabilities - ops.one_hot(ids, logits.shape[-1])
         return ops.expand_dims(upstream, -1) * difference, None
 
-    return each, gradient
+    return losses, gradient

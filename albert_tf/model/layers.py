@@ -1,4 +1,4 @@
-"""The layers of ALBERT's encoder (paper 3.1), written with `keras.ops` alone.
+"""The layers of ALBERT's encoder (paper 3.1), written with `keras.ops` only.
 
 Letters of every shape in this package:
 
@@ -29,26 +29,25 @@ NORM_EPSILON = 1e-12
 # the softmax.
 MASKED_SCORE = -10000.0
 
-
 # sqrt(2 / pi), of the tanh form of GELU.
 _GELU_SCALE = 0.7978845608028654
 _GELU_CUBIC = 0.044715
 
 
-def own_gradient(on_torch: Callable | None = None) -> Callable:
-    """Decorates a function that returns its value and the gradient's function.
+def custom_gradient(on_torch: Callable | None = None) -> Callable:
+    """Decorates a function that returns its value and its gradient function.
 
-    TensorFlow registers a custom gradient for the life of the process, with the graph
-    that it was called in and all that this graph uses. So in a graph the function is
-    called as a `tf.function`: its own graph is registered, once for each signature, and
-    uses no variables. The function may use nothing but its arguments, tensors.
+    TensorFlow keeps a custom gradient for the life of the process, together with the
+    graph in which it was called. In a graph the function is therefore called as a
+    `tf.function`: TensorFlow then keeps only the graph of this function, once for each
+    signature. The function may read only its arguments, which are tensors.
 
-    On PyTorch the chain rule serves: what a gradient of our own holds, PyTorch's
-    recomputation would keep, and a result that it holds is freed late.
+    On PyTorch autograd computes the gradient: tensors saved by a custom gradient would
+    defeat activation checkpointing.
 
     Args:
-        on_torch: takes its place on PyTorch, where there is something faster; None:
-            the function itself, without its gradient.
+        on_torch: replaces the function on PyTorch; None: the value of the function
+            itself, without its gradient function.
     """
 
     def decorate(function):
@@ -70,20 +69,21 @@ def own_gradient(on_torch: Callable | None = None) -> Callable:
     return decorate
 
 
-# What `fusing` gives to its thread.
+# Set by `fuse_gelu` for its thread.
 _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: function)
 
 
 @contextlib.contextmanager
-def fusing(fuse: Callable):
-    """Within this context, `gelu` is computed by what `fuse` makes of its operations.
+def fuse_gelu(fuse: Callable):
+    """Within this context, `gelu` calls `fuse` on the function of its operations.
 
-    A graph of TensorFlow reads and writes the whole tensor for each operation, a dozen
-    times for GELU: in bfloat16 on a CPU that takes longer than the product before it.
+    A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
+    times for GELU. In bfloat16 on a CPU that takes longer than the matrix product
+    before it.
 
     Args:
-        fuse: takes a function of tensors, and returns one of the same values, perhaps
-            rounded otherwise. It needs no gradient.
+        fuse: takes a function of tensors, and returns a function of the same values
+            up to rounding, which needs no gradient.
     """
     token = _fuse.set(fuse)
     try:
@@ -104,7 +104,7 @@ def gelu(x):
     return _with_slope(x, *_fuse.get()(_gelu)(ops.stop_gradient(x)))
 
 
-@own_gradient()
+@custom_gradient()
 def _with_slope(x, y, slope):
     """Returns y, whose gradient by x is the slope."""
     return y, lambda upstream: (upstream * slope, None, None)
@@ -118,57 +118,58 @@ def _gelu(x):
     return y, gate + y * (1.0 - gate) * (6.0 * inner - 4.0 * _GELU_SCALE)
 
 
-@own_gradient()
-def attend(query, key, value, mask_scores, *kept):
+@custom_gradient()
+def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
     """Mixes values by the softmax of the products of queries and keys.
 
     The chain rule sums, for each query, the probabilities times their gradients. That
     sum is also the product of the result and its gradient (Dao et al. 2022, appendix
-    B.2), which are T / D times smaller. So of the tensors [B, N, Q, T] the backward
-    pass reads the probabilities alone, and what dropout makes of them.
+    B.2), which are T / D times smaller. The backward pass therefore reads only two
+    tensors of shape [B, N, Q, T]: the probabilities before and after dropout.
 
     Args:
-        query: float [B, N, Q, D] of Q positions that ask, scaled.
+        query: float [B, N, Q, D] of Q query positions, scaled.
         key: float [B, N, T, D].
         value: float [B, N, T, D].
         mask_scores: float32 [B, 1, 1, T], added to the products; gets no
             gradient.
-        *kept: with dropout one tensor, float [B, N, Q, T], that the probabilities are
-            multiplied by; gets no gradient.
+        *dropout_mask: with dropout one tensor, float [B, N, Q, T], that the
+            probabilities are multiplied by; gets no gradient.
 
     Returns:
-        float [B, Q, N, D], as what follows reads it: kept once, for that and for the
-        backward pass. The softmax runs in float32.
+        float [B, Q, N, D], the layout that the output layer reads, so that the backward
+        pass needs no second copy. The softmax runs in float32.
     """
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float32") + mask_scores
     probabilities = ops.cast(ops.softmax(scores), query.dtype)
-    shares = probabilities * kept[0] if kept else probabilities
-    mixed = ops.transpose(ops.matmul(shares, value), (0, 2, 1, 3))
+    dropped = probabilities * dropout_mask[0] if dropout_mask else probabilities
+    mixed = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
 
     def gradient(upstream):
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
         mean = ops.sum(product, -1, keepdims=True)
         upstream, mean = (ops.transpose(x, (0, 2, 1, 3)) for x in (upstream, mean))
-        of_value = ops.matmul(ops.transpose(shares, (0, 1, 3, 2)), upstream)
-        of_shares = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
-        if kept:  # read here, the factors themselves would have to be kept
-            of_scores = shares * of_shares - probabilities * ops.cast(mean, query.dtype)
+        d_value = ops.matmul(ops.transpose(dropped, (0, 1, 3, 2)), upstream)
+        d_dropped = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
+        if dropout_mask:  # not read again: it would have to stay in memory
+            d_scores = dropped * d_dropped
+            d_scores -= probabilities * ops.cast(mean, query.dtype)
         else:
-            difference = ops.cast(of_shares, "float32") - mean
-            of_scores = probabilities * ops.cast(difference, query.dtype)
-        of_query = ops.matmul(of_scores, key)
-        of_key = ops.matmul(ops.transpose(of_scores, (0, 1, 3, 2)), query)
-        return of_query, of_key, of_value, None, *[None for _ in kept]
+            difference = ops.cast(d_dropped, "float32") - mean
+            d_scores = probabilities * ops.cast(difference, query.dtype)
+        d_query = ops.matmul(d_scores, key)
+        d_key = ops.matmul(ops.transpose(d_scores, (0, 1, 3, 2)), query)
+        return d_query, d_key, d_value, None, *[None for _ in dropout_mask]
 
     return mixed, gradient
 
 
-def attend_fused(query, key, value, mask_scores):
-    """Does what `attend` does, without dropout, by Keras's attention.
+def fused_attention(query, key, value, mask_scores):
+    """Computes `scaled_dot_product_attention` without dropout with Keras's attention.
 
-    On JAX and a GPU, in 16 bits, that is cuDNN's (Dao et al. 2022): no probabilities
-    are written to memory. It wants even numbers of positions.
+    On JAX and a GPU, in 16 bits, that is cuDNN's (Dao et al. 2022), which writes no
+    probabilities to memory. It needs even numbers of positions.
     """
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     positions = query.shape[1], key.shape[1]
@@ -176,14 +177,13 @@ def attend_fused(query, key, value, mask_scores):
     return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0)
 
 
-@own_gradient()
-def lookup(table, ids):
-    """Picks rows of a table, with a gradient that is dense.
+@custom_gradient()
+def embedding_lookup(table, ids):
+    """Looks up rows of a table, with a dense gradient.
 
-    TensorFlow's own gradient of a lookup lists a row as often as it was picked, and
-    the norm of that list is not the norm of the gradient. **As released:** clipping
-    used the norm of the list on CPU and GPU, the true norm on TPU; here it is the true
-    one everywhere.
+    TensorFlow's own gradient is a list of rows with repetitions, and the norm of that
+    list is not the norm of the gradient. **As released:** clipping used the norm of the
+    list on CPU and GPU, and the true norm on TPU; here it is the true norm everywhere.
 
     Args:
         table: float [V, E].
@@ -211,16 +211,16 @@ ACTIVATIONS = {
 }
 
 
-# The kernels that `cast_once` gives to its thread, by the id of their layer.
+# Kernels by the id of their layer, set by `cast_once` for its thread.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, to which `cast_once` gives another kernel for a while."""
+    """Keras's dense layer, whose kernel `cast_once` replaces within its context."""
 
     @property
     def kernel(self):
-        """The float32 variable, or what `cast_once` gives."""
+        """The float32 variable, or its cast within `cast_once`."""
         return _kernels.get().get(id(self), super().kernel)
 
 
@@ -228,16 +228,16 @@ class Dense(keras.layers.Dense):
 def cast_once(layers: Iterable[Dense]):
     """Within this context, each layer multiplies with one cast of its kernel.
 
-    A shared block is applied L times in one pass. In mixed precision each of them would
-    read the same float32 kernel to cast it, and add up float32 gradients. In float32
-    nothing changes.
+    A shared block is applied L times in one pass. In mixed precision each application
+    would cast the same float32 kernel again, and its gradients would be added up in
+    float32. In float32 nothing changes.
     """
-    given = {
+    cast = {
         id(layer): ops.cast(layer.kernel, layer.compute_dtype)
         for layer in layers
         if layer.compute_dtype != layer.variable_dtype
     }
-    token = _kernels.set({**_kernels.get(), **given})
+    token = _kernels.set({**_kernels.get(), **cast})
     try:
         yield
     finally:
@@ -252,24 +252,24 @@ def dense(
     stddev: float | None = None,
     **options,
 ) -> Dense:
-    """Returns a dense layer that starts as released: cut normal kernel, zero bias."""
-    start = initializer(stddev or config.initializer_range)
-    return Dense(units, kernel_initializer=start, name=name, **options)
+    """Builds a dense layer with the released `initializer` and a bias of zeros."""
+    kernel_initializer = initializer(stddev or config.initializer_range)
+    return Dense(units, kernel_initializer=kernel_initializer, name=name, **options)
 
 
 def initializer(stddev: float) -> keras.initializers.Initializer:
-    """Returns the released initial distribution: normal, cut at two deviations."""
+    """Returns the released initializer: normal, truncated at two deviations."""
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-@own_gradient(
+@custom_gradient(
     on_torch=lambda *args: ops.layer_normalization(*args, epsilon=NORM_EPSILON)
 )
-def normalise(x, gamma, beta):
+def layer_norm(x, gamma, beta):
     """Normalises the last axis to mean 0 and variance 1, then scales and shifts it.
 
-    With its gradient written out, both ways take 0.7 of the time that Keras's form and
-    the chain rule take in TensorFlow on a CPU.
+    With its own gradient, the forward and backward pass take 0.7 of the time of Keras's
+    layer in TensorFlow on a CPU.
 
     Args:
         x: float32 [..., H].
@@ -285,19 +285,19 @@ def normalise(x, gamma, beta):
     normed = centred * inverse
 
     def gradient(upstream):
-        of_normed = upstream * gamma
-        both = of_normed * normed
-        of_x = of_normed - ops.mean(of_normed, -1, keepdims=True)
-        of_x -= normed * ops.mean(both, -1, keepdims=True)
+        d_normed = upstream * gamma
+        product = d_normed * normed
+        d_x = d_normed - ops.mean(d_normed, -1, keepdims=True)
+        d_x -= normed * ops.mean(product, -1, keepdims=True)
         rows = tuple(range(len(x.shape) - 1))
-        of_gamma = ops.sum(upstream * normed, rows)
-        return of_x * inverse, of_gamma, ops.sum(upstream, rows)
+        d_gamma = ops.sum(upstream * normed, rows)
+        return d_x * inverse, d_gamma, ops.sum(upstream, rows)
 
     return normed * gamma + beta, gradient
 
 
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's layer normalisation in float32, computed by `normalise`."""
+    """Keras's layer normalisation in float32, computed by `layer_norm`."""
 
     def __init__(self, name: str):
         super().__init__(epsilon=NORM_EPSILON, dtype="float32", name=name)
@@ -305,35 +305,35 @@ class LayerNormalization(keras.layers.LayerNormalization):
     def call(self, inputs):
         """Takes float [..., H] of any dtype; returns float32 [..., H]."""
         inputs = ops.cast(inputs, "float32")
-        # As tensors: a gradient of our own is no variable's.
-        return normalise(inputs, ops.copy(self.gamma), ops.copy(self.beta))
+        # Pass tensors: a custom gradient does not accept variables.
+        return layer_norm(inputs, ops.copy(self.gamma), ops.copy(self.beta))
 
 
 class DropoutSeeds:
-    """Hands every dropout of one forward pass its own seed.
+    """Gives each dropout of one forward pass its own seed.
 
-    The seeds are fixed before the pass, so that a block which is computed a second
-    time in the backward pass (`recompute`) drops the same values again.
+    The seeds are drawn before the pass, so that a block that the backward pass computes
+    again (`recompute`) drops the same values.
     """
 
     def __init__(self, generator: keras.random.SeedGenerator):
         self._base = generator.next()
-        self._drawn = 0
+        self._offset = 0
 
     def next(self):
         """Returns a seed, int [2], that no other call of this pass returns."""
-        # Keras on PyTorch takes the sum of both parts, and the generator counts passes
-        # in the second: steps of 1 would give every pass the seeds of the one before.
-        self._drawn += 1 << 20
-        return self._base + ops.convert_to_tensor([self._drawn, 0], self._base.dtype)
+        # Keras on PyTorch adds both parts, and the generator counts passes in the
+        # second: with steps of 1, a pass would repeat the seeds of the pass before.
+        self._offset += 1 << 20
+        return self._base + ops.convert_to_tensor([self._offset, 0], self._base.dtype)
 
 
 class _FixedSeed(keras.random.SeedGenerator):
-    """A seed that `keras.random` takes as it is: it holds no variable."""
+    """Gives a seed without a variable to `keras.random`."""
 
     def __init__(self, value):
         self.value = value
-        # Keras on PyTorch reads this: with None it would draw from the global state.
+        # Keras on PyTorch draws from the global state if this is None.
         self._initial_seed = 0
 
     def next(self, ordered=True):
@@ -356,11 +356,11 @@ def dropout(x, rate: float, seed):
 class ConfiguredLayer(keras.layers.Layer):
     """A layer of a configured model.
 
-    It casts nothing by itself: its dense layers cast what they multiply, and what has
-    to stay in float32 (scores of the mask, tables) stays.
+    It does not autocast: its dense layers cast their inputs, while mask scores and
+    embedding tables stay in float32.
     """
 
-    # Arguments of the constructor beside the configuration, which are attributes too.
+    # The other arguments of the constructor, which are attributes too.
     options: tuple[str, ...] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -371,7 +371,7 @@ class ConfiguredLayer(keras.layers.Layer):
 class Embeddings(ConfiguredLayer):
     """Word, segment and position embeddings of width E, normalised.
 
-    The factorised embedding of paper 3.1: the step from E to H is `AlbertEncoder`'s.
+    This is the factorised embedding of paper 3.1; `AlbertEncoder` projects E to H.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -403,8 +403,8 @@ class Embeddings(ConfiguredLayer):
         Returns:
             float [B, T, E], after normalisation and dropout.
         """
-        summed = lookup(ops.copy(self.word), input_ids)
-        summed += lookup(ops.copy(self.segment), segment_ids)
+        summed = embedding_lookup(ops.copy(self.word), input_ids)
+        summed += embedding_lookup(ops.copy(self.segment), segment_ids)
         summed += self.position[: ops.shape(input_ids)[1]]
         normed = ops.cast(self.norm(summed), self.compute_dtype)
         return dropout(normed, self.config.hidden_dropout_prob, seed)
@@ -427,7 +427,7 @@ class Attention(ConfiguredLayer):
         for part in (self.query, self.key, self.value, self.output_dense, self.norm):
             part.build(shape)
 
-    def call(self, hidden, mask_scores, seeds=(None, None), pick=None):
+    def call(self, hidden, mask_scores, seeds=(None, None), select=None):
         """Mixes every position with the positions it attends to.
 
         Args:
@@ -435,36 +435,38 @@ class Attention(ConfiguredLayer):
             mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
                 `MASKED_SCORE` where it is padding.
             seeds: two dropout seeds, for the probabilities and for the output.
-            pick: takes float [B, T, H] and returns the Q positions wanted of it,
-                [B, Q, H]; None for all.
+            select: takes float [B, T, H] and returns the states of Q query positions,
+                [B, Q, H]; None: all positions.
 
         Returns:
-            float [B, T, H]; [B, Q, H] with `pick`.
+            float [B, T, H]; [B, Q, H] with `select`.
         """
         scale = self.config.head_size**-0.5
-        asking = hidden if pick is None else pick(hidden)
-        query = self._split_heads(self.query(asking)) * scale
+        queries = hidden if select is None else select(hidden)
+        query = self._split_heads(self.query(queries)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
-        kept = self._kept(query, key, seeds[0])
-        if not kept and self._can_fuse(query.shape[2], key.shape[2]):
-            mixed = attend_fused(query, key, value, mask_scores)
+        dropout_mask = self._dropout_mask(query, key, seeds[0])
+        if self._can_fuse(query, key) and not dropout_mask:
+            mixed = fused_attention(query, key, value, mask_scores)
         else:
-            mixed = attend(query, key, value, mask_scores, *kept)
-        mixed = ops.reshape(mixed, ops.shape(asking))
+            mixed = scaled_dot_product_attention(
+                query, key, value, mask_scores, *dropout_mask
+            )
+        mixed = ops.reshape(mixed, ops.shape(queries))
         output = dropout(
             self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]
         )
-        return ops.cast(self.norm(asking + output), self.compute_dtype)
+        return ops.cast(self.norm(queries + output), self.compute_dtype)
 
-    def _can_fuse(self, *lengths):
-        """Whether `attend_fused` may do better than `attend`."""
+    def _can_fuse(self, query, key):
+        """Whether `fused_attention` may be faster: see there."""
         if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
             return False
-        return all(length % 2 == 0 for length in lengths)
+        return query.shape[2] % 2 == key.shape[2] % 2 == 0
 
-    def _kept(self, query, key, seed):
-        """Returns the factors of dropout for `attend`: one tensor, or none."""
+    def _dropout_mask(self, query, key, seed):
+        """Returns a list of one tensor, or of none without dropout."""
         rate = self.config.attention_probs_dropout_prob
         if seed is None or not rate:
             return []
@@ -499,7 +501,7 @@ class FeedForward(ConfiguredLayer):
         self.norm.build(shape)
 
     def call(self, hidden, seed=None):
-        """Transforms every position by itself.
+        """Transforms each position on its own.
 
         Args:
             hidden: float [B, T, H].
@@ -518,24 +520,20 @@ class Block(ConfiguredLayer):
 
     Args:
         config: the model's configuration.
-        attention: an `Attention` that other blocks may hold too, or None for an own
-            one. Holding one in several blocks is how its parameters are shared.
+        attention: the layer; blocks that hold the same one share its parameters.
         feed_forward: likewise.
     """
 
     def __init__(
         self,
         config: AlbertConfig,
-        attention: Attention | None = None,
-        feed_forward: FeedForward | None = None,
+        attention: Attention,
+        feed_forward: FeedForward,
         **kwargs,
     ):
         super().__init__(config, **kwargs)
-        policy = self.dtype_policy
-        self.attention = attention or Attention(config, dtype=policy, name="attention")
-        self.feed_forward = feed_forward or FeedForward(
-            config, dtype=policy, name="feed_forward"
-        )
+        self.attention = attention
+        self.feed_forward = feed_forward
 
     def build(self, input_shape=None):
         for part in (self.attention, self.feed_forward):
@@ -554,7 +552,7 @@ class Block(ConfiguredLayer):
             feed_forward.output_dense,
         ]
 
-    def call(self, hidden, mask_scores, seeds=(None, None, None), pick=None):
+    def call(self, hidden, mask_scores, seeds=(None, None, None), select=None):
         """Applies the block.
 
         Args:
@@ -562,15 +560,15 @@ class Block(ConfiguredLayer):
             mask_scores: float32 [B, 1, 1, T], see `Attention`.
             seeds: three dropout seeds: attention probabilities, attention output,
                 feed-forward output.
-            pick: what of the positions is wanted, see `Attention`.
+            select: selects the query positions, see `Attention`.
 
         Returns:
-            float [B, T, H]; [B, Q, H] with `pick`.
+            float [B, T, H]; [B, Q, H] with `select`.
         """
 
         def apply(hidden):
-            attended = self.attention(hidden, mask_scores, seeds=seeds[:2], pick=pick)
-            return self.feed_forward(attended, seed=seeds[2])
+            mixed = self.attention(hidden, mask_scores, seeds=seeds[:2], select=select)
+            return self.feed_forward(mixed, seed=seeds[2])
 
         if self.config.recompute != "block":
             return apply(hidden)

@@ -17,27 +17,27 @@ from albert_tf.model.layers import (
     dense,
 )
 
-# What the encoder reads of its inputs.
-_ENCODED = ("input_ids", "input_mask", "segment_ids")
-# What heads, losses and metrics read of a batch.
-_OTHERS = (
+# Keys that the encoder reads.
+_ENCODER_KEYS = ("input_ids", "input_mask", "segment_ids")
+# Keys that heads, losses and metrics read.
+_OTHER_KEYS = (
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     *("next_sentence_labels", "token_boundary", "labels", "p_mask"),
     *("start_positions", "end_positions", "is_impossible", "example_weight", "row"),
 )
 
 
-def _encoder_inputs(inputs) -> dict:
-    """Returns what the encoder reads; refuses keys that nothing reads."""
-    unknown = [key for key in inputs if key not in _ENCODED + _OTHERS]
+def _select_encoder_inputs(inputs) -> dict:
+    """Returns the inputs that the encoder reads; refuses unknown keys."""
+    unknown = [key for key in inputs if key not in _ENCODER_KEYS + _OTHER_KEYS]
     if unknown or "input_ids" not in inputs:
         fault = f"have {', '.join(map(repr, unknown))}" if unknown else "lack input_ids"
-        raise InputError(f"the inputs {fault}; expected {', '.join(_ENCODED)}")
-    return {key: inputs[key] for key in _ENCODED if key in inputs}
+        raise InputError(f"the inputs {fault}; expected {', '.join(_ENCODER_KEYS)}")
+    return {key: inputs[key] for key in _ENCODER_KEYS if key in inputs}
 
 
 class _ConfiguredModel(keras.Model):
-    """A model that a configuration describes; its variables exist once it does."""
+    """A model with a configuration; the constructor creates its variables."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(**kwargs)
@@ -105,14 +105,14 @@ class AlbertEncoder(_ConfiguredModel):
         Args:
             inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
                 for padding (without it everything is a token); `segment_ids` (without
-                it all 0). T is at most `max_position_embeddings`. What heads and losses
-                read is passed over, so that a whole batch can be given.
+                it all 0). T is at most `max_position_embeddings`. Keys that heads and
+                losses read are ignored, so that a whole batch can be given.
             training: whether dropout applies.
 
         Returns:
             dict of `sequence_output` [B, T, H]; `pooled_output` [B, H];
             `encoder_outputs`, a list of the L (times inner blocks) outputs [B, T, H];
-            `embedding_output` [B, T, E], before the step from E to H.
+            `embedding_output` [B, T, E], before the projection from E to H.
 
         Raises:
             InputError: no `input_ids`, an unknown key, or a length above
@@ -129,7 +129,7 @@ class AlbertEncoder(_ConfiguredModel):
         }
 
     def pooled(self, inputs, training=False):
-        """Encodes tokens for their `pooled_output` alone.
+        """Returns only the `pooled_output` of `call`.
 
         The pooler reads the first position, so the last layer computes no other. With
         I = 4 H that saves about 5 / (6 L) of the matrix products of L layers.
@@ -148,8 +148,8 @@ class AlbertEncoder(_ConfiguredModel):
         *_, last = self._transform(embedded, mask_scores, seeds, lambda x: x[:, :1])
         return self.pooler(last[:, 0])
 
-    def pooled_and_states(self, inputs, positions, training=False):
-        """Encodes tokens for their `pooled_output` and the states at some positions.
+    def encode_positions(self, inputs, positions, training=False):
+        """Returns the `pooled_output` and the states at some positions.
 
         As in `pooled`, the last layer computes no others: P + 1 instead of T.
 
@@ -166,17 +166,17 @@ class AlbertEncoder(_ConfiguredModel):
             InputError: see `call`.
         """
 
-        def pick(hidden):
+        def select(hidden):
             states = heads.gather_positions(hidden, positions)
             return ops.concatenate([hidden[:, :1], states], axis=1)
 
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(embedded, mask_scores, seeds, pick)
+        *_, last = self._transform(embedded, mask_scores, seeds, select)
         return self.pooler(last[:, 0]), last[:, 1:]
 
     def _embed(self, inputs, training):
-        """Returns the embeddings, the mask's scores, and the seeds of each layer."""
-        inputs = _encoder_inputs(inputs)
+        """Returns the embeddings, the mask scores, and the seeds of each layer."""
+        inputs = _select_encoder_inputs(inputs)
         input_ids = inputs["input_ids"]
         length, longest = input_ids.shape[1], self.config.max_position_embeddings
         if length is not None and length > longest:
@@ -184,12 +184,9 @@ class AlbertEncoder(_ConfiguredModel):
                 f"input_ids has {length} tokens, but the configuration's "
                 f"max_position_embeddings is {longest}"
             )
-        mask = inputs.get("input_mask")
-        segments = inputs.get("segment_ids")
-        if segments is None:
-            segments = ops.zeros_like(input_ids)
-        if mask is None:
-            mask = ops.ones_like(input_ids)
+        mask, segments = inputs.get("input_mask"), inputs.get("segment_ids")
+        mask = ops.ones_like(input_ids) if mask is None else mask
+        segments = ops.zeros_like(input_ids) if segments is None else segments
         # Not mask[:, None, None]: LiteRT has no such slice of a free length.
         scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
         mask_scores = ops.expand_dims(scores, (1, 2))
@@ -198,27 +195,30 @@ class AlbertEncoder(_ConfiguredModel):
         )
         seeds = DropoutSeeds(self.seed_generator) if training and drops else None
         embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
-        # Drawn before the layers: what computes them again must not draw again.
-        of_layers = [
+        # Drawn before the layers: recomputation must not draw again.
+        layer_seeds = [
             [seeds and seeds.next() for _ in range(3)] for _ in self.layers_in_order()
         ]
-        return embedded, mask_scores, of_layers
+        return embedded, mask_scores, layer_seeds
 
-    def _transform(self, embedded, mask_scores, seeds, pick=None):
-        """Returns a list of what each layer makes, float [B, T, H].
+    def _transform(self, embedded, mask_scores, seeds, select=None):
+        """Returns a list of the outputs of each layer, float [B, T, H].
 
-        With `pick` the last layer computes the positions alone that it picks.
+        With `select` the last layer computes only the positions that it selects.
         """
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs: list = []
         blocks = list(self.layers_in_order())
-        # A block that is computed again casts its own kernels.
-        is_kept = self.config.recompute != "block"
-        with cast_once(self._dense_layers() if is_kept else ()):
-            for block, of_block in zip(blocks, seeds, strict=True):
+        # A recomputed block casts its own kernels.
+        recomputes = self.config.recompute == "block"
+        with cast_once(() if recomputes else self._dense_layers()):
+            for block, block_seeds in zip(blocks, seeds, strict=True):
                 is_last = len(outputs) == len(blocks) - 1
                 hidden = block(
-                    hidden, mask_scores, seeds=of_block, pick=pick if is_last else None
+                    hidden,
+                    mask_scores,
+                    seeds=block_seeds,
+                    select=select if is_last else None,
                 )
                 outputs.append(hidden)
         return outputs
@@ -230,13 +230,13 @@ class AlbertEncoder(_ConfiguredModel):
             yield from self.blocks[block * inner : (block + 1) * inner]
 
     def _dense_layers(self):
-        """Returns those of all blocks, each once."""
+        """Returns the dense layers of all blocks, each once."""
         layers = (layer for block in self.blocks for layer in block.dense_layers())
         return list(dict.fromkeys(layers))
 
 
 def _blocks(config: AlbertConfig, policy) -> list[Block]:
-    """Creates the distinct blocks: those of one layer follow each other."""
+    """Creates the distinct blocks; the inner blocks of one layer are adjacent."""
     inner = config.inner_group_num
     attentions = [
         Attention(config, dtype=policy, name="attention")
@@ -261,7 +261,7 @@ def _blocks(config: AlbertConfig, policy) -> list[Block]:
 
 
 class _ModelWithHead(_ConfiguredModel):
-    """An encoder with something on top, by default one `head`."""
+    """An encoder with heads, by default one `head`."""
 
     head_reads_pooler = True
 
@@ -339,14 +339,14 @@ class AlbertPretrainer(_ModelWithHead):
         return {**outputs, **self._logits(states, outputs["pooled_output"])}
 
     def logits(self, inputs, training=False):
-        """Predicts what `call` predicts, at less cost, and returns nothing else.
+        """Returns only the logits of `call`, at less cost.
 
-        The last layer computes the masked positions and the first alone. With I = 4 H
-        that saves about 5 / (6 L) of the matrix products of L layers, for the positions
-        that it leaves out.
+        The last layer computes only the first position and the masked ones. With
+        I = 4 H that saves, for each other position, about 5 / (6 L) of the matrix
+        products of L layers.
 
         Args:
-            inputs: as for `call`, `masked_lm_positions` among them.
+            inputs: as for `call`, with `masked_lm_positions`.
             training: whether dropout applies.
 
         Returns:
@@ -358,9 +358,9 @@ class AlbertPretrainer(_ModelWithHead):
         positions = inputs.get("masked_lm_positions")
         if positions is None:
             raise InputError(
-                f"the inputs have no 'masked_lm_positions', only {list(inputs)}"
+                f"the inputs lack 'masked_lm_positions'; got {list(inputs)}"
             )
-        pooled, states = self.encoder.pooled_and_states(inputs, positions, training)
+        pooled, states = self.encoder.encode_positions(inputs, positions, training)
         return self._logits(states, pooled)
 
     def _logits(self, states, pooled):
@@ -387,7 +387,7 @@ class AlbertClassifier(_Classifier):
     def call(self, inputs, training=False):
         """Returns `logits`, float32 [B, K], and `pooled_output`, float [B, H].
 
-        All positions' states are the encoder's: `model.encoder(inputs)`.
+        `model.encoder(inputs)` returns the states of all positions.
         """
         pooled = self.encoder.pooled(inputs, training=training)
         logits = self.head(pooled, training=training)
@@ -395,7 +395,7 @@ class AlbertClassifier(_Classifier):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertMultipleChoice(_ModelWithHead):
+class AlbertMultipleChoice(_Classifier):
     """The encoder with one score per choice (RACE).
 
     Args:
@@ -404,37 +404,32 @@ class AlbertMultipleChoice(_ModelWithHead):
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
-        super().__init__(config, **kwargs)
-        self.head = heads.ClassifierHead(
-            config, 1, dtype=self.dtype_policy, name="head"
-        )
-        self.build()
+        super().__init__(config, 1, **kwargs)
 
     def get_config(self):
-        return _ConfiguredModel.get_config(self)  # the head has one output
+        return _ConfiguredModel.get_config(self)  # without `num_labels`
 
     def call(self, inputs, training=False):
         """Scores choices.
 
         Args:
-            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice. A
-                choice without tokens (`input_mask` all 0) is one that a question does
-                not have.
+            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
+                `input_mask` is all 0 in the row of a choice that the question lacks.
             training: whether dropout applies.
 
         Returns:
-            dict of `logits`, float32 [B, C]; of choices that are not there so low that
+            dict of `logits`, float32 [B, C]; those of lacking choices are so low that
             their probability is 0.
         """
-        encoded = _encoder_inputs(inputs)
-        batch, choices, length = ops.shape(encoded["input_ids"])
-        rows = {key: ops.reshape(x, (-1, length)) for key, x in encoded.items()}
+        inputs = _select_encoder_inputs(inputs)
+        batch, choices, length = ops.shape(inputs["input_ids"])
+        rows = {key: ops.reshape(x, (-1, length)) for key, x in inputs.items()}
         pooled = self.encoder.pooled(rows, training=training)
         logits = self.head(pooled, training=training)
         logits = ops.reshape(logits, (batch, choices))
-        if encoded.get("input_mask") is not None:
-            is_there = ops.cast(ops.max(encoded["input_mask"], axis=-1), "float32")
-            logits += (1.0 - is_there) * MASKED_SCORE
+        if inputs.get("input_mask") is not None:
+            has_tokens = ops.cast(ops.max(inputs["input_mask"], axis=-1), "float32")
+            logits += (1.0 - has_tokens) * MASKED_SCORE
         return {"logits": logits}
 
 
@@ -505,8 +500,9 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
         """Scores spans.
 
         Args:
-            inputs: those of `AlbertEncoder`, `p_mask` [B, T] (1 where no answer can
-                be), and, when the starts are known, `start_positions` int [B].
+            inputs: those of `AlbertEncoder`, `p_mask` [B, T] (1 at a position that no
+                answer can hold), and, if the starts are known, `start_positions`
+                int [B].
             training: whether dropout applies.
 
         Returns:

@@ -1,7 +1,7 @@
-"""LAMB and AdamW as released and their learning rate, with `keras.ops` alone.
+"""LAMB and AdamW as released, and their learning rate, written with `keras.ops` only.
 
-Keras's optimizers of these names correct the bias of their moments and decay
-the weights apart from the update; the released ones, and these, do neither.
+Keras's optimizers of these names correct the bias of their moments and decay the
+weights separately from the update; the released ones, and these, do neither.
 """
 
 import math
@@ -12,23 +12,23 @@ from keras import ops
 
 from albert_tf.errors import InputError
 
-# Names, in their last part, of weights that are not decayed and that LAMB does not
-# scale. Released code: whole names that match LayerNorm, layer_norm or bias.
-EXCLUDED = ("gamma", "beta", "bias")
+# Ends of the names of weights without decay and without LAMB's scaling. Released code:
+# whole names that match LayerNorm, layer_norm or bias.
+_EXCLUDED = ("gamma", "beta", "bias")
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up laid over a polynomial decay to 0, as released.
+    """Linear warm-up followed by polynomial decay to 0, as released.
 
-    With s the step, which is the number of updates made before:
+    With s the step, which is the number of updates before this one:
 
         decay:    learning_rate * (1 - min(s, num_train_steps) / num_train_steps)^power
         warm-up:  learning_rate * (s - start_warmup_step) / num_warmup_steps
 
-    The warm-up holds while `s < start_warmup_step + num_warmup_steps`, be that beyond
-    the end of training; then comes the decay, which counts from step 0: where warm-up
-    ends the rate drops to what has decayed meanwhile. After the end it is 0.
+    The warm-up lasts while `s < start_warmup_step + num_warmup_steps`, even beyond the
+    end of training. The decay counts from step 0, so the rate drops at the end of the
+    warm-up. After `num_train_steps` the decay is 0.
 
     **As released:** before `start_warmup_step` the rate was negative; here it is 0.
 
@@ -38,11 +38,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_train_steps: steps until the rate is 0, at least 1.
         num_warmup_steps: steps of the warm-up, 0 for none.
         power: exponent of the decay, at least 0: 1 for a line, 0 for a constant rate.
-        start_warmup_step: step at which the warm-up begins; without a warm-up it
-            changes nothing.
+        start_warmup_step: step at which the warm-up begins; ignored without a warm-up.
 
     Raises:
-        InputError: an argument that is none of the above.
+        InputError: an argument out of its range.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         """Returns the rate, float32 [], of a step, int []."""
         step = ops.cast(step, "float32")
-        # The released graph had its constants folded in float32, before the step came
-        # in; another order rounds differently.
+        # The released graph folded these constants in float32; another order rounds
+        # differently.
         left = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
         left = ops.where(step < self.num_train_steps, left, 0.0)
         rate = self.learning_rate * ops.power(left, self.power)
@@ -80,19 +79,13 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(warmed < self.num_warmup_steps, warmup, rate)
 
     def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "power": self.power,
-            "start_warmup_step": self.start_warmup_step,
-        }
+        return dict(vars(self))
 
 
-class ReleasedOptimizer(keras.optimizers.Optimizer):
-    """What the two released optimizers have in common.
+class AlbertAdamBase(keras.optimizers.Optimizer):
+    """The common part of the two released optimizers.
 
-    For a gradient g, clipped, and the weight w, with no correction of the moments:
+    For a clipped gradient g and a weight w, without correction of the moments:
 
         m = beta_1 * m + (1 - beta_1) * g
         v = beta_2 * v + (1 - beta_2) * g^2
@@ -101,12 +94,12 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
 
     Weights whose name ends in gamma, beta or bias are not decayed. A norm that is not
     finite makes every weight NaN, as TensorFlow's clipping does. Under `tf.distribute`
-    the caller sums the gradients over the replicas first, so that they are clipped by
+    the caller sums the gradients over the replicas before, so that they are clipped by
     the norm of the sum.
 
-    **As released:** the rate is that of the current step, `iterations` before the
-    update; the released train_op read that of the next one on CPU. On TPU each replica
-    clipped its own gradient before the sum.
+    **As released:** here the rate is that of the current step, `iterations` before the
+    update; on CPU the released train_op read the rate of the next step. On TPU each
+    replica clipped its own gradient before the sum.
 
     Args:
         learning_rate: a schedule, or a constant float.
@@ -114,7 +107,7 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         beta_1: decay of the first moment, in [0, 1).
         beta_2: decay of the second moment, in [0, 1).
         epsilon: added to the root of the second moment.
-        global_clipnorm: largest norm of all gradients together; None: no clipping.
+        global_clipnorm: largest norm of all gradients; None: no clipping.
         name: name of the optimizer.
     """
 
@@ -137,7 +130,7 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
 
     def build(self, variables):
         if self.built:
@@ -146,31 +139,31 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         self._adam_m, self._adam_v = self.add_optimizer_variables(
             variables, ["adam_m", "adam_v"]
         )
-        self._built_for = list(variables)
-        self._places = {id(variable): i for i, variable in enumerate(variables)}
+        self._variables_to_update = list(variables)
+        self._indices = {id(variable): i for i, variable in enumerate(variables)}
 
     def slots(self, variable) -> dict[str, keras.Variable]:
         """Returns a variable's slots by their released names, adam_m and adam_v.
 
-        Empty for a variable that the optimizer was not built with.
+        Returns none for a variable that was not given to `build`.
         """
-        place = self._places.get(id(variable))
-        if place is None:
+        index = self._indices.get(id(variable))
+        if index is None:
             return {}
-        return {"adam_m": self._adam_m[place], "adam_v": self._adam_v[place]}
+        return {"adam_m": self._adam_m[index], "adam_v": self._adam_v[index]}
 
     def apply(self, grads, trainable_variables=None):
         """Clips gradients by their global norm, and updates the variables.
 
         Args:
-            grads: of each variable, of its shape; None leaves the variable as it is.
-            trainable_variables: the variables; by default those of `build`.
+            grads: a gradient for each variable; None leaves the variable unchanged.
+            trainable_variables: the variables; by default those given to `build`.
         """
-        variables = trainable_variables or self._built_for
+        variables = trainable_variables or self._variables_to_update
         if not self.built:
             self.build(variables)
         pairs = [
-            # Reshaping turns TensorFlow's list of looked-up rows into the gradient.
+            # Reshaping makes TensorFlow's IndexedSlices dense.
             (ops.reshape(gradient, variable.shape), variable)
             for gradient, variable in zip(grads, variables, strict=True)
             if gradient is not None
@@ -179,7 +172,7 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         if self.global_clipnorm is not None:
             norm = ops.sqrt(ops.sum(ops.square(norms([g for g, _ in pairs]))))
             scale = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm)
-            scale += norm - norm  # 0, and NaN where the norm is infinite
+            scale += norm - norm  # NaN if the norm is infinite
         rate = self.learning_rate
         for gradient, variable in pairs:
             self.update_step(gradient, variable, rate, scale)
@@ -194,9 +187,8 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
             learning_rate: float32 [].
             scale: float32 []: what clipping multiplies the gradient by.
         """
-        # Every product and sum is a pass over the whole variable, so scalars meet one
-        # another first, and the square is the one that the norm was computed from: a
-        # graph computes it once.
+        # Each product and sum reads the whole variable, so scalars are multiplied
+        # first. The square is also that of the norm: a graph computes it once.
         rate, scale = (ops.cast(x, variable.dtype) for x in (learning_rate, scale))
         gradient = ops.cast(gradient, variable.dtype)
         slots = self.slots(variable)
@@ -206,53 +198,44 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         v = self.beta_2 * slots["adam_v"] + ((1.0 - self.beta_2) * scale**2) * square
         self.assign(slots["adam_v"], v)
         update = m / (ops.sqrt(v) + self.epsilon)
-        self.assign(variable, self._updated(variable, update, rate))
+        if variable.name.endswith(_EXCLUDED):
+            self.assign(variable, variable - rate * update)
+        else:
+            self.assign(variable, self._apply_decay_and_rate(variable, update, rate))
 
-    def _updated(self, variable, update, rate):
-        """Returns the new value of a variable, whose update has no decay yet."""
-        raise NotImplementedError  # AdamW and Lamb have their own.
-
-    @staticmethod
-    def _is_decayed(variable) -> bool:
-        return not variable.name.endswith(EXCLUDED)
+    def _apply_decay_and_rate(self, variable, update, rate):
+        """Returns the new value of a variable with decay, given its update without."""
+        raise NotImplementedError  # implemented by AdamW and Lamb
 
     def get_config(self):
         config = super().get_config()
         own = ("name", "learning_rate", "weight_decay", "global_clipnorm")
-        return {
-            **{key: config[key] for key in own},
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-        }
+        more = ("beta_1", "beta_2", "epsilon")
+        return {key: config[key] for key in own} | {k: getattr(self, k) for k in more}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AdamW(ReleasedOptimizer):
+class AdamW(AlbertAdamBase):
     """Adam with decoupled weight decay, as released.
 
-    Arguments and attributes: `ReleasedOptimizer`. The released fine-tuning used it,
+    Arguments and attributes: `AlbertAdamBase`. The released fine-tuning used it,
     after pretraining with LAMB too.
     """
 
-    def _updated(self, variable, update, rate):
-        if not self._is_decayed(variable):
-            return variable - rate * update
+    def _apply_decay_and_rate(self, variable, update, rate):
         return (1.0 - rate * self.weight_decay) * variable - rate * update
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class Lamb(ReleasedOptimizer):
+class Lamb(AlbertAdamBase):
     """LAMB (You et al., 2020, arXiv 1904.00962), as released, for pretraining.
 
-    Arguments and attributes: `ReleasedOptimizer`. The rate of a weight that is decayed
-    is multiplied by the norm of the weight over the norm of its update, decay
-    included; by 1 where either is 0.
+    Arguments and attributes: `AlbertAdamBase`. For a weight with decay, the rate is
+    multiplied by the norm of the weight over the norm of its update, decay included;
+    by 1 if either norm is 0.
     """
 
-    def _updated(self, variable, update, rate):
-        if not self._is_decayed(variable):
-            return variable - rate * update
+    def _apply_decay_and_rate(self, variable, update, rate):
         update += self.weight_decay * variable
         weight_norm, update_norm = _norm(variable), _norm(update)
         both = ops.logical_and(weight_norm > 0, update_norm > 0)

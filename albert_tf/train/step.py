@@ -262,7 +262,7 @@ class Trainer:
             )
         if xla is False or self._on_tpu or self._config.precision == "float32":
             return self._microbatch_gradients
-        return layers.fusing(_fused)(self._microbatch_gradients)
+        return layers.fuse_gelu(_fused)(self._microbatch_gradients)
 
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
         """Makes updates one by one; returns their results and the seconds of waiting.

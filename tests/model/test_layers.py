@@ -59,7 +59,7 @@ IDS = np.array([[3, 0, 3], [22, 3, 7]], "int32")
 
 def test_lookup_picks_rows(arrays):
     table = np.arange(23 * 5, dtype="float32").reshape(23, 5)
-    picked = layers.lookup(ops.convert_to_tensor(table), IDS)
+    picked = layers.embedding_lookup(ops.convert_to_tensor(table), IDS)
     np.testing.assert_array_equal(arrays(picked), table[IDS])
 
 
@@ -70,7 +70,7 @@ def test_lookup_has_the_gradient_of_a_product_with_one_hot_rows(differentiate):
     factor, ids = ops.convert_to_tensor(upstream), ops.convert_to_tensor(IDS)
 
     def picked():
-        return ops.sum(factor * layers.lookup(ops.copy(table), ids))
+        return ops.sum(factor * layers.embedding_lookup(ops.copy(table), ids))
 
     def multiplied():
         return ops.sum(factor * ops.matmul(ops.one_hot(IDS, 23), table))
@@ -166,7 +166,9 @@ def test_attention_has_the_gradient_of_its_formula(with_dropout, differentiate):
 
     def attended():
         parts = [ops.copy(part) for part in (query, key, value)]
-        return ops.sum(factor * layers.attend(*parts, mask, *kept))
+        return ops.sum(
+            factor * layers.scaled_dot_product_attention(*parts, mask, *kept)
+        )
 
     variables = [query, key, value]
     for gradient, expected in zip(

@@ -505,7 +505,7 @@ def test_picked_positions_have_the_same_states_and_gradients(
         return outputs["pooled_output"], states
 
     def picked():
-        return encoder.pooled_and_states(batch, positions)
+        return encoder.encode_positions(batch, positions)
 
     def first():
         return encoder.pooled(batch), whole()[1]
@@ -582,7 +582,7 @@ def test_the_logits_of_pretraining_need_masked_positions_alone(
         np.testing.assert_allclose(
             arrays(logits), arrays(expected[name]), atol=BOUND, err_msg=name
         )
-    with pytest.raises(InputError, match="no 'masked_lm_positions', only"):
+    with pytest.raises(InputError, match="lack 'masked_lm_positions'; got"):
         model.logits({"input_ids": batch["input_ids"]})
 
 
