@@ -188,7 +188,7 @@ REFUSED = {
     (SquadSettings, ()): [
         (
             {"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
-            "--train_feature_file and --predict_feature_file=a.npz: expected two files",
+            "--train_feature_file and --predict_feature_file=a.npz: must be two files",
         ),
         (
             {"fit_threshold": True, "null_score_diff_threshold": 0.0},

@@ -23,6 +23,34 @@ def stored_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
+def size_field(
+    help: str,
+    otherwise: int,
+    stored: str = NEEDED,
+    end: str = "",
+    at_least: int = 1,
+    **metadata: Any,
+) -> Any:
+    """Describes a flag for a size that is by default the model's value, or another.
+
+    Args:
+        help: what it is the size of.
+        otherwise: the default of a model without one.
+        stored: see `TaskSettings`.
+        end: of the sentence about the default.
+        at_least: lowest value.
+        **metadata: see `TaskSettings`.
+    """
+    return flags.field(
+        f"{help} Default: the model's value, or {otherwise}{end}.",
+        None,
+        at_least=at_least,
+        stored=stored,
+        otherwise=otherwise,
+        **metadata,
+    )
+
+
 def without_effect(default: Any = None) -> Any:
     """Describes a released flag that is accepted and changes nothing."""
     return flags.field("Unused; kept for compatibility.", default)

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from albert_tf import flags
 from albert_tf.tasks.settings.base import (
-    NEEDED,
     OPTIONAL,
     TaskSettings,
+    size_field,
     stored_field,
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
@@ -34,12 +34,10 @@ class RaceSettings(TaskSettings):
         None,
     )
     eval_file: str | None = flags.field(
-        "JSON file with your own evaluation questions.",
-        None,
+        "JSON file with your own evaluation questions.", None
     )
     predict_file: str | None = flags.field(
-        "JSON file with your own questions to predict; the answers are optional.",
-        None,
+        "JSON file with your own questions to predict; the answers are optional.", None
     )
     high_only: bool = flags.field(
         "Use only the high-school questions.",
@@ -50,22 +48,17 @@ class RaceSettings(TaskSettings):
     middle_only: bool = flags.field(
         "Use only the middle-school questions.", False, needs=("data_dir",)
     )
-    max_seq_length: int | None = flags.field(
+    max_seq_length: int | None = size_field(
         "Maximum number of tokens per article and option; longer articles are "
-        "truncated at the end. Default: the model's value, or 512, or the longest "
-        "input of the model.",
-        None,
-        at_least=1,
-        stored=OPTIONAL,
-        otherwise=512,
+        "truncated at the end.",
+        512,
+        OPTIONAL,
+        end=", or the longest input of the model",
     )
-    max_qa_length: int | None = flags.field(
+    max_qa_length: int | None = size_field(
         "Maximum number of tokens per question and option; longer ones keep their "
-        "last tokens. Default: the model's value, or 128.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=128,
+        "last tokens.",
+        128,
         is_part=True,
     )
     # The most of a question that was read.

@@ -9,6 +9,7 @@ from albert_tf.tasks.settings.base import (
     NEEDED,
     OPTIONAL,
     TaskSettings,
+    size_field,
     stored_field,
     without_effect,
 )
@@ -34,7 +35,7 @@ class SquadSettings(TaskSettings):
         "training file, the model or --predict_file.",
         None,
     )
-    # Of the files that are read: whether a question may have no answer.
+    # "2.0" if a question of the files may have no answer.
     version: Literal["1.1", "2.0"] | None = stored_field(NEEDED, otherwise="1.1")
     head: Literal["linear", "conditional"] | None = flags.field(
         "Head: linear (BERT) or conditional (XLNet). Default: linear for SQuAD 1.1 "
@@ -43,68 +44,32 @@ class SquadSettings(TaskSettings):
         stored=NEEDED,
         otherwise="linear",
     )
-    max_seq_length: int | None = flags.field(
-        "Maximum number of tokens per window. Default: the model's value, or 384.",
-        None,
-        at_least=1,
-        stored=OPTIONAL,
-        otherwise=384,
+    max_seq_length: int | None = size_field(
+        "Maximum number of tokens per window.", 384, OPTIONAL
     )
-    doc_stride: int | None = flags.field(
-        "Number of tokens between the starts of two windows. Default: the model's "
-        "value, or 128.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=128,
-        is_part=True,
+    doc_stride: int | None = size_field(
+        "Number of tokens between the starts of two windows.", 128, is_part=True
     )
-    max_query_length: int | None = flags.field(
-        "Maximum number of tokens per question. Default: the model's value, or 64.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=64,
-        is_part=True,
+    max_query_length: int | None = size_field(
+        "Maximum number of tokens per question.", 64, is_part=True
     )
-    n_best_size: int | None = flags.field(
-        "Number of answers to keep per question. Default: the model's value, or 20.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=20,
+    n_best_size: int | None = size_field("Number of answers to keep per question.", 20)
+    max_answer_length: int | None = size_field(
+        "Maximum number of tokens per answer.", 30
     )
-    max_answer_length: int | None = flags.field(
-        "Maximum number of tokens per answer. Default: the model's value, or 30.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=30,
+    start_n_top: int | None = size_field(
+        "Number of start candidates of the conditional head.", 5
     )
-    start_n_top: int | None = flags.field(
-        "Number of start candidates of the conditional head. Default: the model's "
-        "value, or 5.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=5,
-    )
-    end_n_top: int | None = flags.field(
-        "Number of end candidates per start. Default: the model's value, or 5.",
-        None,
-        at_least=1,
-        stored=NEEDED,
-        otherwise=5,
-    )
+    end_n_top: int | None = size_field("Number of end candidates per start.", 5)
     null_score_diff_threshold: float | None = flags.field(
         "Null score above which the answer is empty (SQuAD 2.0). Default: the value "
         "stored with the model, or 0 during training.",
         None,
         instead_of=("fit_threshold",),
     )
-    # The threshold to begin with, the flag's or another.
+    # The threshold at the start of the run.
     threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
-    # Tells the questions that it was fitted on from others.
+    # Hash of the ids of the questions that it was fitted on.
     threshold_fitted_on: str | None = stored_field()
     fit_threshold: bool = flags.field(
         "Find the threshold on --predict_file itself, as in the released code.",
@@ -129,10 +94,10 @@ class SquadSettings(TaskSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kept = self.train_feature_file
-        if kept is not None and kept == self.predict_feature_file:
+        cache = self.train_feature_file
+        if cache is not None and cache == self.predict_feature_file:
             raise InputError(
-                f"--train_feature_file and --predict_feature_file={kept}: expected two "
+                f"--train_feature_file and --predict_feature_file={cache}: must be two "
                 f"files"
             )
 
@@ -151,7 +116,7 @@ class SquadSettings(TaskSettings):
 
     def with_defaults(self, saved_settings, longest):
         settings = super().with_defaults(saved_settings, longest)
-        # Of the threshold that these settings have, which may be another.
+        # The saved hash belongs to the saved threshold, which a flag may replace.
         fitted_on = self.threshold_fitted_on
         return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 

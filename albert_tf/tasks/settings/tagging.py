@@ -5,7 +5,7 @@ from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import NEEDED, OPTIONAL, TaskSettings
+from albert_tf.tasks.settings.base import NEEDED, OPTIONAL, TaskSettings, size_field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,7 @@ class TaggingSettings(TaskSettings):
         None,
     )
     eval_file: str | None = flags.field(
-        "Sentences to evaluate on, in the same formats.",
-        None,
+        "Sentences to evaluate on, in the same formats.", None
     )
     predict_file: str | None = flags.field(
         "Sentences to predict, in the same formats; the labels are optional.",
@@ -60,13 +59,12 @@ class TaggingSettings(TaskSettings):
         None,
         stored=NEEDED,
     )
-    max_seq_length: int | None = flags.field(
-        "Maximum number of tokens per input; longer sentences are split into windows. "
-        "Default: the model's value, or 512, or the longest input of the model.",
-        None,
+    max_seq_length: int | None = size_field(
+        "Maximum number of tokens per input; longer sentences are split into windows.",
+        512,
+        OPTIONAL,
+        end=", or the longest input of the model",
         at_least=3,
-        stored=OPTIONAL,
-        otherwise=512,
     )
 
     def __post_init__(self) -> None:
