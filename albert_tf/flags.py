@@ -61,8 +61,8 @@ def field(
     default: Any = dataclasses.MISSING,
     *,
     alias: str | None = None,
-    instead_of: tuple[str, ...] | None = None,
-    needs: tuple[str, ...] | None = None,
+    excludes: tuple[str, ...] | None = None,
+    requires: tuple[str, ...] | None = None,
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
@@ -78,9 +78,9 @@ def field(
         help: one sentence, with the unit where there is one.
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
-        instead_of: settings of which this one takes the place: given on the command
+        excludes: settings of which this one takes the place: given on the command
             line, it drops theirs from a flagfile; otherwise both are refused.
-        needs: settings of which at least one must be given with this one.
+        requires: settings of which at least one must be given with this one.
         at_least: lowest value. A number with a bound must be finite; None passes.
         above: lower bound that is no value itself.
         at_most: highest value.
@@ -88,7 +88,7 @@ def field(
         **others: kept in the field's metadata as they are.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
-    metadata = {"alias": alias, "instead_of": instead_of, "needs": needs} | bounds
+    metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
     given = {key: value for key, value in metadata.items() if value is not None}
     return dataclasses.field(default=default, metadata={"help": help} | given | others)
 
@@ -121,8 +121,8 @@ class Settings:
                 )
         given = {item.name: self._as_flag(item) for item in own}
         for item in own:
-            flag, needed = given[item.name], item.metadata.get("needs", ())
-            for other in item.metadata.get("instead_of", ()):
+            flag, needed = given[item.name], item.metadata.get("requires", ())
+            for other in item.metadata.get("excludes", ()):
                 if flag and given[other]:
                     raise InputError(f"{flag} and {given[other]}: give one of them")
             if flag and needed and not any(getattr(self, other) for other in needed):
@@ -391,12 +391,12 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Takes back what a file gives where the command line has its `instead_of`."""
+    """Takes back what a file gives where the command line has its `excludes`."""
     own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = [item for group in _defined for item in fields(group)]
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
-        for other in item.metadata.get("instead_of", ()):
+        for other in item.metadata.get("excludes", ()):
             if names[item.name] & own and not names[other] & own:
                 flags.FLAGS[other].unparse()
 

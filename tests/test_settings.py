@@ -30,14 +30,16 @@ NAN, INF = float("nan"), float("inf")
 class Ranges(flags.Settings):
     """One field for each kind of check."""
 
-    count: int | None = flags.field("Count.", None, at_least=1, instead_of=("rate",))
-    share: float = flags.field("Share.", 0.5, above=0, at_most=1, needs=("on", "off"))
+    count: int | None = flags.field("Count.", None, at_least=1, excludes=("rate",))
+    share: float = flags.field(
+        "Share.", 0.5, above=0, at_most=1, requires=("on", "off")
+    )
     rate: float = flags.field("Rate.", 1.0, above=0)
     bounded: int = flags.field("Bounded.", 2, at_most=7)
     small: float = flags.field("Small.", 0.0, below=1)
     on: bool = flags.field("On.", False)
-    off: bool = flags.field("Off.", False, instead_of=("on",))
-    names: tuple[str, ...] = flags.field("Names.", (), needs=("on",))
+    off: bool = flags.field("Off.", False, excludes=("on",))
+    names: tuple[str, ...] = flags.field("Names.", (), requires=("on",))
     stored: int = flags.field("Stored.", 0, stored=False, otherwise=None)
     inner: tuple = ()
 

@@ -110,7 +110,7 @@ class CorpusSettings(MaskingSettings):
     replace_invalid_utf8: bool = flags.field(
         "Replace invalid UTF-8 by U+FFFD instead of raising an error.",
         False,
-        instead_of=("input_file_mode",),
+        excludes=("input_file_mode",),
     )
     max_seq_length: int = flags.field(
         "Number of tokens per record, including padding.",
@@ -180,7 +180,7 @@ class CorpusSettings(MaskingSettings):
     runner_options: tuple[str, ...] = flags.field(
         "Options of the Beam runner, comma-separated (--region=...,--project=...).",
         (),
-        needs=("runner",),
+        requires=("runner",),
     )
 
     def __post_init__(self) -> None:

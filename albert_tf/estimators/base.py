@@ -35,7 +35,7 @@ from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.base import expected, fits
+from albert_tf.tasks.settings.base import matches_type, type_name
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import curves, finetune, run_file
 from albert_tf.train.devices import DistributionSettings
@@ -44,25 +44,25 @@ from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
 # Other names of settings: shorter, or for what `fit` calls otherwise.
-_SHORT = {
+_ALIASES = {
     "epochs": "num_train_epochs",
     "batch_size": "train_batch_size",
     "classes": "labels",
 }
 # What `fit` sets itself.
-_OWN = {
+_RESERVED_FLAGS = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
     *("text_columns", "labels"),
 }
 # Of a training alone.
-_OF_TRAINING = (
+_TRAINING_ONLY = (
     *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
     *("wandb", "mlflow"),
 )
 # What `fit` sets.
-_OF_A_FIT = ("folder_", "metrics_", "_fitted", "_temporary")
+_FITTED_ATTRIBUTES = ("folder_", "metrics_", "_fitted", "_temporary")
 
 
 class Model(BaseEstimator, abc.ABC):
@@ -116,7 +116,7 @@ class Model(BaseEstimator, abc.ABC):
         self._check({k: v for k, v in params.items() if k != "model"})
         if "model" in params:
             self.model = params.pop("model")
-            for name in _OF_A_FIT:
+            for name in _FITTED_ATTRIBUTES:
                 self.__dict__.pop(name, None)
         self._settings = {**self._settings, **params}
         self._predictors.clear()
@@ -144,11 +144,11 @@ class Model(BaseEstimator, abc.ABC):
         given = {name: self._settings.get(name) for name in named}
         key = (str(path), repr(sorted(options.items())))
         if key not in self._predictors:
-            with _own_state("float32"):
+            with _preserve_global_state("float32"):
                 self._predictors[key] = predict.load(
                     path,
-                    _made(AnswerSettings, options),
-                    files=_made(ModelFileSettings, given),
+                    _build_settings(AnswerSettings, options),
+                    files=_build_settings(ModelFileSettings, given),
                 )
         return self._predictors[key]
 
@@ -167,7 +167,7 @@ class Model(BaseEstimator, abc.ABC):
 
 
 @contextlib.contextmanager
-def _own_state(policy: str | None = None) -> Iterator[None]:
+def _preserve_global_state(policy: str | None = None) -> Iterator[None]:
     """Gives back the states of random numbers and of Keras that a block changes."""
     before = keras.config.dtype_policy()
     numbers, arrays = random.getstate(), np.random.get_state()
@@ -181,7 +181,7 @@ def _own_state(policy: str | None = None) -> Iterator[None]:
         np.random.set_state(arrays)
 
 
-def _made(settings: type, values: Mapping[str, Any]) -> Any:
+def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
     """Returns settings whose values have the types of their fields.
 
     Raises:
@@ -191,16 +191,16 @@ def _made(settings: type, values: Mapping[str, Any]) -> Any:
     for field in dataclasses.fields(settings):
         if field.name not in values:
             continue
-        value = rows.plain(values[field.name])
+        value = rows.to_json_value(values[field.name])
         if isinstance(value, dict):
             value = [f"{key}={each}" for key, each in value.items()]
         elif isinstance(value, str) and typing.get_origin(hints[field.name]) is tuple:
             value = [value]
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if value is not None and not fits(value, hints[field.name]):
+        if value is not None and not matches_type(value, hints[field.name]):
             raise InputError(
                 f"{field.name}={errors.quote(value)}: expected "
-                f"{expected(hints[field.name])}"
+                f"{type_name(hints[field.name])}"
             )
         made[field.name] = tuple(value) if isinstance(value, list) else value
     return settings(**made)
@@ -244,7 +244,7 @@ class FineTuned(Model):
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
     # Settings that are no flags, with their defaults.
-    own: ClassVar[Mapping[str, Any]] = {}
+    extra_settings: ClassVar[Mapping[str, Any]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {
         "num_train_epochs": 3.0,
         "warmup_proportion": 0.1,
@@ -271,7 +271,9 @@ class FineTuned(Model):
         """Lists the settings that `fit` takes."""
         fields = (field for group in cls._groups() for field in flags.fields(group))
         names = {field.name for field in fields}
-        return sorted((names - _OWN) | _SHORT.keys() | cls.own.keys())
+        return sorted(
+            (names - _RESERVED_FLAGS) | _ALIASES.keys() | cls.extra_settings.keys()
+        )
 
     @classmethod
     def _groups(cls) -> tuple[type, ...]:
@@ -415,8 +417,8 @@ class FineTuned(Model):
             path = path / "albert_model.keras"
             path.parent.mkdir(parents=True, exist_ok=True)
         given = {"input": self.folder, "output": path, "output_format": format}
-        with _own_state("float32"):
-            convert.convert(_made(ConversionSettings, given))
+        with _preserve_global_state("float32"):
+            convert.convert(_build_settings(ConversionSettings, given))
         return path
 
     @property
@@ -468,21 +470,25 @@ class FineTuned(Model):
         """
         given: dict[str, Any] = {}
         for name, value in values.items():
-            if (flag := _SHORT.get(name, name)) != name and flag in values:
+            if (flag := _ALIASES.get(name, name)) != name and flag in values:
                 raise InputError(f"{name} and {flag}: give one of them")
-            if name not in self.own and ("train" in splits or name not in _OF_TRAINING):
+            if name not in self.extra_settings and (
+                "train" in splits or name not in _TRAINING_ONLY
+            ):
                 given[flag] = value
         every = {field.name: field for field in flags.fields(self.run_settings)}
         for name, value in self.defaults.items():
-            others = every[name].metadata.get("instead_of", ())
+            others = every[name].metadata.get("excludes", ())
             if not any(given.get(other) is not None for other in others):
                 given.setdefault(name, value)
         if splits.keys() != {"train", "dev"}:
             given.pop("eval_every_epochs")
         for split, (data, labels) in splits.items():
-            given |= self._write(split, data, labels, {**self.own, **values}, folder)
+            given |= self._write(
+                split, data, labels, {**self.extra_settings, **values}, folder
+            )
         if given.get("labels"):
-            given["labels"] = [rows.as_text(label) for label in given["labels"]]
+            given["labels"] = [rows.label_to_text(label) for label in given["labels"]]
         does = {"do_train": "train", "do_eval": "dev", "do_predict": "test"}
         given |= {flag: split in splits for flag, split in does.items()}
         start = self.model if "train" in splits else self.folder
@@ -492,7 +498,7 @@ class FineTuned(Model):
     def _examples(self, path: str | Path) -> Any:
         """Reads a file to be answered, as the script does."""
         given = self._flags(self._values, {"test": (path, None)}, self.folder)
-        task, run = (_made(group, given) for group in self._groups()[:2])
+        task, run = (_build_settings(group, given) for group in self._groups()[:2])
         stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
@@ -504,12 +510,14 @@ class FineTuned(Model):
                 f"{type(self).__name__}: runs in one process; expected the script "
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
-        task, run, model, devices = (_made(group, given) for group in self._groups())
+        task, run, model, devices = (
+            _build_settings(group, given) for group in self._groups()
+        )
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
             log = notebooks.Progress(Path(run.output_dir))
         try:
-            with _own_state():
+            with _preserve_global_state():
                 outcome = finetune.run(self.family, task, run, model, devices, log)
             if isinstance(log, notebooks.Progress):
                 log.show()
@@ -539,7 +547,7 @@ class FineTuned(Model):
         columns, lists = self._columns(values)
         if labels is not None:
             table = rows.read(data, columns[:-1], split, lists)
-            data = rows.beside(table, columns[-1], labels, split)
+            data = rows.add_column(table, columns[-1], labels, split)
         if not rows.is_path(data):
             table = rows.read(data, columns, split, lists)
             data = self._store(table, split, folder)
@@ -571,16 +579,16 @@ class FineTuned(Model):
 
     def _as_text(self, table: list[rows.Row], split: str) -> str:
         """Returns rows as a file of the task has them."""
-        return rows.as_json_lines(table, split)
+        return rows.to_json_lines(table, split)
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
         """Returns rows for `Predictor`."""
         if rows.is_file(data):
-            return self._asked(self._examples(data))
+            return self._to_rows(self._examples(data))
         return self._read(data)
 
     @abc.abstractmethod
-    def _asked(self, examples: Any) -> list[dict[str, Any]]:
+    def _to_rows(self, examples: Any) -> list[dict[str, Any]]:
         """Returns the rows of a file."""
 
     def _read(self, data: Any) -> list[dict[str, Any]]:

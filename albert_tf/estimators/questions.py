@@ -46,7 +46,7 @@ class QuestionAnswerer(FineTuned):
         """
         return [answer["answer"] for answer in self(questions, **options)]
 
-    def _asked(self, examples):
+    def _to_rows(self, examples):
         return [
             {"question": question.text, "context": paragraph.context}
             for paragraph in examples.paragraphs
@@ -82,7 +82,7 @@ class MultipleChoice(FineTuned):
         """
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
-    def _asked(self, examples):
+    def _to_rows(self, examples):
         return [
             {"article": q.article, "question": q.text, "options": [*q.options]}
             for q in examples

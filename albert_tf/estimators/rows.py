@@ -35,7 +35,7 @@ def read(
     columns: Sequence[str],
     name: str,
     lists: Sequence[str] = (),
-    otherwise: Sequence[Sequence[str]] = (),
+    alternatives: Sequence[Sequence[str]] = (),
 ) -> list[Row]:
     """Returns the rows of a table.
 
@@ -47,7 +47,7 @@ def read(
             are numbers from 0 on, the columns are taken in their order.
         name: what messages call the data.
         lists: the columns whose values are lists, which may be missing.
-        otherwise: other columns, which are read where the first row lacks `columns`.
+        alternatives: other columns, which are read where the first row lacks `columns`.
 
     Raises:
         InputError: the data has no such form, or a row lacks a value.
@@ -57,7 +57,7 @@ def read(
             f"{name}: {errors.quote(data)}; expected a table: a DataFrame, a list of "
             f"rows, or a tf.data.Dataset; or the path of a file"
         )
-    choices: Sequence[Sequence[str]] = (columns, *otherwise)
+    choices: Sequence[Sequence[str]] = (columns, *alternatives)
     rows = []
     for number, given in enumerate(_records(data, columns, name, lists), 1):
         row = _row(given, choices, f"{name}, row {number}", lists)
@@ -68,7 +68,7 @@ def read(
     return rows
 
 
-def beside(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row]:
+def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row]:
     """Returns rows with one more column.
 
     Args:
@@ -84,7 +84,7 @@ def beside(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row
     if len(getattr(values, "shape", ())) == 2:
         table = [_cells(row) for row in _records(values, (), name, ())]
         values = [row[0] if len(row) == 1 else row for row in table]
-    values = [plain(value) for value in values]
+    values = [to_json_value(value) for value in values]
     if len(values) != len(rows):
         raise InputError(
             f"{name}: {len(rows):,} rows and {len(values):,} of {column}; expected as "
@@ -93,7 +93,7 @@ def beside(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row
     return [{**row, column: value} for row, value in zip(rows, values, strict=True)]
 
 
-def as_json_lines(rows: Iterable[Row], name: str) -> str:
+def to_json_lines(rows: Iterable[Row], name: str) -> str:
     """Returns rows as the text of a file of JSON lines.
 
     Args:
@@ -121,7 +121,7 @@ def _records(
     if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
         return data.to_dict("records")
     if hasattr(data, "element_spec"):
-        return _of_dataset(data, columns, lists)
+        return _iter_dataset(data, columns, lists)
     if not isinstance(data, Mapping):
         return data
     one = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
@@ -136,7 +136,7 @@ def _records(
     return table.to_dict("records")
 
 
-def _of_dataset(
+def _iter_dataset(
     data: Any, columns: Sequence[str], lists: Sequence[str]
 ) -> Iterable[Any]:
     """Yields the rows of a `tf.data.Dataset`, batched or not."""
@@ -180,7 +180,7 @@ def _row(
                 f"{location}: no column {column!r}; its columns are {', '.join(row)}"
             )
         try:
-            made[column] = plain(row[column])
+            made[column] = to_json_value(row[column])
         except UnicodeDecodeError:
             raise InputError(f"{location}: {column!r} is not UTF-8") from None
         if made[column] is None and column not in lists:
@@ -188,12 +188,12 @@ def _row(
     return made
 
 
-def as_text(label: Any) -> str:
+def label_to_text(label: Any) -> str:
     """Returns a label as files and models have it."""
-    return label if isinstance(label, str) else json.dumps(plain(label))
+    return label if isinstance(label, str) else json.dumps(to_json_value(label))
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Returns a value as JSON has it: missing ones of pandas as None, for example.
 
     Raises:
@@ -202,11 +202,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
+        return to_json_value(value.tolist())
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): to_json_value(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(each) for each in value]
+        return [to_json_value(each) for each in value]
     if isinstance(value, float) and math.isnan(value):
         return None
     return None if type(value).__name__ in ("NAType", "NaTType") else value

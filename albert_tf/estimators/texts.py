@@ -39,7 +39,7 @@ class _Texts(FineTuned):
     files = types.MappingProxyType(
         {"train": "train_file", "dev": "dev_file", "test": "test_file"}
     )
-    own = types.MappingProxyType({"text": "text", "label": "label"})
+    extra_settings = types.MappingProxyType({"text": "text", "label": "label"})
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -63,9 +63,9 @@ class _Texts(FineTuned):
         table, several = None, given["kind"] == "multi_label"
         more = [_PAIR] if text == ("text",) else []
         if labels is not None:
-            table = rows.read(data, text, split, otherwise=more)
+            table = rows.read(data, text, split, alternatives=more)
             text = tuple(table[0])
-            table = rows.beside(table, label, labels, split)
+            table = rows.add_column(table, label, labels, split)
         elif not rows.is_path(data):
             wider = [(*each, label) for each in more]
             lists = (label,) if several else ()
@@ -74,13 +74,13 @@ class _Texts(FineTuned):
         if table is not None:
             found = [v if isinstance(v := r[label], list) else [v] for r in table]
             names = [*getattr(labels, "columns", values.get("classes") or ())]
-            if several and _are_hot(found):
-                found = _named(found, names, split)
+            if several and _is_multi_hot(found):
+                found = _decode_multi_hot(found, names, split)
                 given["labels"] = names
             if split == "train" and self.kinds[0] != "regression":
                 given["labels_are_json"] = _are_json(found, split)
             if several:
-                table = rows.beside(table, label, found, split)
+                table = rows.add_column(table, label, found, split)
             data = self._store(table, split, folder)
         return {**given, self.files[split]: str(data), "text_columns": text}
 
@@ -92,7 +92,7 @@ class _Texts(FineTuned):
                 f"{' or '.join(self.kinds)}"
             )
 
-    def _asked(self, examples):
+    def _to_rows(self, examples):
         fields = self.predictor().fields
         texts = ((example.text_a, example.text_b) for example in examples)
         return [dict(zip(fields, pair, strict=False)) for pair in texts]
@@ -100,11 +100,11 @@ class _Texts(FineTuned):
     def _read(self, data):
         every = self.predictor().fields
         needed = tuple(name for name, kind in every.items() if kind is not None)
-        text = _columns({**self.own, **self._values}["text"])
+        text = _columns({**self.extra_settings, **self._values}["text"])
         counts = (len(needed), len(every))
         choices = [each for each in (text, needed, tuple(every)) if len(each) in counts]
         data = [data] if isinstance(data, str) else data
-        table = rows.read(data, choices[0], "texts", otherwise=choices[1:])
+        table = rows.read(data, choices[0], "texts", alternatives=choices[1:])
         return [dict(zip(every, row.values(), strict=False)) for row in table]
 
 
@@ -197,13 +197,13 @@ def _are_json(found: Sequence[Sequence[Any]], split: str) -> bool:
     return are_texts == {False}
 
 
-def _are_hot(found: Sequence[Sequence[Any]]) -> bool:
+def _is_multi_hot(found: Sequence[Sequence[Any]]) -> bool:
     """Whether each row has a 0 or 1 for each label, and not a list of labels."""
     alike = len(set(map(len, found))) == 1 and len(found[0]) > 1
     return alike and all(label in (0, 1) for labels in found for label in labels)
 
 
-def _named(
+def _decode_multi_hot(
     found: Sequence[Sequence[Any]], names: Sequence[Any], split: str
 ) -> list[list[Any]]:
     """Returns lists of labels for rows of 0 and 1.

@@ -54,7 +54,7 @@ class TokenClassifier(FineTuned):
         columns = [name or own for name, own in zip(given, self.columns, strict=True)]
         return columns, columns
 
-    def _asked(self, examples):
+    def _to_rows(self, examples):
         return [{"text": " ".join(sentence.words)} for sentence in examples]
 
     def _read(self, data):

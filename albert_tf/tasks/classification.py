@@ -55,7 +55,7 @@ class Classification(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self.text_task = custom.of_model(settings)
+        self.text_task = custom.from_settings(settings)
         # Targets and decisions of the last evaluation, by split.
         self._decided: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.key_metric = self.text_task.key_metric
@@ -72,7 +72,7 @@ class Classification(base.FineTuningTask):
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
         settings, given = _named(settings, saved_settings), settings.labels
-        task = custom.of_model(settings)
+        task = custom.from_settings(settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
         if task.labels == ():
@@ -93,7 +93,7 @@ class Classification(base.FineTuningTask):
                 f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
                 f"{', '.join(task.files)}"
             )
-        fields = custom.fields_of(task)
+        fields = custom.settings_fields(task)
         return dataclasses.replace(settings, **fields, head_labels=given), splits
 
     def cache_key(self, split: Split) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Classification(base.FineTuningTask):
         return ByLength(joined.lengths, make, self.tokens_per_example, self.multiple)
 
     def build_model(self):
-        return AlbertClassifier(self.config, self.text_task.outputs)
+        return AlbertClassifier(self.config, self.text_task.num_outputs)
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         return {"loss": ops.sum(base.example_weights(batch))}
@@ -189,10 +189,10 @@ class Classification(base.FineTuningTask):
         """Returns the metrics of the task; of a table without labels none."""
         if split.name.startswith("test"):
             return {}
-        decided = self.text_task.predict(answers)
+        decided = self.text_task.decode(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
         self._decided[split.name] = targets, decided
-        return self.text_task.score(targets, decided)
+        return self.text_task.compute_metrics(targets, decided)
 
     def confusion(self, split, answers):
         """Returns it where each example has one label."""
@@ -273,7 +273,7 @@ def _named(
             f"--task_name: expected one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
-        return custom.with_labels_of_model(settings, saved_settings)
+        return custom.merge_saved_settings(settings, saved_settings)
     task = catalogue.find(settings.task_name)
     if settings.data_dir is None:
         raise InputError(
@@ -285,7 +285,7 @@ def _named(
             f"--labels={','.join(head)}: expected the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
-    return dataclasses.replace(settings, **custom.fields_of(task))
+    return dataclasses.replace(settings, **custom.settings_fields(task))
 
 
 def _check_threshold(config: ClassifierRunSettings, task: TextTask) -> None:

@@ -34,7 +34,7 @@ _NAMED = 20
 _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
-def of_model(settings: ClassificationSettings) -> TextTask:
+def from_settings(settings: ClassificationSettings) -> TextTask:
     """Returns the task of settings, which may be those of a `task.json`.
 
     Its labels are () if the training table is still to decide them.
@@ -65,7 +65,7 @@ def of_model(settings: ClassificationSettings) -> TextTask:
     )
 
 
-def with_labels_of_model(
+def merge_saved_settings(
     settings: ClassificationSettings, folder: ClassificationSettings | None
 ) -> ClassificationSettings:
     """Takes kind and labels from the model where the flags leave them open.
@@ -114,10 +114,10 @@ def find_labels(
     for line in _remarks(task.files["train"], counts):
         log(line)
     _check_count(task.files["train"], task.kind, counts)
-    return tuple(sorted(counts, key=_by_number_then_word))
+    return tuple(sorted(counts, key=_natural_sort_key))
 
 
-def fields_of(task: TextTask) -> dict[str, Any]:
+def settings_fields(task: TextTask) -> dict[str, Any]:
     """Returns what a task decides of the settings."""
     return {
         "task_name": task.name,
@@ -157,7 +157,7 @@ def _remarks(path: str, counts: Counter[str]) -> Iterator[str]:
         yield f"Warning: {path}: {label!r}, as for a missing value, counts as a label"
 
 
-def _by_number_then_word(label: str) -> tuple[bool, float, str]:
+def _natural_sort_key(label: str) -> tuple[bool, float, str]:
     """Puts numbers first, in their own order: -1 before 1, and 2 before 10."""
     try:
         number = float(label)

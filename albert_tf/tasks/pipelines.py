@@ -175,7 +175,7 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
     inputs.join(tokenizer, [], length)  # refuses a short one
 
 
-def rounded(value: Any) -> Any:
+def round_floats(value: Any) -> Any:
     """Returns numbers with the digits that a float32 has, and no more."""
     return np.asarray(value, np.float32).astype(str).astype(float).tolist()
 

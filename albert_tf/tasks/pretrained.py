@@ -8,7 +8,7 @@ import numpy as np
 
 from albert_tf import errors
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, Pipeline, rounded, softmax
+from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
 from albert_tf.text import inputs
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
@@ -102,7 +102,7 @@ class FillMask(_MaskedLM):
                 {"piece": piece, "probability": probability}
                 for piece, probability in zip(*each, strict=True)
             ]
-            for each in zip(pieces[:count], rounded(shares[:count]), strict=True)
+            for each in zip(pieces[:count], round_floats(shares[:count]), strict=True)
         ]
         text = example.row["text"]
         answer: dict[str, Any] = {"gaps": gaps}
@@ -142,8 +142,8 @@ class Score(_MaskedLM):
     def postprocess(self, example, outputs):
         count, total = len(outputs), sum(outputs)
         answer = {
-            "score": rounded(total),
-            "per_token": rounded(total / max(count, 1)),
+            "score": round_floats(total),
+            "per_token": round_floats(total / max(count, 1)),
             "tokens": count,
         }
         return answer | ({"beyond_length": example.context} if example.context else {})
@@ -167,7 +167,7 @@ class SentenceOrder(PretrainedPipeline):
         return Example(row, [{**self.join(row["text_a"], row["text_b"]), **nowhere}])
 
     def postprocess(self, example, outputs):
-        return {"in_order": rounded(softmax(outputs[0]["sop_logits"])[0])}
+        return {"in_order": round_floats(softmax(outputs[0]["sop_logits"])[0])}
 
 
 class Embedding(PretrainedPipeline):
@@ -212,7 +212,7 @@ class Embedding(PretrainedPipeline):
         return states[: len(inputs["input_ids"])].mean(0)
 
     def postprocess(self, example, outputs):
-        return {"embedding": rounded(outputs[0])}
+        return {"embedding": round_floats(outputs[0])}
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

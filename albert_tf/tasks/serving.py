@@ -57,7 +57,7 @@ class TextInputs(tf.Module):
         model: which reads them.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
-        beginnings: whether of each text the beginning alone is used.
+        truncate: whether of each text the beginning alone is used.
 
     Raises:
         InputError: a vocabulary or length that the model cannot take.
@@ -68,12 +68,12 @@ class TextInputs(tf.Module):
         model: keras.Model,
         tokenizer: Tokenizer,
         max_seq_length: int,
-        beginnings: bool = True,
+        truncate: bool = True,
     ):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
         self.vocabulary = metadata.identity_json(tokenizer)
-        most = max_seq_length if beginnings else None
+        most = max_seq_length if truncate else None
         self._tokenize = GraphTokenizer(tokenizer, most)
         self._max_seq_length = max_seq_length
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id

@@ -27,7 +27,7 @@ def released_files(
     """
     # Not of `tolist`, whose float64 would show more digits than a float32 has.
     lines = ("\t".join(map(str, row)) + "\n" for row in np.asarray(outputs))
-    words = task.words(task.predict(outputs))
+    words = task.decode_labels(task.decode(outputs))
     return {
         "test_results.tsv": "".join(lines),
         "submit_results.tsv": _two_columns(examples, words),
@@ -42,11 +42,11 @@ def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) 
         examples: n examples.
         outputs: as for `released_files`; scores are written with three decimals.
     """
-    predictions = task.predict(outputs)
+    predictions = task.decode(outputs)
     if task.labels is None:
         words = [f"{number:.3f}" for number in predictions.tolist()]
     else:
-        words = task.words(predictions)
+        words = task.decode_labels(predictions)
     return _two_columns(examples, words)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import custom
-from albert_tf.tasks.pipelines import Example, Pipeline, rounded, softmax
+from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.text_task import THRESHOLD
 
@@ -20,7 +20,7 @@ class TextPipeline(Pipeline):
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
-        self.task = custom.of_model(settings)
+        self.task = custom.from_settings(settings)
         self.fields = {"text": False, "text_b": None}  # a folder may not say more
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
@@ -55,7 +55,7 @@ class ClassificationPipeline(TextPipeline):
 
     def postprocess(self, example, outputs):
         [probabilities] = outputs
-        each = dict(zip(self.labels, rounded(probabilities), strict=True))
+        each = dict(zip(self.labels, round_floats(probabilities), strict=True))
         listed = each
         if self.top_k is not None:
             best = sorted(each, key=each.__getitem__, reverse=True)[: self.top_k]
@@ -78,7 +78,7 @@ class RegressionPipeline(TextPipeline):
     def postprocess(self, example, outputs):
         [value] = outputs[0]["logits"]
         lowest, highest = self.task.bounds or (-math.inf, math.inf)
-        return {"value": rounded(np.clip(value, lowest, highest))}
+        return {"value": round_floats(np.clip(value, lowest, highest))}
 
 
 def check_threshold(

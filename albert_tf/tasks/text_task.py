@@ -101,7 +101,7 @@ class TextTask:
         return "multi_label" if self.label_separator else "classification"
 
     @property
-    def outputs(self) -> int:
+    def num_outputs(self) -> int:
         """Outputs of the model: K, or 1 for regression."""
         return len(self.labels) if self.labels else 1
 
@@ -180,7 +180,7 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns what the model should answer, in the form of `predict`."""
+        """Returns what the model should answer, in the form of `decode`."""
         given: list[Any] = [example.label for example in examples]
         if self.labels is None:
             return np.array(given, np.float32)
@@ -192,7 +192,7 @@ class TextTask:
             row[[numbers[label] for label in labels]] = 1
         return targets
 
-    def predict(self, outputs: np.ndarray) -> np.ndarray:
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
         """Decides.
 
         **As released:** the release leaves regressions outside their bounds.
@@ -212,18 +212,20 @@ class TextTask:
             return (outputs >= THRESHOLD).astype(np.int32)
         return outputs.argmax(axis=-1).astype(np.int32)
 
-    def score(self, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    def compute_metrics(
+        self, targets: np.ndarray, predictions: np.ndarray
+    ) -> dict[str, float]:
         """Computes the metrics.
 
         Args:
             targets: what `targets` returns.
-            predictions: what `predict` returns.
+            predictions: what `decode` returns.
         """
         return {
             name: score(targets, predictions) for name, score in self.metrics.items()
         }
 
-    def words(self, predictions: np.ndarray) -> list[str]:
+    def decode_labels(self, predictions: np.ndarray) -> list[str]:
         """Returns predictions as a file of labels has them."""
         if self.labels is None:
             return [str(number) for number in predictions]

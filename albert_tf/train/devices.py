@@ -37,21 +37,23 @@ class DistributionSettings(flags.Settings):
         1,
         at_least=1,
     )
-    use_tpu: bool = flags.field("Run on a TPU.", False, instead_of=("distribution",))
+    use_tpu: bool = flags.field("Run on a TPU.", False, excludes=("distribution",))
     tpu_name: str | None = flags.field(
         "Name or grpc:// address of the TPU. Default: the TPU of this machine.",
         None,
-        needs=("use_tpu",),
+        requires=("use_tpu",),
     )
-    tpu_zone: str | None = flags.field("Zone of the TPU.", None, needs=("use_tpu",))
+    tpu_zone: str | None = flags.field("Zone of the TPU.", None, requires=("use_tpu",))
     gcp_project: str | None = flags.field(
-        "Google Cloud project of the TPU.", None, needs=("use_tpu",)
+        "Google Cloud project of the TPU.", None, requires=("use_tpu",)
     )
-    master: str | None = flags.field("Alias of --tpu_name.", None, needs=("use_tpu",))
+    master: str | None = flags.field(
+        "Alias of --tpu_name.", None, requires=("use_tpu",)
+    )
     num_tpu_cores: int | None = flags.field(
         "Number of cores that the TPU must have. Default: any number.",
         None,
-        needs=("use_tpu",),
+        requires=("use_tpu",),
     )
 
     def __post_init__(self) -> None:

@@ -205,7 +205,7 @@ def _answer(
         init_checkpoint=folder,
         albert_hub_module_handle=None,
         output_dir=folder,
-        cached_dir=str(config.cache),
+        cached_dir=str(config.cache_dir),
     )
     task, splits = finetune.prepare_task(
         family, settings, own, model, strategy, log_line, shared

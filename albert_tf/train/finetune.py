@@ -96,7 +96,7 @@ def run(
             RunContext(config, best, writes, log_line, trainer.predict, add_results),
             splits,
         )
-        if config.start and not config.do_train and writes:
+        if config.initial_weights and not config.do_train and writes:
             _save_start(task, config, trainer.model, log_line)
         if config.export_dir and writes:
             _export(task, config, trainer.model, log_line)
@@ -153,7 +153,7 @@ def _encoded(
     log_line: Callable[[str], None],
 ) -> Split:
     """Encodes a split, or reads the cached features of an earlier run."""
-    path = config.cache / task.cache_file(split)
+    path = config.cache_dir / task.cache_file(split)
     arrays, is_cached = cache.load_or_make(
         path, task.cache_key(split), lambda: dict(task.encode(split))
     )
@@ -168,7 +168,7 @@ def _encoded(
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
     """Opens the folder of the weights; the flags change the model's configuration."""
     opened = ModelFolder(
-        config.start,
+        config.initial_weights,
         output_dir=config.output_dir,
         checkpoint=config.checkpoint,
         files=model,
@@ -192,12 +192,12 @@ def _save_start(
 ) -> None:
     """Saves another program's model with its predictions, for predict.py."""
     folder = Path(config.output_dir)
-    start = ModelFolder(config.start, output_dir=folder).folders[-1]
+    start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
     is_ours = metadata.is_written(metadata.find_task(start))
     has_predictions = config.do_predict or config.export_dir
     if has_predictions and not is_ours and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
-        description = {**task.description, _START: config.start}
+        description = {**task.description, _START: config.initial_weights}
         metadata.write_task(folder, task.tokenizer, description)
         log_line(f"Written: {folder}, the model for predict.py")
 
@@ -205,10 +205,10 @@ def _save_start(
 def _check_start(config: FineTuningSettings) -> None:
     """Refuses a folder in which `_save_start` saved another model."""
     saved = (metadata.read_task(Path(config.output_dir)) or {}).get(_START)
-    if config.start and saved not in (None, config.start):
+    if config.initial_weights and saved not in (None, config.initial_weights):
         raise InputError(
             f"--output_dir={config.output_dir}: has the model {saved!r}, not "
-            f"{config.start!r}; use another folder"
+            f"{config.initial_weights!r}; use another folder"
         )
 
 
@@ -245,7 +245,7 @@ def _check_head(
     Raises:
         InputError: a value differs.
     """
-    start = ModelFolder(config.start, output_dir=config.output_dir).folders
+    start = ModelFolder(config.initial_weights, output_dir=config.output_dir).folders
     own = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
     # Labels of other folders are matched by name when the head is loaded.
     others = [key for key in keys if key != "labels"]
@@ -269,7 +269,9 @@ def _stored_settings(
     To continue training of a Hugging Face model, its folder gives the labels or the
     type of head.
     """
-    own, *start = ModelFolder(config.start, output_dir=config.output_dir).folders
+    own, *start = ModelFolder(
+        config.initial_weights, output_dir=config.output_dir
+    ).folders
     for folder in (own, *start):
         stored = metadata.find_task(folder)
         is_start = config.do_train and folder in start and metadata.is_written(stored)

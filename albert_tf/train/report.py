@@ -176,7 +176,7 @@ class Reporter:
             )
         if not self._enabled:
             return
-        more = {"best": best} if config.notes_best else {}
+        more = {"best": best} if config.log_best_metric else {}
         add_results(self.folder, {**metrics, "global_step": step, **more})
         self._summarize("summaries/eval", step, metrics, confusions)
         if config.do_train:

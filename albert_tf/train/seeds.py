@@ -76,9 +76,11 @@ def run(
         InputError: see `loop.run`.
     """
     config = convert_epochs(task, config)
-    if config.start:
+    if config.initial_weights:
         config = dataclasses.replace(
-            config, init_checkpoint=config.start, albert_hub_module_handle=None
+            config,
+            init_checkpoint=config.initial_weights,
+            albert_hub_module_handle=None,
         )
 
     def write(folder: Path) -> None:

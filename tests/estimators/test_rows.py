@@ -77,7 +77,7 @@ def test_other_columns_are_read_where_the_first_row_has_these():
         ([("x", "y")], {"a": "x", "b": "y"}),
         ([{"a": 2, "b": 1, "text": 3}], {"text": 3}),
     ):
-        assert rows.read(data, ("review",), "x", otherwise=others) == [expected]
+        assert rows.read(data, ("review",), "x", alternatives=others) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_what_is_no_table_is_refused(data, message):
 
 def test_labels_stand_beside_their_rows():
     texts = [{"text": text} for text in TEXTS]
-    assert rows.beside(texts, "label", LABELS, "x") == ROWS
+    assert rows.add_column(texts, "label", LABELS, "x") == ROWS
     with pytest.raises(InputError, match=r"x: 2 rows and 1 of label; expected as many"):
-        rows.beside(texts, "label", [3], "x")
+        rows.add_column(texts, "label", [3], "x")
     pandas = pytest.importorskip("pandas")
     for values in (
         np.array(LABELS),
@@ -110,24 +110,24 @@ def test_labels_stand_beside_their_rows():
         pandas.DataFrame({"stars": LABELS}),
         pandas.Series(LABELS),
     ):
-        assert rows.beside(texts, "label", values, "x") == ROWS
+        assert rows.add_column(texts, "label", values, "x") == ROWS
     several = [{**text, "label": [1, 0]} for text in texts]
     for values in (
         np.array([[1, 0]] * 2),
         pandas.DataFrame({"a": [1, 1], "b": [0, 0]}),
     ):
-        assert rows.beside(texts, "label", values, "x") == several
-    assert rows.beside(texts, "label", Polars(), "x") == [
+        assert rows.add_column(texts, "label", values, "x") == several
+    assert rows.add_column(texts, "label", Polars(), "x") == [
         {**text, "label": [*row.values()]}
         for text, row in zip(texts, ROWS, strict=True)
     ]
 
 
 def test_rows_become_json_lines():
-    lines = rows.as_json_lines(ROWS, "train").splitlines()
+    lines = rows.to_json_lines(ROWS, "train").splitlines()
     assert [json.loads(line) for line in lines] == ROWS
     with pytest.raises(InputError, match=r"x, row 1: .* not JSON serializable"):
-        rows.as_json_lines([{"text": object()}], "x")
+        rows.to_json_lines([{"text": object()}], "x")
 
 
 def test_values_that_are_lists_are_no_batches():

@@ -92,7 +92,7 @@ def run(task, folder, **settings):
 
 
 def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24, **more):
-    fields = custom.fields_of(declared) | more
+    fields = custom.settings_fields(declared) | more
     settings = ClassificationSettings(max_seq_length=max_seq_length, **fields)
     return classification.Classification(settings, config, tokenizer)
 
@@ -114,7 +114,7 @@ def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
     source = task.dataset([dev], with_labels=False)
     found = task.postprocess(dev, outcome.trainer.predict(source, 5))
     assert found.shape == (37, 2)
-    right = declared.predict(found) == declared.targets(dev.examples)
+    right = declared.decode(found) == declared.targets(dev.examples)
     assert right.mean() == pytest.approx(outcome.best["eval_accuracy"])
     batch = task.training.make(np.array([3]), 24)
     single = outcome.trainer.model({n: v for n, v in batch.items() if n != "labels"})

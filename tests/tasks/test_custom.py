@@ -20,8 +20,8 @@ def write(tmp_path):
 
 def declare(settings, folder=None, log=lambda line: None):
     """Finds the labels as a run does."""
-    settings = custom.with_labels_of_model(settings, folder)
-    task = custom.of_model(settings)
+    settings = custom.merge_saved_settings(settings, folder)
+    task = custom.from_settings(settings)
     if task.labels == ():
         skips, dialect = settings.skip_bad_rows, settings.dialect
         table = task.read("train", skip_bad_rows=skips, dialect=dialect, log=log)
@@ -68,7 +68,7 @@ def test_json_lines_with_several_labels_per_row(write):
     assert task.labels == ("a", "b", "c")
     examples = task.read("train").rows
     assert task.targets(examples).tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 1]]
-    found = task.score(np.eye(3, dtype=int), np.eye(3, dtype=int))
+    found = task.compute_metrics(np.eye(3, dtype=int), np.eye(3, dtype=int))
     assert found == {"micro_f1": 1.0, "macro_f1": 1.0, "eval_accuracy": 1.0}
 
 
@@ -80,10 +80,10 @@ def test_numbers_of_a_table_without_header(write):
             kind="regression",
         )
     )
-    assert (task.labels, task.outputs) == (None, 1)
+    assert (task.labels, task.num_outputs) == (None, 1)
     examples = task.read("train").rows
     assert examples[1] == ("1", "blue", None, 1000.0)
-    assert task.key_metric in task.score(np.arange(4.0), np.arange(4.0))
+    assert task.key_metric in task.compute_metrics(np.arange(4.0), np.arange(4.0))
 
 
 @pytest.mark.parametrize("number", ["inf", "nan", "1,5"])

@@ -20,7 +20,7 @@ from albert_tf.tasks.base import Split
 from albert_tf.tasks.pipelines import Example, Pipeline
 from albert_tf.tasks.serving import ServingFunction, TextInputs, text_specs
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.base import NEEDED, TaskSettings
+from albert_tf.tasks.settings.base import REQUIRED, TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.text import inputs
 
@@ -30,7 +30,7 @@ class EvenSettings(TaskSettings):
     """Which texts."""
 
     max_seq_length: int | None = flags.field(
-        "Most tokens.", None, stored=NEEDED, otherwise=9
+        "Most tokens.", None, stored=REQUIRED, fallback=9
     )
     train_file: str | None = flags.field("Texts, one a line.", None)
     task_name: str = "even"

@@ -59,18 +59,18 @@ def test_targets_are_class_numbers_or_numbers():
 
 def test_predictions_are_the_likeliest_class_or_every_likely_label():
     probabilities = np.array([[0.2, 0.5, 0.3], [0.7, 0.1, 0.2]], "float32")
-    found = glue.MNLI.predict(probabilities)
+    found = glue.MNLI.decode(probabilities)
     assert found.tolist() == [1, 0]
-    assert glue.MNLI.words(found) == ["entailment", "contradiction"]
-    found = TOPICS.predict(np.array([[0.5, 0.4, 0.9], [0.1, 0.2, 0.3]]))
+    assert glue.MNLI.decode_labels(found) == ["entailment", "contradiction"]
+    found = TOPICS.decode(np.array([[0.5, 0.4, 0.9], [0.1, 0.2, 0.3]]))
     assert found.tolist() == [[1, 0, 1], [0, 0, 0]]
-    assert TOPICS.words(found) == ["sea|ice", ""]
+    assert TOPICS.decode_labels(found) == ["sea|ice", ""]
 
 
 def test_a_regression_stays_within_its_bounds_where_it_has_some():
     outputs = np.array([[-0.25], [2.1], [5.5]], "float32")
-    assert glue.STSB.words(glue.STSB.predict(outputs)) == ["0.0", "2.1", "5.0"]
-    assert SCORES.words(SCORES.predict(outputs)) == ["-0.25", "2.1", "5.5"]
+    assert glue.STSB.decode_labels(glue.STSB.decode(outputs)) == ["0.0", "2.1", "5.0"]
+    assert SCORES.decode_labels(SCORES.decode(outputs)) == ["-0.25", "2.1", "5.5"]
 
 
 def test_empty_cells_are_texts(tmp_path):

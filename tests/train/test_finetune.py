@@ -61,7 +61,7 @@ class Numbers(classification.Classification):
     """Random ids, whose first one says what the label is."""
 
     def __init__(self, tokenizer, labels=None):
-        fields = custom.fields_of(DECLARED)
+        fields = custom.settings_fields(DECLARED)
         settings = ClassificationSettings(max_seq_length=18, **fields)
         super().__init__(settings, CONFIG, tokenizer)
         random = np.random.default_rng(7)

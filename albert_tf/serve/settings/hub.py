@@ -23,7 +23,7 @@ class HubSettings(CheckpointSettings, ModelFileSettings):
         "Name of the weights in that folder, such as model.ckpt-40. Default: chosen "
         "by --checkpoint.",
         None,
-        instead_of=("checkpoint",),
+        excludes=("checkpoint",),
     )
     use_einsum: bool = flags.field(
         "Unused; kept for compatibility. The export has no Einsum operations.",

@@ -44,7 +44,7 @@ def multiple_choice(
     """
     check_kind(model, models.AlbertMultipleChoice)
     lengths = Lengths(max_seq_length, max_qa_length)  # refuses what leaves no room
-    inputs = TextInputs(model, tokenizer, max_seq_length, beginnings=False)
+    inputs = TextInputs(model, tokenizer, max_seq_length, truncate=False)
 
     def respond(article, question, options):
         shape = tf.shape(options)

@@ -1,6 +1,6 @@
 """An article, a question and its options to the likeliest option, in Python."""
 
-from albert_tf.tasks.pipelines import Example, Pipeline, rounded, softmax
+from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
 from albert_tf.tasks.race import features
 from albert_tf.tasks.race.reading import Question, present
 from albert_tf.tasks.settings.race import RaceSettings
@@ -35,5 +35,5 @@ class MultipleChoicePipeline(Pipeline):
         return {
             "choice": choice,
             "answer": options[choice],
-            "probabilities": rounded(probabilities) + missing * [0.0],
+            "probabilities": round_floats(probabilities) + missing * [0.0],
         }

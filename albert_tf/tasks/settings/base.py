@@ -15,18 +15,18 @@ if typing.TYPE_CHECKING:
     from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 # Values of `stored`: a model can be used without the key, or not.
-OPTIONAL, NEEDED = "optional", "needed"
+OPTIONAL, REQUIRED = "optional", "required"
 
 
-def stored_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
+def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
     """Describes a field that `task.json` stores and that is no flag."""
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
 def size_field(
     help: str,
-    otherwise: int,
-    stored: str = NEEDED,
+    fallback: int,
+    stored: str = REQUIRED,
     end: str = "",
     at_least: int = 1,
     **metadata: Any,
@@ -35,23 +35,23 @@ def size_field(
 
     Args:
         help: what it is the size of.
-        otherwise: the default of a model without one.
+        fallback: the default of a model without one.
         stored: see `TaskSettings`.
         end: of the sentence about the default.
         at_least: lowest value.
         **metadata: see `TaskSettings`.
     """
     return flags.field(
-        f"{help} Default: the model's value, or {otherwise}{end}.",
+        f"{help} Default: the model's value, or {fallback}{end}.",
         None,
         at_least=at_least,
         stored=stored,
-        otherwise=otherwise,
+        fallback=fallback,
         **metadata,
     )
 
 
-def without_effect(default: Any = None) -> Any:
+def unused_flag(default: Any = None) -> Any:
     """Describes a released flag that is accepted and changes nothing."""
     return flags.field("Unused; kept for compatibility.", default)
 
@@ -60,10 +60,10 @@ def without_effect(default: Any = None) -> Any:
 class TaskSettings(flags.Settings):
     """Settings of all tasks.
 
-    A field with `stored` in its metadata is stored, under `key` where that differs from
-    the field's name; `otherwise` is its value where neither a flag nor the model's
-    folder gives one, with `is_part` at most a quarter of the tokens that the model can
-    read. `None` means not given.
+    `task.json` stores each field that has `stored` in its metadata, under its `key` or
+    its name. `fallback` is the value if neither a flag nor the model's folder gives
+    one. With `is_segment`, it is at most a quarter of the model's longest input. None
+    means not given.
     """
 
     max_seq_length: int | None
@@ -111,16 +111,16 @@ class TaskSettings(flags.Settings):
         for item in _stored(cls):
             key = _key(item)
             if key not in task:
-                if item.metadata["stored"] == NEEDED and is_written:
+                if item.metadata["stored"] == REQUIRED and is_written:
                     raise InputError(
                         f"{location}: expected the key {key!r}, for {task.get('kind')}"
                     )
                 continue
             value = task[key]
-            if not fits(value, hints[item.name]):
+            if not matches_type(value, hints[item.name]):
                 raise InputError(
                     f"{location}: {key}={errors.quote(value)}: expected "
-                    f"{expected(hints[item.name])}"
+                    f"{type_name(hints[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
         try:
@@ -144,8 +144,8 @@ class TaskSettings(flags.Settings):
             if getattr(self, item.name) is None:
                 value = getattr(saved_settings, item.name, None)
                 if value is None:
-                    value = item.metadata.get("otherwise")
-                    if value is not None and item.metadata.get("is_part"):
+                    value = item.metadata.get("fallback")
+                    if value is not None and item.metadata.get("is_segment"):
                         value = min(value, longest // 4)
                 values[item.name] = value
         if "max_seq_length" in values:
@@ -167,22 +167,22 @@ def _key(item: dataclasses.Field) -> str:
     return item.metadata.get("key", item.name)
 
 
-def fits(value: Any, hint: Any) -> bool:
+def matches_type(value: Any, hint: Any) -> bool:
     """Whether a value of JSON is of a type."""
     kind, items = typing.get_origin(hint), typing.get_args(hint)
     if kind in (types.UnionType, typing.Union):
-        return any(fits(value, each) for each in items)
+        return any(matches_type(value, each) for each in items)
     if kind is typing.Literal:
         return any(type(value) is type(each) and value == each for each in items)
     if kind is tuple:
         is_list = isinstance(value, list | tuple) and bool(value)
         is_list = is_list and (items[-1] is ... or len(value) == len(items))
-        return is_list and all(fits(each, items[0]) for each in value)
+        return is_list and all(matches_type(each, items[0]) for each in value)
     if hint is float:
         return type(value) in (int, float) and abs(value) < 1e300  # nor NaN
     return type(value) is hint
 
 
-def expected(hint: Any) -> str:
+def type_name(hint: Any) -> str:
     """Returns a type as it is written, such as `int | None`, for messages."""
     return re.sub(r"\w+\.", "", str(hint)) if typing.get_args(hint) else hint.__name__

@@ -8,10 +8,10 @@ from albert_tf import flags
 from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.base import (
-    NEEDED,
     OPTIONAL,
+    REQUIRED,
     TaskSettings,
-    stored_field,
+    config_field,
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
@@ -49,7 +49,7 @@ class ClassificationSettings(TaskSettings):
         None,
         at_least=1,
         stored=OPTIONAL,
-        otherwise=512,
+        fallback=512,
     )
     skip_bad_rows: bool = flags.field(
         "Skip invalid rows of the training and evaluation tables and log them. Rows "
@@ -87,7 +87,7 @@ class ClassificationSettings(TaskSettings):
         "Type of task: one label per row, several labels per row, or a number. "
         "Default: the model's type, or classification.",
         None,
-        stored=NEEDED,
+        stored=REQUIRED,
     )
     labels: tuple[str, ...] | None = flags.field(
         "All labels, in the order of the outputs. Default: the sorted labels of "
@@ -107,11 +107,11 @@ class ClassificationSettings(TaskSettings):
         (),
     )
     # Whether the labels are those of a program that has numbers or truth values.
-    labels_are_json: bool | None = stored_field()
+    labels_are_json: bool | None = config_field()
     # Least and greatest number of a regression.
-    bounds: tuple[float, float] | None = stored_field()
+    bounds: tuple[float, float] | None = config_field()
     # Texts of an example.
-    texts: Literal[1, 2] | None = stored_field(NEEDED)
+    texts: Literal[1, 2] | None = config_field(REQUIRED)
 
     def __post_init__(self) -> None:
         super().__post_init__()

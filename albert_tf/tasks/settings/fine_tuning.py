@@ -23,9 +23,9 @@ class FineTuningSettings(TrainingSettings):
         InputError: a value is out of range, or two contradict each other.
     """
 
-    notes_best = True
-    work: ClassVar[tuple[str, ...]] = (
-        *TrainingSettings.work,
+    log_best_metric = True
+    actions: ClassVar[tuple[str, ...]] = (
+        *TrainingSettings.actions,
         "do_predict",
         "export_dir",
     )
@@ -40,7 +40,7 @@ class FineTuningSettings(TrainingSettings):
         "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
         "--init_checkpoint.",
         None,
-        instead_of=("init_checkpoint",),
+        excludes=("init_checkpoint",),
     )
     do_train: bool = flags.field("Train the model.", False)
     do_predict: bool = flags.field("Predict with the best checkpoint.", False)
@@ -65,33 +65,33 @@ class FineTuningSettings(TrainingSettings):
         "Number of training steps. Default: 1000.",
         None,
         alias="train_step",
-        instead_of=("num_train_epochs",),
+        excludes=("num_train_epochs",),
     )
     num_warmup_steps: int = flags.field(
         "Number of learning-rate warmup steps. Default: 0.",
         None,
         alias="warmup_step",
-        instead_of=("warmup_proportion",),
+        excludes=("warmup_proportion",),
     )
     num_train_epochs: float | None = flags.field(
         "Number of training epochs, instead of a number of steps.",
         None,
-        instead_of=("num_train_steps",),
+        excludes=("num_train_steps",),
         above=0,
     )
     warmup_proportion: float | None = flags.field(
         "Fraction of training steps used for learning-rate warmup, instead of a "
         "number of steps.",
         None,
-        instead_of=("num_warmup_steps",),
+        excludes=("num_warmup_steps",),
         at_least=0,
         below=1,
     )
     eval_every_epochs: float | None = flags.field(
         "Number of epochs between evaluations, instead of a number of steps.",
         None,
-        instead_of=("eval_every_steps",),
-        needs=("do_eval",),
+        excludes=("eval_every_steps",),
+        requires=("do_eval",),
         above=0,
     )
     save_checkpoints_steps: int = flags.field(
@@ -111,7 +111,7 @@ class FineTuningSettings(TrainingSettings):
         "Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*': their "
         "mean evaluates and predicts. Without folders: all runs of --num_runs.",
         None,
-        instead_of=("export_dir",),
+        excludes=("export_dir",),
     )
     ensemble_search: int | None = flags.field(
         "Search forward for the best ensemble of at most this many of the members, by "
@@ -157,12 +157,12 @@ class FineTuningSettings(TrainingSettings):
         return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))
 
     @property
-    def start(self) -> str | None:
+    def initial_weights(self) -> str | None:
         """The weights to start from."""
         return self.albert_hub_module_handle or self.init_checkpoint
 
     @property
-    def cache(self) -> Path:
+    def cache_dir(self) -> Path:
         """Where converted examples are kept."""
         return Path(self.cached_dir or self.output_dir)
 

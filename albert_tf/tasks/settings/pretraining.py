@@ -6,7 +6,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.corpus.config import MaskingSettings
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import without_effect
+from albert_tf.tasks.settings.base import unused_flag
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class PretrainingSettings(MaskingSettings):
         "pass, to save memory. Default: the value in the model's config.",
         None,
     )
-    masked_lm_budget: float = without_effect(0.0)
+    masked_lm_budget: float = unused_flag(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

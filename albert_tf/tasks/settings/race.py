@@ -7,8 +7,8 @@ from albert_tf import flags
 from albert_tf.tasks.settings.base import (
     OPTIONAL,
     TaskSettings,
+    config_field,
     size_field,
-    stored_field,
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
@@ -42,11 +42,11 @@ class RaceSettings(TaskSettings):
     high_only: bool = flags.field(
         "Use only the high-school questions.",
         False,
-        needs=("data_dir",),
-        instead_of=("middle_only",),
+        requires=("data_dir",),
+        excludes=("middle_only",),
     )
     middle_only: bool = flags.field(
-        "Use only the middle-school questions.", False, needs=("data_dir",)
+        "Use only the middle-school questions.", False, requires=("data_dir",)
     )
     max_seq_length: int | None = size_field(
         "Maximum number of tokens per article and option; longer articles are "
@@ -59,10 +59,10 @@ class RaceSettings(TaskSettings):
         "Maximum number of tokens per question and option; longer ones keep their "
         "last tokens.",
         128,
-        is_part=True,
+        is_segment=True,
     )
     # The most of a question that was read.
-    choices: int | None = stored_field()
+    choices: int | None = config_field()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 from albert_tf import flags
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.base import (
-    NEEDED,
     OPTIONAL,
+    REQUIRED,
     TaskSettings,
+    config_field,
     size_field,
-    stored_field,
-    without_effect,
+    unused_flag,
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
@@ -36,22 +36,22 @@ class SquadSettings(TaskSettings):
         None,
     )
     # "2.0" if a question of the files may have no answer.
-    version: Literal["1.1", "2.0"] | None = stored_field(NEEDED, otherwise="1.1")
+    version: Literal["1.1", "2.0"] | None = config_field(REQUIRED, fallback="1.1")
     head: Literal["linear", "conditional"] | None = flags.field(
         "Head: linear (BERT) or conditional (XLNet). Default: linear for SQuAD 1.1 "
         "and Hugging Face models, conditional for 2.0.",
         None,
-        stored=NEEDED,
-        otherwise="linear",
+        stored=REQUIRED,
+        fallback="linear",
     )
     max_seq_length: int | None = size_field(
         "Maximum number of tokens per window.", 384, OPTIONAL
     )
     doc_stride: int | None = size_field(
-        "Number of tokens between the starts of two windows.", 128, is_part=True
+        "Number of tokens between the starts of two windows.", 128, is_segment=True
     )
     max_query_length: int | None = size_field(
-        "Maximum number of tokens per question.", 64, is_part=True
+        "Maximum number of tokens per question.", 64, is_segment=True
     )
     n_best_size: int | None = size_field("Number of answers to keep per question.", 20)
     max_answer_length: int | None = size_field(
@@ -65,12 +65,12 @@ class SquadSettings(TaskSettings):
         "Null score above which the answer is empty (SQuAD 2.0). Default: the value "
         "stored with the model, or 0 during training.",
         None,
-        instead_of=("fit_threshold",),
+        excludes=("fit_threshold",),
     )
     # The threshold at the start of the run.
-    threshold: float | None = stored_field(NEEDED, key="null_score_diff_threshold")
+    threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
     # Hash of the ids of the questions that it was fitted on.
-    threshold_fitted_on: str | None = stored_field()
+    threshold_fitted_on: str | None = config_field()
     fit_threshold: bool = flags.field(
         "Find the threshold on --predict_file itself, as in the released code.",
         False,
@@ -84,13 +84,13 @@ class SquadSettings(TaskSettings):
         "--cached_dir.",
         None,
     )
-    predict_feature_left_file: str | None = without_effect()
+    predict_feature_left_file: str | None = unused_flag()
     skip_bad_rows: bool = flags.field(
         "Skip training questions whose answer is missing or not in the context, and "
         "log them.",
         False,
     )
-    use_einsum: bool | None = without_effect()
+    use_einsum: bool | None = unused_flag()
 
     def __post_init__(self) -> None:
         super().__post_init__()

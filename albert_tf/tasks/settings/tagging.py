@@ -5,7 +5,7 @@ from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import NEEDED, OPTIONAL, TaskSettings, size_field
+from albert_tf.tasks.settings.base import OPTIONAL, REQUIRED, TaskSettings, size_field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class TaggingSettings(TaskSettings):
         "All labels, in the order of the outputs. Default: the labels of "
         "--train_file, or the model's labels.",
         None,
-        stored=NEEDED,
+        stored=REQUIRED,
     )
     max_seq_length: int | None = size_field(
         "Maximum number of tokens per input; longer sentences are split into windows.",

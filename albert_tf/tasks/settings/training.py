@@ -30,7 +30,7 @@ class TrainingSettings(CheckpointSettings):
         "Initialize all groups of layers with the first group's weights of "
         "--init_checkpoint.",
         False,
-        needs=("init_checkpoint",),
+        requires=("init_checkpoint",),
     )
     do_train: bool = flags.field("Train the model.", True)
     do_eval: bool = flags.field(
@@ -128,19 +128,19 @@ class TrainingSettings(CheckpointSettings):
         "Weights & Biases project to log settings and metrics to. Set "
         "WANDB_MODE=offline in the environment to work without a network.",
         None,
-        needs=("do_train",),
+        requires=("do_train",),
     )
     mlflow: str | None = flags.field(
         "MLflow experiment to log settings and metrics to. MLFLOW_TRACKING_URI in the "
         "environment is its server or folder.",
         None,
-        needs=("do_train",),
+        requires=("do_train",),
     )
 
     # Whether a block of eval_results.txt ends with the best metric so far, as released.
-    notes_best = False
+    log_best_metric = False
     # The flags that give a run something to do.
-    work: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
+    actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,9 +149,9 @@ class TrainingSettings(CheckpointSettings):
                 f"--output_dir={self.output_dir}: expected a folder of this machine's "
                 f"file systems; mount a bucket to write there"
             )
-        if not any(getattr(self, name) for name in self.work):
+        if not any(getattr(self, name) for name in self.actions):
             raise InputError(
-                f"--{' or --'.join(self.work)} must be given: got none of them"
+                f"--{' or --'.join(self.actions)} must be given: got none of them"
             )
 
     @property

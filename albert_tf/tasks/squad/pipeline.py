@@ -1,7 +1,7 @@
 """Questions and contexts to answers, in Python."""
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, Pipeline, rounded
+from albert_tf.tasks.pipelines import Example, Pipeline, round_floats
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features
 from albert_tf.tasks.squad.answers import Search
@@ -51,9 +51,9 @@ class QuestionAnsweringPipeline(Pipeline):
         if spans and (self.threshold is None or odds is None or odds <= self.threshold):
             answer = _described(spans[0], chances[0])
         elif spans:
-            answer["probability"] = rounded(chances[0])
+            answer["probability"] = round_floats(chances[0])
         if odds is not None:
-            answer["null_odds"] = rounded(odds)
+            answer["null_odds"] = round_floats(odds)
         if self.top_k is not None:
             best = zip(spans[: self.top_k], chances, strict=False)
             answer["answers"] = [_described(*each) for each in best]
@@ -73,5 +73,5 @@ def _described(span: answers.Span, probability: float) -> dict:
         "answer": span.text,
         "begin": span.begin,
         "end": span.end,
-        "probability": rounded(probability),
+        "probability": round_floats(probability),
     }

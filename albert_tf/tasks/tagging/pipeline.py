@@ -3,7 +3,7 @@
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, Pipeline, rounded, softmax
+from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text.words import split_words
@@ -99,5 +99,5 @@ def _described(span: dict, text: str) -> dict:
         "text": text[begin:end],
         "begin": begin,
         "end": end,
-        "probability": rounded(np.mean(span["probability"], dtype=np.float32)),
+        "probability": round_floats(np.mean(span["probability"], dtype=np.float32)),
     }
