@@ -393,7 +393,7 @@ def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
     with pytest.raises(InputError) as refused:
         train(run, files, "2.0", "one")
     assert str(refused.value) == (
-        f"{folder}: a model with version '1.1', but this task has '2.0'; expected "
+        f"{folder}: a model with version '1.1', but this task has '2.0'; use "
         f"another --output_dir"
     )
     assert snapshot(folder) == before
