@@ -315,12 +315,18 @@ REFUSED = {
     (ConversionSettings, tuple(CONVERSION.items())): [
         (
             {name: value, "output": "x.onnx"},
-            f"--{name} with output='x.onnx': expected a folder, which has a vocabulary",
+            f"--{name} with --output='x.onnx': a file has no vocabulary; pass a folder",
         )
         for name, value in {
             **{"spm_model_file": "x", "vocab_file": "x"},
             **{"do_lower_case": False, "keep_accents": False},
         }.items()
+    ]
+    + [
+        (
+            {"precision": "int8"},
+            "--precision=int8: only for --output_format=litert or onnx",
+        )
     ],
     (HubSettings, tuple(HUB.items())): [
         (

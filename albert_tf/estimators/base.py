@@ -386,7 +386,7 @@ class FineTuned(Model):
                 f"{folder}: holds a run or other weights; expected another folder"
             )
         predictor = self.predictor()
-        metadata.write_task(folder, predictor.tokenizer, predictor.task)
+        metadata.write_task(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
 
     def export(

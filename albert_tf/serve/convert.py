@@ -1,4 +1,4 @@
-"""Converts weights from one format to another, and checks the result with numbers."""
+"""Converts weights from one format to another, and compares the outputs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,35 +22,36 @@ from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.names import expand
 
-# Largest difference of an output that two programs may show on the same weights.
+# Largest difference of the outputs of two programs with the same weights.
 TOLERANCE = 1e-4
 
 
 def convert(settings: ConversionSettings) -> None:
-    """Converts weights and prints what was converted and how it was checked.
+    """Converts weights, and prints the steps and the result of the check.
 
-    The same tokens are run through the model that was read and through what was
-    written, read again. Nothing of the input is executed.
+    The check compares the outputs of the model that was read with those of the written
+    model, read again. Nothing in the input is executed.
 
     Raises:
-        InputError: what `weights.load`, `weights.save` and `runtimes.save` refuse, no
-            configuration, a `precision` that the format does not have, a vocabulary
-            that does not fit, or outputs that differ by more than `TOLERANCE`.
+        InputError: see `weights.load`, `weights.save` and `runtimes.save`; or the
+            configuration is missing, the vocabulary does not fit, or outputs differ by
+            more than `TOLERANCE`.
     """
-    _check_settings(settings)
+    if Path(settings.output).resolve() == Path(settings.input).resolve():
+        raise InputError(f"--output={settings.output!r}: must differ from --input")
     opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
-    source, model = opened.source, _model(settings, opened)
-    may_be_new = settings.allow_missing
+    source, model = opened.source, _build_model(settings, opened)
+    allowed = settings.allow_missing
     if not getattr(model, "head_reads_pooler", True):
-        may_be_new = (*may_be_new, "encoder.pooler")
-    report = weights.load(model, source, allow_missing=may_be_new)
+        allowed = (*allowed, "encoder.pooler")
+    report = weights.load(model, source, allow_missing=allowed)
     print(
         f"read     {source.path} ({report.format}): {type(model).__name__}, "
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
         f"{len(report.ignored)} other tensors skipped"
     )
     if settings.vocab_size or settings.max_position_embeddings:
-        model = _grown(model, settings)
+        model = _grow(model, settings)
         opened.config = model.config
     tokens = _sample_tokens(model.config)
     if settings.output_format in runtimes.SUFFIXES:
@@ -60,27 +61,12 @@ def convert(settings: ConversionSettings) -> None:
         _check_written(model, written, tokens)
 
 
-def _check_settings(settings: ConversionSettings) -> None:
-    for_runtime = settings.output_format in runtimes.SUFFIXES
-    if settings.precision != "float32" and not for_runtime:
-        raise InputError(
-            f"precision={settings.precision!r} with output_format="
-            f"{settings.output_format!r}: expected 'float32'"
-        )
-    if not settings.output or Path(settings.output).resolve() == (
-        Path(settings.input).resolve()
-    ):
-        raise InputError(
-            f"output={settings.output!r}: expected another path than input"
-        )
-
-
-def _model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
-    """Creates the model whose weights are read."""
+def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
+    """Creates the model of the input."""
     kind = opened.task.get("kind")
     family = registry.task(kind)
     if settings.output_format in runtimes.SUFFIXES and family is not None:
-        # The weights do not say how many spans a head tries.
+        # Weights do not have the number of spans, which is part of an exported graph.
         task = _description(opened)
         return family.from_stored(task, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
@@ -101,11 +87,11 @@ def _description(opened: ModelFolder) -> dict[str, Any]:
     return {**opened.task, **stored.stored()}
 
 
-def _grown(model: keras.Model, settings: ConversionSettings) -> keras.Model:
-    """Returns a model with more tokens or positions, and the same weights for the rest.
+def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
+    """Returns a model with more tokens or positions, and otherwise the same weights.
 
-    New rows of the word table are the mean of the old with noise as wide as that of
-    new weights, drawn with seed 0, and new positions repeat the old.
+    New rows of the word table are the mean of the old rows plus noise with the standard
+    deviation of new weights (seed 0). New positions repeat the old ones.
     """
     options = model.get_config()
     for name in ("vocab_size", "max_position_embeddings"):
@@ -128,7 +114,7 @@ def _grown(model: keras.Model, settings: ConversionSettings) -> keras.Model:
 
 
 def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
-    """Opens the vocabulary; a grown model has another than its folder notes."""
+    """Opens the vocabulary; that of a grown model does not fit its folder."""
     if settings.vocab_size is None or not any(settings.vocabularies):
         return opened.find_tokenizer()
     cleaning = settings.do_lower_case, settings.keep_accents
@@ -140,32 +126,34 @@ def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer |
 def _write_vocabulary(
     folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
 ) -> None:
-    """Writes the vocabulary, if one is known, and what else answers texts."""
+    """Writes the vocabulary, if there is one, and `task.json` of a task."""
     if task:
         metadata.write_task(folder, tokenizer, task)
     elif tokenizer is not None:
         metadata.write_vocabulary(folder, metadata.identity(tokenizer), tokenizer)
 
 
-def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder):
-    """Writes weights, the vocabulary, and what the outputs mean; returns where.
+def _save(
+    model: keras.Model, settings: ConversionSettings, opened: ModelFolder
+) -> Path:
+    """Writes weights, vocabulary and task; returns the path of the weights.
 
-    Beside a `.keras` file there is only what a fine-tuned model needs.
+    A `.keras` file only gets the vocabulary and the task of a fine-tuned model.
     """
     format = settings.output_format
     task = {} if format == "hf" else _description(opened)
-    has_texts = format != "keras" or bool(task)
-    tokenizer = _tokenizer(settings, opened) if has_texts else None
+    needs_vocabulary = format != "keras" or bool(task)
+    tokenizer = _tokenizer(settings, opened) if needs_vocabulary else None
     more: dict[str, Any] = {}
     if format == "hf":
         more = {"tokenizer": tokenizer, "task": opened.task}
     written = weights.save(model, settings.output, format, **more)
     print(f"written  {written} ({format})")
     location = written.parent / metadata.TASK
-    if has_texts and tokenizer is None:
+    if needs_vocabulary and tokenizer is None:
         print(
-            f"skipped  the vocabulary: there is none in {opened.folders[0]}; "
-            f"expected --spm_model_file or --vocab_file"
+            f"skipped  the vocabulary: none in {opened.folders[0]}; pass "
+            f"--spm_model_file or --vocab_file"
         )
     if format == "keras" and task and location.exists():
         print(f"skipped  labels and vocabulary: {location} is of another model")
@@ -177,14 +165,12 @@ def _save(model: keras.Model, settings: ConversionSettings, opened: ModelFolder)
 def _check_written(
     model: keras.Model, written: Path, tokens: Mapping[str, np.ndarray]
 ) -> None:
-    """Reads again what was written, and compares the outputs."""
-    again = weights.open_source(written)
-    copy = weights.model_for(again, again.config())
-    if isinstance(model, models.AlbertMultipleChoice):  # looks like regression
-        copy = models.AlbertMultipleChoice(again.config())
+    """Reads the written model, and compares the outputs."""
+    config = weights.open_source(written).config().to_dict()
+    copy = type(model).from_config({**model.get_config(), "config": config})
     weights.load(copy, written)
-    what = "read again from what was written"
-    _compare(what, _run(model, tokens), _run(copy, tokens), tokens["input_mask"], 0.0)
+    name, mask = "the written model, read again", tokens["input_mask"]
+    _compare(name, _run(model, tokens), _run(copy, tokens), mask, 0.0)
 
 
 def _export(
@@ -193,7 +179,7 @@ def _export(
     opened: ModelFolder,
     tokens: Mapping[str, np.ndarray],
 ) -> None:
-    """Writes a model for another runtime, and runs it there."""
+    """Writes a model for another runtime, and compares the outputs."""
     path, format = Path(settings.output), settings.output_format
     if path.suffix in runtimes.SUFFIXES.values():
         runtimes.save(model, path, format, precision=settings.precision)
@@ -204,26 +190,25 @@ def _export(
         f"{path.stat().st_size:,} bytes)"
     )
     mask = tokens["input_mask"]
-    # Where no positions are given, Keras predicts all of them.
+    # Without positions, Keras predicts all of them.
     everywhere = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
     batch = _inputs(model, tokens) | {"masked_lm_positions": everywhere}
     theirs = runtimes.load(path)(batch)
-    # What rounding costs depends on the weights: it is shown, and has no bound.
+    # The error of lower precision depends on the weights: printed, but not bounded.
     tolerance = TOLERANCE if settings.precision == "float32" else np.inf
-    what = f"{path} in its own runtime"
-    _compare(what, _run(model, tokens), theirs, mask, tolerance)
+    _compare(f"{path} in {format}", _run(model, tokens), theirs, mask, tolerance)
 
 
 def _export_folder(
     model: keras.Model, settings: ConversionSettings, opened: ModelFolder
 ) -> Path:
-    """Writes a folder that answers texts without TensorFlow, see `sessions`."""
+    """Writes a folder that predicts without TensorFlow, see `sessions`."""
     folder, format = Path(settings.output), settings.output_format
     name = f"{sessions.NAME}{runtimes.SUFFIXES[format]}"
     other = sessions.find(folder)
     if other is not None and other.name != name:
-        raise InputError(f"{other}: exists; expected another folder for {name}")
-    tokenizer = _tokenizer(settings, opened) or opened.tokenizer  # which names flags
+        raise InputError(f"{other}: exists; use another folder for {name}")
+    tokenizer = _tokenizer(settings, opened) or opened.tokenizer  # raises
     with errors.wrap_write(folder), write_together(folder) as new:
         _write_vocabulary(new, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
@@ -233,16 +218,13 @@ def _export_folder(
 
 
 def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    length = min(16, config.max_position_embeddings)
-    mask = np.ones((3, length), np.int32)
-    mask[1, length // 2 :] = 0
+    rng, shape = np.random.default_rng(0), (3, min(16, config.max_position_embeddings))
+    mask, segments = np.ones(shape, np.int32), min(2, config.type_vocab_size)
+    mask[1, shape[1] // 2 :] = 0
     return {
-        "input_ids": rng.integers(0, config.vocab_size, (3, length)).astype(np.int32),
+        "input_ids": rng.integers(0, config.vocab_size, shape).astype(np.int32),
         "input_mask": mask,
-        "segment_ids": rng.integers(
-            0, min(2, config.type_vocab_size), (3, length)
-        ).astype(np.int32),
+        "segment_ids": rng.integers(0, segments, shape).astype(np.int32),
     }
 
 
@@ -263,8 +245,8 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
     return {key: np.asarray(value) for key, value in outputs.items()}
 
 
-def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
-    """Prints the largest difference of the outputs that both have; padding aside."""
+def _compare(name: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
+    """Prints the largest difference of common outputs, without padding."""
     differences = {}
     for key in sorted(ours.keys() & theirs.keys()):
         a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
@@ -272,8 +254,6 @@ def _compare(what: str, ours, theirs, mask: np.ndarray, tolerance: float) -> Non
             a, b = a[mask > 0], b[mask > 0]
         differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
-    print(f"checked  {what}: largest difference {text}")
+    print(f"checked  {name}: largest difference {text}")
     if not max(differences.values()) <= tolerance:
-        raise InputError(
-            f"self-check failed: {what} differs by more than {tolerance:.0e}"
-        )
+        raise InputError(f"check failed: {name} differs by more than {tolerance:.0e}")

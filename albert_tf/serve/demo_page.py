@@ -82,7 +82,7 @@ def build(predictor: Predictor) -> Any:
             if text or is_list is not None:  # None: the text may be absent
                 row[name] = (text or "").splitlines() if is_list else text or ""
         try:
-            (result,) = predictor.answer_placed([("the text", row)])
+            (result,) = predictor.answer_located([("the text", row)])
         except InputError as error:
             raise gr.Error(str(error)) from error
         return result if component == "JSON" else _render(row, result)

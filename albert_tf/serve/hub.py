@@ -1,8 +1,7 @@
 """TF-Hub modules: the encoder with its heads, and the preprocessing of raw text.
 
-Both follow TF-Hub's common interface for Transformer text encoders
-(tensorflow.org/hub/common_saved_model_apis/text), so either can stand where another
-publisher's module stood.
+Both have TF-Hub's common interface for text encoders
+(tensorflow.org/hub/common_saved_model_apis/text), like the modules of other publishers.
 """
 
 from collections.abc import Callable
@@ -21,28 +20,34 @@ from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-# What TF-Hub calls our inputs.
+# Names of the inputs: TF-Hub's and ours.
 _INPUTS = {
     "input_word_ids": "input_ids",
     "input_mask": "input_mask",
     "input_type_ids": "segment_ids",
 }
 _POSITIONS = "masked_lm_positions"
-# Length that preprocessing gives when none is asked for, as other publishers' does;
-# `export` takes the model's own where that is less.
+# Default length of preprocessing, as in other publishers' modules.
 SEQ_LENGTH = 128
 
 
 def export(settings: HubSettings) -> None:
-    """Writes both modules and prints where they are.
+    """Writes both modules and prints their paths.
 
     Raises:
-        InputError: no weights, configuration or vocabulary, or no place to write to.
+        InputError: the weights, the configuration or the vocabulary are missing, or a
+            folder cannot be written.
     """
     folder = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
-    _check_places(folder, Path(target), Path(preprocessing))
+    if len({Path(path).resolve() for path in (folder, target, preprocessing)}) < 3:
+        raise InputError(
+            f"--export_path={target}, --preprocess_export_path={preprocessing}: must "
+            f"be two folders other than {folder}"
+        )
+    saved_models.check_writable(target)
+    saved_models.check_writable(preprocessing)
     opened = ModelFolder(
         folder / (settings.checkpoint_name or ""),
         checkpoint=settings.checkpoint,
@@ -57,25 +62,12 @@ def export(settings: HubSettings) -> None:
     print(f"read     {source.path}")
     export_encoder(model, tokenizer, target)
     parts = "the encoder"
-    if isinstance(model, models.AlbertPretrainer):
+    if only is None:
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
     print(f"written  {target}: {parts}, {model.count_params():,} parameters")
     length = min(SEQ_LENGTH, config.max_position_embeddings)
     export_preprocessing(tokenizer, preprocessing, length)
     print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
-
-
-def _check_places(source: Path, target: Path, preprocessing: Path) -> None:
-    """Refuses folders of which one holds another, or that cannot be written."""
-    one, other = target.resolve(), preprocessing.resolve()
-    holds = one in (other, *other.parents) or other in one.parents
-    if holds or source.resolve() in (one, other):
-        raise InputError(
-            f"--export_path={target}, --preprocess_export_path={preprocessing}: "
-            f"expected two folders side by side, and neither of them {source}"
-        )
-    for place in (target, preprocessing):
-        saved_models.check_writable(place)
 
 
 def export_encoder(
@@ -85,38 +77,36 @@ def export_encoder(
 
     The module takes a dict of int32 [B, T] `input_word_ids`, `input_mask` and
     `input_type_ids`, and `training`. It returns float32 `pooled_output` and `default`
-    [B, H], `sequence_output` [B, T, H] and `encoder_outputs`, a list of L of these. Of
-    an `AlbertPretrainer`, `mlm` takes `masked_lm_positions` [B, P] too and adds
+    [B, H], `sequence_output` [B, T, H] and `encoder_outputs`, a list of L of these. For
+    an `AlbertPretrainer`, `mlm` also takes `masked_lm_positions` [B, P] and adds
     `mlm_logits` [B, P, V], and `sop` adds `sop_logits` [B, 2].
 
     Args:
-        model: an `AlbertEncoder`, or an `AlbertPretrainer` whose heads are written too.
-        tokenizer: whose vocabulary is written beside.
-        folder: is made; an older module there is replaced.
+        model: an `AlbertEncoder`, or an `AlbertPretrainer` to write its heads, too.
+        tokenizer: whose vocabulary becomes an asset.
+        folder: to create; an older module there is replaced.
 
     Raises:
-        InputError: the folder cannot be written, another model, or a vocabulary of
-            another size than the model's.
+        InputError: the folder cannot be written, the model has another class, or the
+            vocabulary has another size than the model's.
     """
     if not isinstance(model, models.AlbertEncoder | models.AlbertPretrainer):
         raise InputError(
             f"{type(model).__name__}: expected an AlbertEncoder or AlbertPretrainer"
         )
-    path, size = tokenizer.path, tokenizer.vocab_size
-    model.config.check_vocabulary(path, size)
+    model.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model
-    encode = _encoding(encoder)
+    encode = _encoder_fn(encoder)
     root = saved_models.reusable(encode, [encoder])
-    # TFSMLayer takes functions by name, and looks for this one.
-    root.serve = tf.function(lambda inputs: encode(inputs), [_specs()], autograph=False)
-    root.serve_training = tf.function(
-        lambda inputs: encode(inputs, True), [_specs()], autograph=False
-    )
+    # TFSMLayer takes functions by name, and `serve` by default.
+    specs = [_specs()]
+    root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
+    root.serve_training = tf.function(lambda x: encode(x, True), specs, autograph=False)
     if has_heads:
-        root.mlm = _with_masked_lm(model, encode)
+        root.mlm = _masked_lm_fn(model, encode)
         if model.sentence is not None:
-            root.sop = _with_sentence_order(encoder, model.sentence, encode)
+            root.sop = _sentence_order_fn(encoder, model.sentence, encode)
     root.do_lower_case = tf.Variable(tokenizer.do_lower_case, trainable=False)
     saved_models.save(
         root,
@@ -133,7 +123,7 @@ def export_encoder(
 def export_preprocessing(
     tokenizer: tokenization.Tokenizer, folder: str | Path, seq_length: int = SEQ_LENGTH
 ) -> None:
-    """Writes the module that turns raw text into the encoder's inputs.
+    """Writes the module that converts raw text to the encoder's inputs.
 
     It takes texts, string [B], and returns the encoder's three inputs, int32
     [B, `seq_length`]. `tokenize` returns the ids of each text, ragged int32 [B, None],
@@ -143,8 +133,8 @@ def export_preprocessing(
 
     Args:
         tokenizer: the vocabulary.
-        folder: is made; an older module there is replaced.
-        seq_length: T where none is asked for.
+        folder: to create; an older module there is replaced.
+        seq_length: the default T.
 
     Raises:
         InputError: the folder cannot be written.
@@ -164,7 +154,7 @@ def export_preprocessing(
         [],
         autograph=False,
     )
-    pack = _packing(tokenizer, seq_length)
+    pack = _pack_fn(tokenizer, seq_length)
     root = saved_models.reusable(
         tf.function(
             lambda texts: pack([graph(texts)], seq_length),
@@ -182,14 +172,14 @@ def _specs(*more: str) -> dict[str, tf.TensorSpec]:
 
 
 def _traced(call: Callable, *more: str) -> Callable:
-    """Returns `call(inputs, training=False)` as a function that is saved in both modes.
+    """Returns `call(inputs, training=False)`, traced for both values of `training`.
 
     Args:
         call: takes a dict of tensors and whether to train.
-        *more: names of inputs beside the encoder's.
+        *more: names of inputs in addition to the encoder's.
     """
 
-    # Not a lambda: hub.KerasLayer looks for an argument of this name.
+    # Not a lambda: hub.KerasLayer needs an argument named `training`.
     @tf.function(autograph=False)
     def traced(inputs, training=False):
         return call(inputs, training)
@@ -199,7 +189,7 @@ def _traced(call: Callable, *more: str) -> Callable:
     return traced
 
 
-def _encoding(encoder: models.AlbertEncoder) -> Callable:
+def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
     def call(inputs, training):
         ours = {ours: inputs[theirs] for theirs, ours in _INPUTS.items()}
         outputs = encoder(ours, training=training)
@@ -215,7 +205,7 @@ def _encoding(encoder: models.AlbertEncoder) -> Callable:
     return _traced(call)
 
 
-def _with_masked_lm(model: models.AlbertPretrainer, encode: Callable):
+def _masked_lm_fn(model: models.AlbertPretrainer, encode: Callable):
     def call(inputs, training):
         outputs = encode({name: inputs[name] for name in _INPUTS}, training)
         states = heads.gather_positions(outputs["sequence_output"], inputs[_POSITIONS])
@@ -226,7 +216,7 @@ def _with_masked_lm(model: models.AlbertPretrainer, encode: Callable):
     return saved_models.reusable(_traced(call, _POSITIONS), parts)
 
 
-def _with_sentence_order(
+def _sentence_order_fn(
     encoder: models.AlbertEncoder, head: heads.SentenceHead, encode: Callable
 ):
     def call(inputs, training):
@@ -237,20 +227,18 @@ def _with_sentence_order(
 
 
 def _signature(encode: Callable) -> Callable:
-    """Returns the encoder for programs that know signatures alone: no list."""
+    """Returns the encoder as a signature, which cannot return a list."""
 
     def call(**inputs):
         outputs = {**encode(inputs)}
         del outputs["encoder_outputs"]
         return outputs
 
-    specs = {
-        name: tf.TensorSpec(s.shape, s.dtype, name) for name, s in _specs().items()
-    }
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in _INPUTS}
     return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
-def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
+def _pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 
     @tf.function(autograph=False)
@@ -262,7 +250,7 @@ def _packing(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
         return {theirs: ours[name] for theirs, name in _INPUTS.items()}
 
     for texts in (1, 2):
-        for ragged_rank in (1, 2):  # other publishers' tokens are cut by words too
+        for ragged_rank in (1, 2):  # other publishers split tokens by words, too
             spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
             pack.get_concrete_function([spec] * texts, tf.TensorSpec([], tf.int32))
     return pack

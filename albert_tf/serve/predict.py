@@ -1,14 +1,15 @@
-"""Raw text in, answers out: what `predict.py` does, and for use from Python.
+"""Answers raw text, for `predict.py` and for Python.
 
     answer = predict.load("runs/mrpc")
     for row in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
         print(row["label"], row["probability"])
 
-A pipeline, see `tasks.pipelines`, encodes rows and makes the answers; TensorFlow, ONNX
-Runtime or LiteRT runs the model between. Inputs of like length share a batch.
+A pipeline, see `tasks.pipelines`, encodes rows and makes answers. TensorFlow, ONNX
+Runtime or LiteRT runs the model. Inputs of similar length share a batch.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -35,125 +36,110 @@ from albert_tf.weights.settings import ModelFileSettings
 if TYPE_CHECKING:  # an exported model answers without it
     import keras
 
-# Inputs that are sorted by length together, and so held in memory.
+# Number of inputs in memory, which are sorted by length.
 _INPUTS_TO_SORT = 2048
 
 Log = Callable[[str], None]
 
 
+@dataclasses.dataclass
 class Predictor:
     """Answers rows of text.
 
-    Args:
-        pipeline: how.
-        open_run: opens the model as a function of arrays; it is told whether the job is
-            larger than a batch.
-        batch_size: inputs of the model that are run at once.
-        source: where its weights were read from.
-        task: its `kind`, and what else `task.json` holds of a fine-tuned one.
-        model: in Keras; None for an exported one.
-        export: writes it as a SavedModel that takes raw text; None for a kind that has
-            none.
-
     Attributes:
-        fields: the keys that a row must have, in the order of columns, and whether each
-            holds a list of texts.
-        tokenizer: the vocabulary.
-        source: as given.
-        task: as given.
-        model: as given.
+        pipeline: encodes rows and makes answers.
+        open_run: opens the model as a function of arrays; its argument says whether the
+            job is larger than a batch.
+        batch_size: number of inputs in a batch.
+        source: the path of the weights.
+        task: the keys of `task.json`; only `kind` for a pretrained model.
+        model: in Keras; None for an exported model.
+        export_to: writes a SavedModel that takes raw text; None if there is none.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        open_run: Callable[[bool], Run],
-        batch_size: int,
-        source: str,
-        task: Mapping[str, Any],
-        model: "keras.Model | None" = None,
-        export: Callable[[str | Path], None] | None = None,
-    ):
-        self.fields = pipeline.fields
-        self.tokenizer = pipeline.tokenizer
-        self.source = source
-        self.task = task
-        self.model = model
-        self._pipeline = pipeline
-        self._open_run = open_run
-        self._batch_size = batch_size
-        self._export = export
-        self._run: Run | None = None
+    pipeline: Pipeline
+    open_run: Callable[[bool], Run]
+    batch_size: int
+    source: str
+    task: Mapping[str, Any]
+    model: "keras.Model | None" = None
+    export_to: Callable[[str | Path], None] | None = None
+    _run: Run | None = dataclasses.field(default=None, init=False)
+
+    @property
+    def fields(self) -> Mapping[str, bool | None]:
+        """The keys of a row, in the order of columns, see `rows.Fields`."""
+        return self.pipeline.fields
 
     def export(self, folder: str | Path) -> None:
-        """Writes the same answers as a SavedModel that takes raw text.
+        """Writes a SavedModel that takes raw text and gives the same answers.
 
         Args:
-            folder: is made; an older SavedModel there is replaced.
+            folder: to create; an older SavedModel there is replaced.
 
         Raises:
-            InputError: the model is an exported one, the kind of task has no such
-                SavedModel, or the folder cannot be written.
+            InputError: this model has no such SavedModel, or the folder cannot be
+                written.
         """
-        if self._export is None:
+        if self.export_to is None:
             raise InputError(
-                f"{self.source}: not exported for {self.task['kind']}; expected the "
-                f"weights of a fine-tuned model, or --task=embedding"
+                f"{self.source}: cannot export {self.task['kind']}; pass the weights "
+                f"of a fine-tuned model, or --task=embedding"
             )
-        self._export(folder)
+        self.export_to(folder)
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
-        """Answers rows in their order, some thousand of them at a time.
+        """Answers rows in their order, some thousand at a time.
 
         Args:
-            rows: texts by the names of `fields`, or the text itself where there is one
-                field; options are a list of texts.
+            rows: texts by the names of `fields`, or a text if there is one field;
+                options are a list of texts.
 
         Yields:
-            The answer to each row: plain text, numbers, lists and dicts.
+            The answer to each row, as JSON values.
 
         Raises:
-            InputError: a row lacks a field, it is of another kind, or there is nothing
-                to answer.
+            InputError: a field is missing or has another type, or a row cannot be
+                answered.
         """
-        return self.answer_placed((f"row {n}", row) for n, row in enumerate(rows, 1))
+        return self.answer_located((f"row {n}", row) for n, row in enumerate(rows, 1))
 
-    def answer_placed(
+    def answer_located(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
-        """Does the same for rows with their places, which messages name."""
+        """Answers pairs of a location, for messages, and a row."""
         for examples in _grouped(itertools.starmap(self._encode, rows)):
             inputs = [each for example in examples for each in example.inputs]
             outputs = iter(self._forward(inputs))
             for example in examples:
                 own = list(itertools.islice(outputs, len(example.inputs)))
-                yield self._pipeline.postprocess(example, own)
+                yield self.pipeline.postprocess(example, own)
 
     def _encode(self, location: str, row: Any) -> Example:
         checked = text_rows.check(location, row, self.fields)
         try:
-            return self._pipeline.preprocess(checked)
+            return self.pipeline.preprocess(checked)
         except InputError as mistake:
             raise InputError(f"{location}: {mistake}") from None
 
     def _forward(self, inputs: Sequence[Arrays]) -> list[Any]:
-        """Returns what the pipeline takes of the model's outputs for each input."""
+        """Runs the model on inputs, sorted by length; returns an output for each."""
         if self._run is None:
-            self._run = self._open_run(len(inputs) > self._batch_size)
+            self._run = self.open_run(len(inputs) > self.batch_size)
         outputs: list[Any] = [None] * len(inputs)
         shapes = [each["input_ids"].shape for each in inputs]
         order = sorted(range(len(inputs)), key=shapes.__getitem__)
-        for begin in range(0, len(order), self._batch_size):
-            numbers = order[begin : begin + self._batch_size]
+        for begin in range(0, len(order), self.batch_size):
+            numbers = order[begin : begin + self.batch_size]
             batch = [inputs[i] for i in numbers]
-            found = self._pipeline.forward(batch, self._run)
-            for i, output in zip(numbers, found, strict=True):
+            results = self.pipeline.forward(batch, self._run)
+            for i, output in zip(numbers, results, strict=True):
                 outputs[i] = output
         return outputs
 
 
 def _grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yields as many examples at a time as are sorted by length together."""
+    """Yields groups of examples with `_INPUTS_TO_SORT` inputs."""
     group: list[Example] = []
     count = 0
     for example in examples:
@@ -176,9 +162,9 @@ def run(
 
     Args:
         config: the model and the files.
-        options: how to answer.
-        arguments: texts, one row each, where no file is named.
-        log: where progress goes.
+        options: of the answers.
+        arguments: texts, one row each, instead of a file.
+        log: receives progress.
 
     Raises:
         InputError: see `load`; or a file cannot be read or written, or a row is bad.
@@ -198,7 +184,7 @@ def run(
         write: Callable[[bytes], Any] = _to_standard_output
         if config.output_file:
             write = files.enter_context(atomic(config.output_file)).write
-        answers = predictor.answer_placed(rows)
+        answers = predictor.answer_located(rows)
         for answer in tqdm.tqdm(answers, unit="row", file=log, disable=None):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
@@ -223,34 +209,34 @@ def load(
         path: the folder of a fine-tuning run, or one of its checkpoints; a folder that
             `convert` wrote for another runtime; or weights of any format that
             `weights.load` takes, for `options.task`.
-        options: how to answer.
+        options: of the answers.
         checkpoint: which one of a run's folder, see `weights.open_source`.
         files: the configuration and vocabulary; by default those beside the weights.
-        log: logs a line. With it `options.runtime` "auto" may be ONNX Runtime, see
-            `runtimes.choose`. Without it TensorFlow computes.
+        log: logs a line; `options.runtime` "auto" needs it to use ONNX Runtime, see
+            `runtimes.choose`.
 
     Raises:
         InputError: something is missing or does not fit.
     """
     exported = sessions.find(path)
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
-    _ = opened.task or exported or opened.source  # refuses a path where nothing is
-    task = _described(path, opened, options)
+    _ = opened.task or exported or opened.source  # refuses a path without weights
+    task = _resolve_task(path, opened, options)
     pipeline = _pipeline(task, opened, options)
     if exported is None:
         return _load_weights(task, opened, pipeline, options, log)
     if checkpoint != "best":
         raise InputError(f"--checkpoint={checkpoint}: {exported} is one model")
-    return _load_exported(exported, task, pipeline, options, log)
+    return _load_exported(exported, task, pipeline, options)
 
 
-def _described(
+def _resolve_task(
     path: str | Path, opened: ModelFolder, options: AnswerSettings
 ) -> dict[str, Any]:
-    """Returns the keys of a `task.json` that a folder and the options give.
+    """Combines the `task.json` of a folder with the options.
 
     Raises:
-        InputError: they do not say what the model does, or contradict each other.
+        InputError: the task is unknown, or the options contradict the folder.
     """
     stored, is_ours = opened.task, metadata.is_written(opened.task)
     location = opened.folders[0] / metadata.TASK
@@ -258,8 +244,8 @@ def _described(
     kind = options.task or fine_tuned
     if kind is None:
         raise InputError(
-            f"{path}: no task.json says what it was fine-tuned for; expected --task, "
-            f"one of {', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
+            f"{path}: has no task.json; pass --task, one of "
+            f"{', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
         )
     allowed = [*registry.PRETRAINED]
     if not is_ours and fine_tuned in metadata.HF_PROBLEMS:
@@ -267,8 +253,8 @@ def _described(
     else:
         allowed += registry.FINE_TUNED if fine_tuned is None else [fine_tuned]
     if kind not in allowed:
-        listed = ", ".join(dict.fromkeys(allowed))
-        raise InputError(f"--task={kind}: expected one of {listed}")
+        names = ", ".join(dict.fromkeys(allowed))
+        raise InputError(f"--task={kind}: must be one of {names}")
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
         task["labels"] = list(options.labels)
@@ -276,7 +262,7 @@ def _described(
         task.pop("labels", None)
     elif not is_ours and "labels" not in task:
         raise InputError(
-            f"--task={kind}: expected --labels with it, in the order of the outputs"
+            f"--task={kind}: needs --labels, in the order of the model's outputs"
         )
     if kind == "question_answering" and options.threshold is not None and not is_ours:
         task["version"] = "2.0"  # only this has odds
@@ -301,29 +287,20 @@ def _pipeline(
 
 
 def _load_exported(
-    file: Path,
-    task: Mapping[str, Any],
-    pipeline: Pipeline,
-    options: AnswerSettings,
-    log: Log | None,
+    file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: AnswerSettings
 ) -> Predictor:
-    """Opens what `convert` writes, without TensorFlow."""
+    """Opens a file of `convert`, without TensorFlow."""
     runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
     if options.runtime not in ("auto", runtime):
+        raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")
+    session = sessions.load(file)
+    if not {*pipeline.outputs} <= {*session.outputs}:
         raise InputError(
-            f"--runtime={options.runtime}: {file} runs in {runtime}; expected that"
+            f"--task={task['kind']}: {file} only has {', '.join(session.outputs)}; "
+            f"pass the folder that it was converted from"
         )
-
-    def open_run(is_large: bool) -> Run:
-        session = sessions.load(file, packed=is_large or log is None)
-        if not {*pipeline.outputs} <= {*session.outputs}:
-            raise InputError(
-                f"--task={task['kind']}: {file} gives {', '.join(session.outputs)}; "
-                f"expected the folder that it was converted from"
-            )
-        return session
-
-    return Predictor(pipeline, open_run, options.batch_size, str(file), task)
+    batch_size = options.batch_size
+    return Predictor(pipeline, lambda is_large: session, batch_size, str(file), task)
 
 
 def _load_weights(

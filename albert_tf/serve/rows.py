@@ -1,4 +1,4 @@
-"""Rows of text: from lines of a file or of standard input, and what a row must hold."""
+"""Reads rows of text from files or standard input, and checks them."""
 
 import contextlib
 import functools
@@ -16,8 +16,7 @@ from albert_tf.serve.settings.predict import PredictSettings
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The fields of a row, and whether each holds a list of texts; None: a text that may be
-# absent.
+# The fields of a row, and whether each is a list of texts; None: an optional text.
 Fields = Mapping[str, bool | None]
 
 
@@ -27,16 +26,16 @@ def read(
     fields: Fields,
     log: IO[str],
 ) -> Iterator[tuple[str, Any]]:
-    """Yields rows, unchecked, and their places, which messages name.
+    """Yields the location and the unchecked value of each row.
 
-    Where a row is one text, every line is a row, an empty one too. Elsewhere blank
-    lines are skipped and counted.
+    If a row is one text, every line is a row, also an empty one. Otherwise blank lines
+    are skipped and counted.
 
     Args:
-        config: names the input and its format.
-        arguments: lines to read instead; if there are none, `config`'s input.
+        config: the input and its format.
+        arguments: lines to read instead of the input, if there are any.
         fields: of a row.
-        log: where blank lines are counted.
+        log: receives the number of blank lines.
 
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
@@ -64,17 +63,18 @@ def _rows(
     if config.input_format == "auto":
         ending = suffix(config.input_file or "")
     if ending == ".csv":
-        needed = fields.items()
         table = tables.read(
             name,
-            [Column(f, required=k is not None, may_be_empty=True) for f, k in needed],
-            lambda values: {
-                f: v for f, v in zip(fields, values, strict=True) if v is not None
-            },
+            [
+                Column(field, required=kind is not None, may_be_empty=True)
+                for field, kind in fields.items()
+            ],
+            lambda values: dict(zip(fields, values, strict=True)),
             dialect=Dialect(encoding=config.encoding),
             log=functools.partial(print, file=log),
         )
-        yield from ((f"row {n}", row) for n, row in enumerate(table.rows, 1))
+        for number, row in enumerate(table.rows, 1):
+            yield f"row {number}", {k: v for k, v in row.items() if v is not None}
     elif ending == ".json":
         yield from json_values.rows(read_text(name, config.encoding), name)
     else:
@@ -83,7 +83,7 @@ def _rows(
         for number, line in lines if arguments else _lines(config):
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)
-            elif has_json or not (line or _needed(fields) == 1):
+            elif has_json or not (line or _count_required(fields) == 1):
                 yield number, json_values.BLANK
             else:
                 yield number, _split(line, fields, f"{name}:{number}")
@@ -93,7 +93,7 @@ def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
     path = config.input_file
     with contextlib.ExitStack() as files, errors.wrap_read(path or "the input"):
-        # Not the text of standard input, in which a lone carriage return ends a line.
+        # Bytes, because in text mode a lone carriage return ends a line.
         file = sys.stdin.buffer
         if path is not None:
             file = files.enter_context(open(path, "rb"))
@@ -101,20 +101,20 @@ def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
 
 
 def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
-    """Splits a line at tabs; the last field takes all further columns if a list."""
+    """Splits a line at tabs; a list as the last field takes all other columns."""
     columns: list[Any] = text.split("\t")
     last = len(fields) - 1
     if [*fields.values()][last]:
         columns = [*columns[:last], columns[last:]]
-    if not _needed(fields) <= len(columns) <= len(fields):
+    if not _count_required(fields) <= len(columns) <= len(fields):
         raise InputError(
             f"{location}: {len(columns)} columns; expected {len(fields)} "
-            f"({', '.join(fields)}), with tabs between them"
+            f"({', '.join(fields)}), separated by tabs"
         )
     return dict(zip(fields, columns, strict=False))
 
 
-def _needed(fields: Fields) -> int:
+def _count_required(fields: Fields) -> int:
     return sum(value is not None for value in fields.values())
 
 
@@ -123,13 +123,13 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
 
     Args:
         location: for messages.
-        row: texts by name, and perhaps more; or the text where there is one field.
+        row: texts by name; or a text if there is one field.
         fields: of a row.
 
     Raises:
-        InputError: it is no such thing.
+        InputError: a field is missing or has another type.
     """
-    if isinstance(row, str) and _needed(fields) == 1:
+    if isinstance(row, str) and _count_required(fields) == 1:
         row = {next(iter(fields)): row}
     if not isinstance(row, Mapping):
         raise InputError(
@@ -143,19 +143,17 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
         if expects_list is None and name not in row:
             continue
         value = row.get(name)
-        texts = value if expects_list and isinstance(value, list) else [value]
-        if (
-            not texts
-            or not all(isinstance(text, str) for text in texts)
-            or (expects_list and not isinstance(value, list))
+        texts = value if expects_list else [value]
+        if not (
+            isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts)
         ):
             kind = "a list of texts" if expects_list else "a text"
-            given = errors.quote(value) if name in row else "missing"
+            actual = errors.quote(value) if name in row else "missing"
             raise InputError(
-                f"{location}: {name} is {given}; expected {kind} "
+                f"{location}: {name} is {actual}; expected {kind} "
                 f"(a row has {', '.join(fields)})"
             )
-        # Half of a surrogate pair is no text, and TensorFlow refuses it.
-        texts = [_LONE_SURROGATE.sub("\ufffd", str(text)) for text in texts]
+        # TensorFlow refuses half of a surrogate pair.
+        texts = [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]
         checked[name] = texts if expects_list else texts[0]
     return checked

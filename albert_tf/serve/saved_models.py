@@ -1,11 +1,10 @@
-"""Writes SavedModels that other programs load, and what they need inside.
+"""Writes SavedModels for other programs.
 
-A SavedModel of this package holds its model's variables once, under the names that
-`weights` has for them, and the configuration as an asset; so `weights.load` reads it.
+A SavedModel of this package has each variable once, under its name in `weights`, and
+the configuration as an asset, so that `weights.load` can read it.
 """
 
 import contextlib
-import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,16 +21,16 @@ from albert_tf.weights.names import expand
 
 
 def reusable(call: Callable, layers: Sequence[keras.Layer] = ()) -> tf.train.Checkpoint:
-    """Returns an object that is callable again when it is loaded.
+    """Returns an object that is still callable after loading.
 
-    It follows TF-Hub's interface of reusable SavedModels: `variables`,
-    `trainable_variables` and `regularization_losses`, which `hub.KerasLayer` looks for.
+    It has TF-Hub's interface of reusable SavedModels for `hub.KerasLayer`: `variables`,
+    `trainable_variables` and `regularization_losses`.
 
     Args:
         call: a `tf.function`.
-        layers: whose variables it uses.
+        layers: the layers whose variables it uses.
     """
-    # A tf.Module has `variables` too, but as properties, which are not saved.
+    # Not a tf.Module, whose `variables` is a property and is not saved.
     root = tf.train.Checkpoint()
     root.__call__ = call
     if layers:
@@ -43,14 +42,14 @@ def reusable(call: Callable, layers: Sequence[keras.Layer] = ()) -> tf.train.Che
 
 
 def export(serving_fn: ServingFunction, folder: str | Path) -> None:
-    """Writes what answers raw text, with the signature `serving_default`.
+    """Writes a model that takes raw text, with the signature `serving_default`.
 
-    It needs TensorFlow and tensorflow_text, not this package; batches and texts may
-    have any size. Inputs and outputs stand with the functions that make it.
+    It needs TensorFlow and tensorflow_text, not this package. Batches and texts may
+    have any size.
 
     Args:
         serving_fn: of a task.
-        folder: is made; an older SavedModel there is replaced.
+        folder: to create; an older SavedModel there is replaced.
 
     Raises:
         InputError: the folder cannot be written.
@@ -74,83 +73,74 @@ def save(
     model: keras.Model | None = None,
     assets: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes a SavedModel; all of it or nothing.
+    """Writes a whole SavedModel, or nothing.
 
-    A signature takes its tensors by name. So that `keras.layers.TFSMLayer`, which hands
-    on a single argument, can call it too, the object has a function of the same name,
-    of the tensor or of a dict of several.
+    A signature takes tensors by name, but `keras.layers.TFSMLayer` passes one argument.
+    For it, `root` gets a function of the same name that takes a tensor or a dict.
 
     Args:
-        root: what is saved: a trackable object.
-        folder: is made; an older SavedModel there is replaced.
-        signatures: concrete functions of tensors by name, for programs that do not
-            know the object, by name.
-        model: whose weights are stored by name, and its configuration.
-        assets: contents of files to put beside the variables, by name.
+        root: a trackable object.
+        folder: to create; an older SavedModel there is replaced.
+        signatures: concrete functions of named tensors.
+        model: its weights and configuration are stored, too.
+        assets: contents of other files, by name.
 
     Raises:
-        InputError: the folder cannot be written, or holds something else.
+        InputError: the folder cannot be written, or has other files.
     """
     contents_of = dict(assets or {})
     for name, signature in (signatures or {}).items():
         setattr(root, name, _callable_by_keras(signature))
     if model is not None:
-        # A shared variable has several names, and is stored once.
+        # A shared variable has several names, but is stored once.
         root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
         root.model = {type(model).__name__: _options(model)}
         contents_of["albert_config.json"] = model.config.to_json_string().encode()
-    with _replaced(Path(folder)) as new, _quiet("absl"), _quiet("tensorflow"):
+    with _temporary_sibling(Path(folder)) as work:
         root.assets = []
-        (new.parent / "assets").mkdir()
+        (work / "assets").mkdir()
         for name, contents in contents_of.items():
-            path = new.parent / "assets" / name
+            path = work / "assets" / name
             path.write_bytes(contents)
             root.assets.append(tf.saved_model.Asset(str(path)))
-        tf.saved_model.save(root, str(new), signatures=signatures)
+        tf.saved_model.save(root, str(work / "new"), signatures=signatures)
+        for path in (work / "new").rglob("*"):
+            if path.is_file():
+                files.flush(path)
+        if Path(folder).exists():
+            Path(folder).rename(work / "old")
+        (work / "new").rename(folder)
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:
-    """Returns what makes such a model beside its configuration: numbers by name."""
-    given = {**model.get_config()}
+    """Returns the numbers beside the configuration that rebuild the model."""
+    options = {**model.get_config()}
     for name in ("name", "dtype", "config"):
-        del given[name]
-    return {name: tf.Variable(int(n)) for name, n in given.items() if n is not None}
+        del options[name]
+    return {name: tf.Variable(int(n)) for name, n in options.items() if n is not None}
 
 
 def check_writable(folder: str | Path) -> None:
-    """Refuses a folder that `save` would refuse, before the work of making a model.
+    """Refuses a folder that `save` would refuse, before a long run.
 
     Raises:
-        InputError: it cannot be written, or holds something else.
+        InputError: it cannot be written, or has other files.
     """
-    with _beside(Path(folder)):
+    with _temporary_sibling(Path(folder)):
         pass
 
 
 @contextlib.contextmanager
-def _replaced(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder that takes the place of another when all went well."""
-    with _beside(folder) as work:
-        yield work / "new"
-        for path in (work / "new").rglob("*"):
-            if path.is_file():
-                files.flush(path)
-        if folder.exists():
-            folder.rename(work / "old")
-        (work / "new").rename(folder)
-
-
-@contextlib.contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder in the parent of one that can be written."""
-    if folder.exists() and not _may_be_replaced(folder):
+def _temporary_sibling(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder beside one that can be written."""
+    is_free = not folder.exists() or (folder / "saved_model.pb").exists()
+    if not is_free and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(
             f"{folder}: exists and is no SavedModel; expected a new folder"
         )
     work = folder.with_name(f".{folder.name}.writing")
     try:
-        if work.exists():  # a killed process has left it
-            shutil.rmtree(work)
+        shutil.rmtree(work, ignore_errors=True)  # left by a killed process
         work.mkdir(parents=True)
         yield work
     except OSError as error:
@@ -160,30 +150,11 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _callable_by_keras(signature: Callable) -> Callable:
-    """Returns a function of a signature's one tensor, or of a dict of its tensors."""
+    """Returns a signature as a function of its only tensor, or of a dict of several."""
     _, specs = signature.structured_input_signature  # type: ignore[attr-defined]
-    names = sorted(specs)
-
-    def call(inputs):
-        given = {names[0]: inputs} if len(names) == 1 else inputs
-        return signature(**given)
-
-    of_one = specs[names[0]] if len(names) == 1 else dict(specs)
-    return tf.function(call, input_signature=[of_one], autograph=False)
-
-
-@contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Mutes what a logger reports of each file, under its temporary name."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(max(level, logging.WARNING))
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _may_be_replaced(folder: Path) -> bool:
-    is_empty = folder.is_dir() and not any(folder.iterdir())
-    return is_empty or (folder / "saved_model.pb").exists()
+    if len(specs) > 1:
+        return tf.function(
+            lambda inputs: signature(**inputs), [dict(specs)], autograph=False
+        )
+    [(name, spec)] = specs.items()
+    return tf.function(lambda x: signature(**{name: x}), [spec], autograph=False)

@@ -1,8 +1,6 @@
-"""Models that ONNX Runtime or LiteRT run, and folders that hold one with its texts.
+"""Opens models in ONNX Runtime or LiteRT, which need neither TensorFlow nor Keras."""
 
-An answer from such a folder needs neither TensorFlow nor Keras.
-"""
-
+import dataclasses
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping
@@ -15,100 +13,83 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
-# Of a folder that `convert` writes with the vocabulary and the task beside it.
+# The name of the model in a folder that `convert` writes with its vocabulary and task.
 NAME = "albert"
 
 _Arrays = Mapping[str, np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
 class Session:
-    """A file of `runtimes.save` in its runtime, on the CPU.
-
-    Args:
-        path: the file.
-        inputs: what it takes, by name.
-        outputs: what it gives, by name.
-        run: does that.
+    """A file of `runtimes.save`, opened in its runtime on the CPU.
 
     Attributes:
-        path: as given.
-        outputs: as given.
+        path: the file.
+        inputs: the names of its inputs.
+        outputs: the names of its outputs.
+        run: computes them.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        inputs: list[str],
-        outputs: list[str],
-        run: Callable[[_Arrays], dict[str, np.ndarray]],
-    ):
-        self.path = path
-        self.outputs = outputs
-        self._inputs = inputs
-        self._run = run
+    path: Path
+    inputs: list[str]
+    outputs: list[str]
+    run: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
-        """Runs a batch, int arrays by name; what the model does not take is ignored.
+        """Runs a batch of int arrays by name; ignores other names.
 
         Raises:
             InputError: an input is missing.
         """
-        missing = [name for name in self._inputs if name not in batch]
+        missing = [name for name in self.inputs if name not in batch]
         if missing:
             raise InputError(
-                f"{self.path} takes {', '.join(self._inputs)}; missing: "
+                f"{self.path}: needs {', '.join(self.inputs)}; missing: "
                 f"{', '.join(missing)}"
             )
-        return self._run(
-            {name: np.asarray(batch[name], np.int32) for name in self._inputs}
+        return self.run(
+            {name: np.asarray(batch[name], np.int32) for name in self.inputs}
         )
 
 
 def find(path: str | Path) -> Path | None:
-    """Returns the file of a folder that answers without TensorFlow.
+    """Returns the model file of a folder that answers without TensorFlow.
 
     Raises:
-        InputError: it is such a file itself, which says nothing of texts.
+        InputError: the path is such a file, which has no vocabulary.
     """
     path = Path(path)
     if path.suffix in SUFFIXES.values() and path.is_file():
         raise InputError(
-            f"{path}: a model that takes ids; expected the folder that "
-            f"convert_checkpoint.py writes where --output names one"
+            f"{path}: a model of token ids, not of text; pass a folder that "
+            f"convert_checkpoint.py wrote"
         )
     files = (path / f"{NAME}{suffix}" for suffix in SUFFIXES.values())
     return next((file for file in files if file.is_file()), None)
 
 
-def load(
-    path: str | Path, num_threads: int | None = None, *, packed: bool = True
-) -> Session:
+def load(path: str | Path, num_threads: int | None = None) -> Session:
     """Opens a file of `runtimes.save`.
 
     Args:
         path: a `.tflite` or `.onnx` file.
-        num_threads: threads of one run. By default LiteRT has one for each core, and
-            ONNX Runtime chooses for itself.
-        packed: ONNX Runtime stores copies of the matrices in another order, which take
-            half as much memory again and half of the start. With them a batch takes 0.6
-            to 0.9 of the time.
+        num_threads: threads of one run. By default LiteRT uses one for each core, and
+            ONNX Runtime chooses.
 
     Raises:
         InputError: another file, or the runtime is not installed.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES.values():
-        expected = " or ".join(SUFFIXES.values())
-        raise InputError(f"{path}: expected a file that ends in {expected}")
+        raise InputError(f"{path}: must end in {' or '.join(SUFFIXES.values())}")
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    if path.suffix == SUFFIXES["onnx"]:
-        return _open_onnx(path, num_threads, packed)
-    return _open_litert(path, num_threads)
+    open_file = _open_onnx if path.suffix == SUFFIXES["onnx"] else _open_litert
+    return open_file(path, num_threads)
 
 
 def check_installed(*packages: str) -> None:
-    """Refuses ONNX without its packages."""
+    """Refuses ONNX if one of its packages is missing."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise InputError(
@@ -116,21 +97,19 @@ def check_installed(*packages: str) -> None:
             )
 
 
-def _open_onnx(path: Path, num_threads: int | None, packed: bool) -> Session:
+def _open_onnx(path: Path, num_threads: int | None) -> Session:
     check_installed("onnxruntime")
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0
-    if not packed:
-        options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
     except (state.InvalidProtobuf, state.InvalidGraph, state.Fail):
-        raise InputError(f"{path}: no ONNX model") from None
+        raise InputError(f"{path}: not an ONNX model") from None
     outputs = [tensor.name for tensor in session.get_outputs()]
 
     def run(inputs: _Arrays) -> dict[str, np.ndarray]:
@@ -143,15 +122,15 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     from ai_edge_litert.interpreter import Interpreter
 
     try:
-        # By itself it would take a single thread.
+        # Its own default is a single thread.
         threads = num_threads or cores.available()
         interpreter = Interpreter(str(path), num_threads=threads)
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError):
-        raise InputError(f"{path}: no LiteRT model") from None
-    # A signature's runner gives its inputs the sizes of what they are given.
+        raise InputError(f"{path}: not a LiteRT model") from None
+    # The runner of a signature resizes the inputs.
     run: Any = interpreter.get_signature_runner()
-    lock = threading.Lock()  # An interpreter holds the inputs and outputs of one call.
+    lock = threading.Lock()  # an interpreter has one set of tensors
 
     def call(inputs: _Arrays) -> dict[str, np.ndarray]:
         with lock:

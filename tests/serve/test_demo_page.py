@@ -47,7 +47,7 @@ class Stub:
         self.answer = answer
         self.rows = []
 
-    def answer_placed(self, rows):
+    def answer_located(self, rows):
         for location, row in rows:
             if "" in row.values():
                 raise InputError(f"{location}: empty")

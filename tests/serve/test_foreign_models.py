@@ -188,9 +188,7 @@ def test_a_released_checkpoint_answers_with_its_task(released, task):
     if "probabilities" in answer and labels:
         assert list(answer["probabilities"]) == ["x", "y"]
     if labels:
-        with pytest.raises(
-            InputError, match=rf"^--task={task}: expected --labels with"
-        ):
+        with pytest.raises(InputError, match=rf"^--task={task}: needs --labels"):
             predict.load(path, predict.AnswerSettings(task=task))
     # The same by hand.
     written = {"kind": task, "labels": labels}

@@ -471,12 +471,12 @@ def test_mistakes_are_named(folder, tmp_path, run):
     rows = [{"article": "", "question": "", "options": "abc"}]
     with pytest.raises(InputError, match=r'options is "abc"; expected a list of texts'):
         answers(folder("multiple_choice"), rows)
-    with pytest.raises(InputError, match=r"no task.json says what it was fine-tuned"):
+    with pytest.raises(InputError, match=r"has no task.json; pass --task, one of"):
         load(folder("pretrained"))
     with pytest.raises(InputError, match=r"none: no such file, folder or checkpoint"):
         load(tmp_path / "none")
     message = (
-        "--task=regression: expected one of fill_mask, score, sentence_order, "
+        "--task=regression: must be one of fill_mask, score, sentence_order, "
         "embedding, classification"
     )
     with pytest.raises(InputError) as mistake:
@@ -547,7 +547,7 @@ def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
 
     expected = answered("tensorflow", 5)
     assert_alike(answered("auto", 5), expected)
-    assert log == ["Computed by ONNX Runtime; --runtime names another"]
+    assert log == ["Using ONNX Runtime; see --runtime"]
 
     def fail(*given):
         raise InputError("no onnx")
@@ -557,7 +557,7 @@ def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
     assert_alike(answered("auto", 5, log=None), expected)
     assert len(log) == 1
     assert_alike(answered("auto", 5), expected)
-    assert log[1] == "Computed by TensorFlow, not by ONNX Runtime: no onnx"
+    assert log[1] == "Using TensorFlow, not ONNX Runtime: no onnx"
 
 
 def test_what_does_not_fit_is_refused_before_the_model_is_converted(

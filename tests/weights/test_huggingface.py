@@ -234,8 +234,8 @@ def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, cap
     weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
     converted(tmp_path / "from", tmp_path / "bare")
     assert capsys.readouterr().out.splitlines()[-2] == (
-        f"skipped  the vocabulary: there is none in {tmp_path / 'from'}; "
-        f"expected --spm_model_file or --vocab_file"
+        f"skipped  the vocabulary: none in {tmp_path / 'from'}; pass "
+        f"--spm_model_file or --vocab_file"
     )
     cased = {"vocab_file": wordpiece, "do_lower_case": False, "keep_accents": True}
     values = converted(tmp_path / "from", tmp_path / "given", **cased)

@@ -1,12 +1,13 @@
-"""Models for other runtimes: LiteRT (TensorFlow Lite) and ONNX.
+"""Writes models for LiteRT (TensorFlow Lite) and ONNX Runtime.
 
-The blocks that ALBERT's layers share are in these files once.
+Both formats store the weights that ALBERT's layers share once.
 
 signatures  inputs and outputs of each class of model, and its graph in float32
 litert      to LiteRT
 onnx_graph  to ONNX: the graph written by hand, the shared block as a function
 """
 
+import importlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,21 +17,11 @@ import keras
 import numpy as np
 
 from albert_tf.data.files import atomic
-from albert_tf.errors import InputError
+from albert_tf.errors import InputError, wrap_write
 from albert_tf.serve.runtimes.signatures import in_float32, signature
 from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
 
-__all__ = [
-    "SUFFIXES",
-    "choose",
-    "in_tensorflow",
-    "load",
-    "save",
-    "session_of",
-]
-
-# Neither format holds more in one file.
-MOST_BYTES = 2**31 - 2**20
+__all__ = ["SUFFIXES", "choose", "in_tensorflow", "load", "save", "session_of"]
 
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -43,49 +34,52 @@ def save(
     precision: str = "float32",
     outputs: Sequence[str] = (),
 ) -> Path:
-    """Writes a model for another runtime; all of it or nothing.
+    """Writes a model for another runtime.
 
-    The inputs are int32, all of them needed: `input_ids`, `input_mask` and
-    `segment_ids` [B, T] ([B, C, T] for choices), and where the model has them `p_mask`
-    [B, T] and `masked_lm_positions` [B, P]. Outputs are named as in Keras.
+    The inputs are int32 and required: `input_ids`, `input_mask` and `segment_ids`
+    [B, T] ([B, C, T] for choices), and if the model has them `p_mask` [B, T] and
+    `masked_lm_positions` [B, P]. Outputs have the same names as in Keras.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         path: a file that ends in `.tflite` or `.onnx`.
         format: "litert" or "onnx".
-        precision: how the weights are stored. With "float16" and "float32" the
-            runtime computes in float32; with "int8" it also rounds what is multiplied
-            with a weight to 8 bits, with a scale found as it runs: LiteRT one for each
-            token, ONNX one for the whole batch, so that there an answer depends a
-            little on the batch. LiteRT's int8 file of a pretraining model has the word
-            table twice, rounded for the lookup and for the output.
-        outputs: names of the outputs; without it those of the head, or
-            `sequence_output` and `pooled_output` of an encoder.
+        precision: of the stored weights. With "float16" and "float32" the runtime
+            computes in float32. With "int8" it also rounds the inputs of matrix
+            products to 8 bits, with dynamic scales: LiteRT has one for each token, ONNX
+            one for the whole batch, so that outputs depend slightly on the batch.
+            LiteRT's int8 file of a pretraining model has the word table twice, rounded
+            for the lookup and for the output.
+        outputs: names of the outputs. Default: those of the head, or `sequence_output`
+            and `pooled_output` of an encoder.
 
     Returns:
-        the path.
+        The path.
 
     Raises:
-        InputError: a file name that does not end as the format's do, an unknown output,
-            a model that is not one of ours or is too large for the format, no package
-            `onnx`, or a path that cannot be written.
+        InputError: the suffix is not the format's, an output is unknown, the model is
+            not one of this package, the package `onnx` is missing, or the path cannot
+            be written.
     """
     path = Path(path)
     if path.suffix != SUFFIXES.get(format):
         ends = ", ".join(f"{end} ({name})" for name, end in SUFFIXES.items())
-        raise InputError(f"{path}, format={format!r}: expected a file of {ends}")
+        raise InputError(f"{path}, format={format!r}: must end in {ends}")
     spec = signature(model, outputs)
-    size = model.count_params() * np.dtype(precision).itemsize
-    if size > MOST_BYTES:
-        raise InputError(
-            f"{path}: {size:,} bytes of weights; the format holds {MOST_BYTES:,}"
-        )
-    _write(path, module_of(format).convert(in_float32(model), spec, precision))
+    if format == "onnx":
+        check_installed("onnx", "onnxruntime")
+    module = "litert" if format == "litert" else "onnx_graph"
+    writer = importlib.import_module(f"{__name__}.{module}")
+    contents = writer.convert(in_float32(model), spec, precision)
+    with wrap_write(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(str(path)) as file:
+        file.write(contents)
     return path
 
 
 def session_of(model: keras.Model, format: str, outputs: Sequence[str] = ()) -> Session:
-    """Returns what another runtime computes of a model, with the weights of now.
+    """Opens a model with its current weights in another runtime.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
@@ -103,13 +97,13 @@ def session_of(model: keras.Model, format: str, outputs: Sequence[str] = ()) -> 
 def in_tensorflow(
     model: keras.Model, outputs: Sequence[str] = (), *, eagerly: bool = False
 ) -> Runner:
-    """Returns a function that runs a model in TensorFlow on arrays by name.
+    """Returns a function that runs a model in TensorFlow.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`; also "encoder_outputs", [B, L, T, H].
-        eagerly: run without a graph, which takes seconds to make. All batches share
-            one, whatever their sizes.
+        eagerly: run without a graph, which takes seconds to trace. All batches share
+            a graph, whatever their sizes.
     """
     import tensorflow as tf
 
@@ -145,17 +139,15 @@ def choose(
     is_large: bool,
     log: Callable[[str], None] | None = None,
 ) -> Runner:
-    """Returns what runs a model.
+    """Returns a function that runs a model.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`.
-        runtime: "tensorflow", "onnx" or "litert"; "auto" with a `log`: ONNX Runtime
-            where it is installed, no GPU is there, and the job is large; else
-            TensorFlow.
-        is_large: whether the job is more than a batch, so that a graph is worth its
-            time.
-        log: logs a line that says which.
+        runtime: "tensorflow", "onnx", "litert" or "auto". "auto" uses ONNX Runtime for
+            a large job without a GPU if there is a `log`, else TensorFlow.
+        is_large: whether the job is larger than a batch, and so worth a graph.
+        log: logs the choice.
     """
     import tensorflow as tf
 
@@ -166,33 +158,8 @@ def choose(
         try:
             session = session_of(model, "onnx", outputs)
         except InputError as reason:
-            log(f"Computed by TensorFlow, not by ONNX Runtime: {reason}")
+            log(f"Using TensorFlow, not ONNX Runtime: {reason}")
         else:
-            log("Computed by ONNX Runtime; --runtime names another")
+            log("Using ONNX Runtime; see --runtime")
             return session
     return in_tensorflow(model, outputs, eagerly=log is not None and not is_large)
-
-
-def module_of(format: str) -> Any:
-    """Returns the module of a format, with `convert`.
-
-    Raises:
-        InputError: a package that it needs is not installed.
-    """
-    if format == "litert":
-        from albert_tf.serve.runtimes import litert
-
-        return litert
-    check_installed("onnx", "onnxruntime")
-    from albert_tf.serve.runtimes import onnx_graph
-
-    return onnx_graph
-
-
-def _write(path: Path, contents: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    with atomic(str(path)) as file:
-        file.write(contents)

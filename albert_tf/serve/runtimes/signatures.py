@@ -1,4 +1,4 @@
-"""What an exported model takes and gives: names, sizes, numbers."""
+"""The inputs and outputs of exported models: names and sizes."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ class Signature:
     """Inputs and outputs of an exported model.
 
     Attributes:
-        inputs: sizes by name; every input is int32. A string is a free size.
-        outputs: likewise; what ends in `_index` is int32, all else float32.
+        inputs: int32 sizes by name. A string is a dynamic size.
+        outputs: sizes by name; int32 if the name ends in `_index`, else float32.
     """
 
     inputs: Mapping[str, _Shape]
@@ -31,18 +31,17 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
 
     Args:
         model: an encoder, or an encoder with a head.
-        outputs: names of the outputs; none for the head's, or for both of an encoder.
+        outputs: names of the outputs. Default: all of the head, or of an encoder.
 
     Raises:
-        InputError: not one of these models, or a name that there is not.
+        InputError: the model has another class, or lacks an output.
     """
     head = _head_outputs(model)
-    width = model.config.hidden_size
-    available = {**head}
-    # These two do not compute it.
-    if not isinstance(model, (models.AlbertClassifier, models.AlbertMultipleChoice)):
+    available, width = {**head}, model.config.hidden_size
+    has_choices = isinstance(model, models.AlbertMultipleChoice)
+    if not (has_choices or isinstance(model, models.AlbertClassifier)):
         available["sequence_output"] = (*_ROWS, width)
-    if not isinstance(model, models.AlbertMultipleChoice):
+    if not has_choices:
         available["pooled_output"] = ("batch", width)
     chosen = tuple(outputs) or tuple(head) or tuple(available)
     for name in chosen:
@@ -50,22 +49,13 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
             raise InputError(
                 f"outputs={name!r}: {type(model).__name__} has {', '.join(available)}"
             )
-    return Signature(
-        inputs=_inputs(model, chosen),
-        outputs={name: available[name] for name in chosen},
-    )
-
-
-def _inputs(model, outputs) -> dict[str, _Shape]:
-    rows = _ROWS
-    if isinstance(model, models.AlbertMultipleChoice):
-        rows = ("batch", "choices", "tokens")
+    rows = ("batch", "choices", "tokens") if has_choices else _ROWS
     inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), rows)
     if isinstance(model, models.AlbertConditionalSpanLabeler):
         inputs["p_mask"] = rows
-    if "mlm_logits" in outputs:
+    if "mlm_logits" in chosen:
         inputs["masked_lm_positions"] = ("batch", "positions")
-    return inputs
+    return Signature(inputs, {name: available[name] for name in chosen})
 
 
 def _head_outputs(model) -> dict[str, _Shape]:
@@ -98,24 +88,18 @@ def _head_outputs(model) -> dict[str, _Shape]:
                 "end_top_index": spans,
                 "cls_logits": ("batch",),
             }
-    raise InputError(
-        f"expected one of the models of albert_tf.model.models, got "
-        f"{type(model).__name__}"
-    )
+    raise InputError(f"{type(model).__name__}: not one of albert_tf.model.models")
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Returns the model, or a copy in float32 that recomputes nothing."""
-    plain = model.dtype_policy.name == "float32" and model.config.recompute == "none"
-    if plain:
+    """Returns the model, or a copy in float32 without recomputation."""
+    if model.dtype_policy.name == "float32" and model.config.recompute == "none":
         return model
     settings = model.get_config()
-    copy = type(model).from_config(
-        {
-            **settings,
-            "dtype": keras.saving.serialize_keras_object(keras.DTypePolicy("float32")),
-            "config": {**settings["config"], "recompute": "none"},
-        }
+    settings["dtype"] = keras.saving.serialize_keras_object(
+        keras.DTypePolicy("float32")
     )
+    settings["config"] = {**settings["config"], "recompute": "none"}
+    copy = type(model).from_config(settings)
     copy.set_weights(model.get_weights())
     return copy

@@ -53,11 +53,16 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        is_weights = self.output_format in ("tf1", "hf", "keras")
+        if is_weights and self.precision != "float32":
+            raise InputError(
+                f"--precision={self.precision}: only for --output_format=litert or onnx"
+            )
         if self.output.endswith((".keras", ".onnx", ".tflite")):
             names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
             for name in names:
                 if getattr(self, name) is not None:
                     raise InputError(
-                        f"--{name} with output={self.output!r}: expected a folder, "
-                        f"which has a vocabulary"
+                        f"--{name} with --output={self.output!r}: a file has no "
+                        f"vocabulary; pass a folder"
                     )
