@@ -103,7 +103,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     rng = np.random.default_rng(0)
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
         value = old.value()
-        if old.ours.endswith("embeddings.position"):
+        if old.path.endswith("embeddings.position"):
             value = np.resize(value, new.shape)
         elif added := new.shape[0] - len(value):
             shape, width = (added, *new.shape[1:]), model.config.initializer_range

@@ -93,7 +93,7 @@ def save(
         setattr(root, name, _callable_by_keras(signature))
     if model is not None:
         # A shared variable has several names, but is stored once.
-        root.weights = {t.ours: t.variable.value for t in expand(model, "keras")}
+        root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
         root.model = {type(model).__name__: _options(model)}
         contents_of["albert_config.json"] = model.config.to_json_string().encode()
     with _temporary_sibling(Path(folder)) as work:

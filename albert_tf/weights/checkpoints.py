@@ -1,4 +1,4 @@
-"""Which checkpoints a folder has, which is the best one and which the newest."""
+"""Lists the checkpoints of a folder, and chooses the best or the newest."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def steps(folder: Path) -> list[int]:
-    """Lists the steps that have a checkpoint, in rising order."""
+    """Lists the steps of a folder's checkpoints in ascending order."""
     names = (path.name for path in folder.glob("model.ckpt-*.index"))
     matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
@@ -23,12 +23,12 @@ def choose(folder: Path, checkpoint: str) -> Path:
 
     Args:
         folder: of a run, or released.
-        checkpoint: "best" is `model.ckpt-best`, and the newest where there is none;
-            "newest" the one that the file `checkpoint` names, or the only one.
+        checkpoint: "best": `model.ckpt-best`, or the newest if there is none;
+            "newest": the one that the file `checkpoint` names, or the only one.
 
     Raises:
-        InputError: no checkpoint, or several of which the file
-            `checkpoint` names none.
+        InputError: no checkpoint, or several and the file `checkpoint` names none of
+            them.
     """
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None

@@ -1,4 +1,4 @@
-"""What a path of weights means: which checkpoint, config, vocabulary and task."""
+"""Finds the checkpoint, config, vocabulary and task of a path of weights."""
 
 import contextlib
 import functools
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class ModelFolder:
-    """Weights and the files beside them, each opened when it is first asked for.
+    """Weights and the files beside them, each opened on first use.
 
     Args:
         path: a file, folder, checkpoint prefix or name, see `weights.load`; None: a
             new model, or that of `output_dir`.
-        output_dir: the folder of a run that starts from `path`: its own files count
-            before those beside the weights. Where it has a checkpoint, the run needs
-            no other, and a name is not downloaded.
-        checkpoint: which one of a folder of checkpoints, see `checkpoints.choose`.
-        files: the configuration, vocabulary and cleaning, where these are given.
+        output_dir: the folder of a run that starts from `path`. Its files take
+            precedence over those beside the weights. If it has a checkpoint, a `path`
+            that is a name is not downloaded.
+        checkpoint: the one to take from a folder, see `checkpoints.choose`.
+        files: configuration, vocabulary and cleaning, if given.
 
     Attributes:
-        folders: where files are looked for, in this order.
+        folders: the folders to search, in this order.
     """
 
     def __init__(
@@ -42,12 +42,17 @@ class ModelFolder:
         checkpoint: str = "best",
         files: ModelFileSettings = ModelFileSettings(),
     ):
-        if path is not None and released.is_name(path) and _has_checkpoint(output_dir):
+        self.folders = [] if output_dir is None else [Path(output_dir)]
+        has_checkpoint = any(
+            path
+            for folder in self.folders
+            for path in folder.glob("model.ckpt-*.index")
+        )
+        if path is not None and has_checkpoint and released.is_name(path):
             path = None
         self._path = None if path is None else released.resolve(path)
         self._checkpoint = checkpoint
         self._files = files
-        self.folders = [] if output_dir is None else [Path(output_dir)]
         if self._path is not None:
             is_folder = self._path.is_dir()
             self.folders.append(self._path if is_folder else self._path.parent)
@@ -59,7 +64,7 @@ class ModelFolder:
         Raises:
             InputError: no path is given, or see `open_source`.
         """
-        from albert_tf.weights.formats import open_source  # which waits for Keras
+        from albert_tf.weights.formats import open_source  # imports Keras
 
         if self._path is None:
             raise InputError("no weights: expected a path")
@@ -67,10 +72,10 @@ class ModelFolder:
 
     @functools.cached_property
     def task(self) -> Mapping[str, Any]:
-        """What the first folder that says it was fine-tuned for; empty if none does.
+        """The task of the first folder that has one, in the keys of `task.json`.
 
-        The keys are those of `task.json`. The heads of SQuAD have names of their own
-        in a checkpoint, which need no file.
+        Heads of SQuAD in a TF1 checkpoint are recognised without a file. Empty if there
+        is no task.
 
         Raises:
             InputError: see `metadata.find_task`.
@@ -79,7 +84,7 @@ class ModelFolder:
         if not task and self._has_own_checkpoint:
             from albert_tf.weights.loading import span_task
 
-            with contextlib.suppress(InputError):  # raised where weights are needed
+            with contextlib.suppress(InputError):  # raised when weights are read
                 return span_task(self.source)
         return task
 
@@ -89,31 +94,30 @@ class ModelFolder:
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
-        """The model: the named file's, else the folders', else that of the weights.
+        """The named configuration, else that of a folder, else that of the weights.
 
         Raises:
             InputError: there is none, or it is damaged.
         """
         config = self._config()
         if self._has_own_checkpoint:
-            with contextlib.suppress(InputError):  # which reading them will raise
+            with contextlib.suppress(InputError):  # raised when weights are read
                 return self.source.adapt(config)
         return config
 
     def _config(self) -> AlbertConfig:
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
-        # A .keras file has its own, and may lie beside any other model.
-        own = self._path is not None and self._path.suffix == ".keras"
-        for folder in self.folders[:-1] if own else self.folders:
+        # A .keras file contains its configuration; files beside it may be another's.
+        is_keras = self._path is not None and self._path.suffix == ".keras"
+        for folder in self.folders[:-1] if is_keras else self.folders:
             for path in (folder / metadata.CONFIG, folder / "assets" / metadata.CONFIG):
                 if path.is_file():
                     return AlbertConfig.from_json_file(path)
         if self._path is None:
             raise InputError(
-                f"--albert_config_file: expected, as --output_dir={self.folders[0]} "
-                f"holds no model (no {metadata.CONFIG}) and no --init_checkpoint is "
-                f"given"
+                f"--albert_config_file: required, as --output_dir={self.folders[0]} "
+                f"has no {metadata.CONFIG} and there is no --init_checkpoint"
             )
         source = self.source
         try:
@@ -125,7 +129,7 @@ class ModelFolder:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary, which has the size of `config`'s.
+        """The vocabulary, whose size fits `config`.
 
         Raises:
             InputError: there is none, see `find_tokenizer`.
@@ -141,16 +145,16 @@ class ModelFolder:
     def find_tokenizer(self) -> Tokenizer | None:
         """Opens the named vocabulary, or that of the first folder that has one.
 
-        Text is cleaned as given; else as the first folder says that names a
-        vocabulary; else as the vocabulary itself, or the files of transformers beside
-        it, say; else as released.
+        The first source of these decides how text is cleaned: flags, the metadata of
+        the first folder that names a vocabulary, the vocabulary itself or the files of
+        transformers beside it, the release.
 
         Returns:
-            None where none is named and no folder has one.
+            None if none is named and no folder has one.
 
         Raises:
-            InputError: a folder has several vocabularies, one is damaged, it is not the
-                one that the folder names, or not of the size of `config`'s.
+            InputError: a folder has several vocabularies, one is damaged, differs from
+                the one that the folder names, or does not fit `config`.
         """
         spm, vocab = self._files.vocabularies
         if not (spm or vocab):
@@ -160,43 +164,37 @@ class ModelFolder:
             spm = str(path)
             if path.suffix == ".txt":
                 spm, vocab = None, str(path)
-        path, note = next(filter(None, map(metadata.find, self.folders)), (None, {}))
-        keys = ("do_lower_case", "keep_accents")
-        given = [getattr(self._files, key) for key in keys]
-        cleaning = [
-            note.get(key) if value is None else value
-            for key, value in zip(keys, given, strict=True)
-        ]
-        tokenizer = tokenization.load(spm, vocab, *cleaning)
-        self._check_is_noted(tokenizer, path, note)
-        self.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
-        return tokenizer
-
-    def _check_is_noted(self, tokenizer: Tokenizer, path: Path | None, note) -> None:
-        noted = tokenization.fingerprint(
-            tokenizer.contents,
-            note.get("do_lower_case", tokenizer.do_lower_case),
-            note.get("keep_accents", tokenizer.keep_accents),
+        stored = map(metadata.find_vocabulary, self.folders)
+        path, values = next(filter(None, stored), (None, {}))
+        cleaning = self._files.do_lower_case, self._files.keep_accents
+        tokenizer = tokenization.load(
+            spm,
+            vocab,
+            values.get("do_lower_case") if cleaning[0] is None else cleaning[0],
+            values.get("keep_accents") if cleaning[1] is None else cleaning[1],
         )
-        if note.get("fingerprint", noted) != noted:
+        fingerprint = tokenization.fingerprint(
+            tokenizer.contents,
+            values.get("do_lower_case", tokenizer.do_lower_case),
+            values.get("keep_accents", tokenizer.keep_accents),
+        )
+        if values.get("fingerprint", fingerprint) != fingerprint:
             raise InputError(
                 f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the "
                 f"vocabulary that {path} names; expected "
-                f"{note.get('vocabulary') or 'that one'}"
+                f"{values.get('vocabulary') or 'that one'}"
             )
-
-
-def _has_checkpoint(folder: str | Path | None) -> bool:
-    return folder is not None and any(Path(folder).glob("model.ckpt-*.index"))
+        self.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
+        return tokenizer
 
 
 def _vocabulary_in(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
-    if named := metadata.find(folder):
-        path, note = named
-        # Where it is gone, another one may have been put there by hand.
-        vocabulary = path.parent / note.get("vocabulary", "")
-        if os.path.isfile(vocabulary):  # False also for what can be no name
+    if stored := metadata.find_vocabulary(folder):
+        path, values = stored
+        # If it is gone, the user may have put another one there.
+        vocabulary = path.parent / values.get("vocabulary", "")
+        if os.path.isfile(vocabulary):  # False also for an impossible name
             return vocabulary
     paths = [
         path

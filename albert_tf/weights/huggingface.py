@@ -1,9 +1,9 @@
-"""What transformers needs beside the weights: a configuration and a tokenizer.
+"""Writes the configuration and the tokenizer that transformers reads.
 
-The tokenizer is written as a `tokenizer.json`, which names every step from text to ids.
-Hugging Face's own class for ALBERT has other steps than the release: it rewrites
-quotation marks, splits no piece that ends in a digit and a comma, and takes symbols
-that always stand alone for ordinary pieces.
+The tokenizer is a `tokenizer.json`, which lists every step from text to ids. Hugging
+Face's own class for ALBERT differs from the release: it rewrites quotation marks, does
+not split pieces that end in a digit and a comma, and takes user-defined symbols for
+ordinary pieces.
 """
 
 import base64
@@ -37,8 +37,8 @@ _ARCHITECTURES = {
 }
 
 Step = dict[str, Any]
-# Stands before what begins no word; no character of any text.
-_INSIDE = "\ufdd0"
+# Marks text that does not begin a word; a noncharacter, which no text contains.
+_NO_WORD_START = "\ufdd0"
 
 
 def files(
@@ -47,53 +47,44 @@ def files(
     task: Mapping[str, Any],
     tokenizer: Tokenizer | None,
 ) -> dict[str, bytes]:
-    """Returns what stands beside the weights, by name.
+    """Returns the files beside the weights, by name.
 
     Args:
-        model: one of the models of `albert_tf.model.models` that Hugging Face has, too.
+        model: a model of `albert_tf.model.models` that Hugging Face also has.
         untied: its configuration with the groups that are written.
-        task: what the outputs mean, see `weights.save`; may be empty.
-        tokenizer: None: no vocabulary is written, and special pieces are those of the
-            release.
+        task: describes the outputs, see `weights.save`; may be empty.
+        tokenizer: None: no vocabulary is written, and special ids are the released
+            ones.
 
     Raises:
-        InputError: the task has another number of labels than the model has outputs,
-            or see `tokenizer_files`.
+        InputError: the numbers of labels and of outputs differ, or see
+            `tokenizer_files`.
     """
-    made = {"config.json": _json(_config(model, untied, task, tokenizer))}
-    if tokenizer is not None:
-        longest = untied.max_position_embeddings
-        longest = min(longest, task.get("max_seq_length") or longest)
-        made |= tokenizer_files(tokenizer, longest)
-    return made
-
-
-def _config(
-    model: Any,
-    untied: AlbertConfig,
-    task: Mapping[str, Any],
-    tokenizer: Tokenizer | None,
-) -> dict[str, Any]:
     architecture = _ARCHITECTURES[type(model).__name__]
-    values = untied.to_dict()
-    values.pop("down_scale_factor")
     if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
         architecture = "AlbertForMaskedLM"
+    values = untied.to_dict()
+    values.pop("down_scale_factor")
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _labels(model.head.num_labels, task)
-    # The first of several names of one.
-    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    return {
-        **values,
+    # The first of several names for the same activation.
+    activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
+    values |= {
         "architectures": [architecture],
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "classifier_dropout_prob": untied.classifier_dropout_prob,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
-        "hidden_act": names[untied.hidden_act or "linear"],
+        "hidden_act": activations[untied.hidden_act or "linear"],
         "layer_norm_eps": 1e-12,
         "model_type": "albert",
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
     }
+    contents = {"config.json": _json(values)}
+    if tokenizer is not None:
+        positions = untied.max_position_embeddings
+        max_length = min(positions, task.get("max_seq_length") or positions)
+        contents |= tokenizer_files(tokenizer, max_length)
+    return contents
 
 
 def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,18 +106,17 @@ def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
 
-    Their ids are those of `tokenizer`, except that special pieces written in a text,
-    such as "[SEP]", count as such, as transformers does; that of two equally likely
-    ways to cut a word the other may be taken; and that a SentencePiece model that cuts
-    other than by likelihood has no such form.
+    Their ids are those of `tokenizer`, with two exceptions. A special piece in a text,
+    such as "[SEP]", counts as such, as always in transformers. If two ways to cut a
+    word are equally likely, the other one may be taken.
 
     Args:
-        tokenizer: of the model.
-        max_length: the tokens to which transformers truncates, where it is asked to.
+        tokenizer: the model's.
+        max_length: number of tokens to which transformers truncates if asked.
 
     Raises:
-        InputError: the vocabulary lacks a special piece, or is of another type than
-            unigram.
+        InputError: the vocabulary lacks a special piece, or is a SentencePiece model of
+            another type than unigram.
     """
     ids = {
         "pad_token": tokenizer.pad_id,
@@ -136,19 +126,22 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
         "mask_token": tokenizer.mask_id,
     }
     special = {name: tokenizer.id_to_piece(id) for name, id in ids.items()}
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
-        vocabulary, steps = "spiece.model", _sentencepiece_steps(tokenizer)
-    elif isinstance(tokenizer, WordPieceTokenizer):
+    if isinstance(tokenizer, WordPieceTokenizer):
         vocabulary, steps = "vocab.txt", _wordpiece_steps(tokenizer)
     else:
-        raise InputError(f"{type(tokenizer).__name__}: a tokenizer of no known kind")
+        assert isinstance(tokenizer, SentencePieceTokenizer)
+        special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+        vocabulary, steps = "spiece.model", _sentencepiece_steps(tokenizer)
     whole = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(tokenizer, id) for id in sorted(ids.values())],
-        "post_processor": _framing(tokenizer),
+        "added_tokens": [_added_token(tokenizer, id) for id in sorted(ids.values())],
+        "post_processor": {
+            "type": "BertProcessing",
+            "cls": ["[CLS]", tokenizer.cls_id],
+            "sep": ["[SEP]", tokenizer.sep_id],
+        },
         **steps,
     }
     settings = {
@@ -168,8 +161,8 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     }
 
 
-def _added(tokenizer: Tokenizer, id: int) -> Step:
-    """A special piece, which is not cut where a text holds it."""
+def _added_token(tokenizer: Tokenizer, id: int) -> Step:
+    """Describes a special piece, which transformers finds in texts."""
     off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": id, "content": tokenizer.id_to_piece(id), **off, "special": True}
 
@@ -178,41 +171,13 @@ def _json(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def _framing(tokenizer: Tokenizer) -> Step:
-    """Puts [CLS] and [SEP] around one text or two."""
-
-    def part(kind: str, id: str, segment: int) -> Step:
-        return {kind: {"id": id, "type_id": segment}}
-
-    second = [part("Sequence", "B", 1), part("SpecialToken", "[SEP]", 1)]
-    single = [
-        part("SpecialToken", "[CLS]", 0),
-        part("Sequence", "A", 0),
-        part("SpecialToken", "[SEP]", 0),
-    ]
-    ids = {"[CLS]": tokenizer.cls_id, "[SEP]": tokenizer.sep_id}
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, *second],
-        "special_tokens": {
-            piece: {"id": piece, "ids": [id], "tokens": [piece]}
-            for piece, id in ids.items()
-        },
-    }
-
-
 def _replace(pattern: str, content: str) -> Step:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _sequence(steps: Sequence[Step]) -> Step:
-    return {"type": "Sequence", "normalizers": [*steps]}
-
-
-def _characters(wanted: Callable[[str], bool]) -> str:
-    """Returns the inside of a regular expression's class of characters."""
-    return _ranges(c for c in range(sys.maxunicode + 1) if wanted(chr(c)))
+def _ranges_where(condition: Callable[[str], bool]) -> str:
+    """Returns the characters that meet a condition as ranges."""
+    return _ranges(c for c in range(sys.maxunicode + 1) if condition(chr(c)))
 
 
 def _ranges(codes: Iterable[int]) -> str:
@@ -227,7 +192,7 @@ def _ranges(codes: Iterable[int]) -> str:
 
 
 def _lower_case() -> list[Step]:
-    # Theirs looks at single characters: a sigma at the end of a word has its own form.
+    # "Lowercase" ignores that a sigma at the end of a word has its own form.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
     sigma = _replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]
@@ -242,17 +207,17 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
         kind = trained.ModelType.Name(trained.model_type).lower()
         raise InputError(
             f"{tokenizer.path}: a SentencePiece model of type {kind}; expected "
-            f"unigram, which alone can be written for transformers"
+            f"unigram, the only type that can be written for transformers"
         )
-    space = f"[{_characters(str.isspace)}]+"
+    space = f"[{_ranges_where(str.isspace)}]+"
     steps = [_replace(space, " "), {"type": "NFKD"}]
     if not tokenizer.keep_accents:
-        marks = _characters(lambda c: unicodedata.combining(c) > 0)
+        marks = _ranges_where(lambda c: unicodedata.combining(c) > 0)
         steps += [_replace(f"[{marks}]", "")]
     if tokenizer.do_lower_case:
         steps += _lower_case()
     if spec.precompiled_charsmap:
-        # Theirs looks at few characters at a time, which leaves Hangul taken apart.
+        # "Precompiled" sees few characters at a time, which would leave Hangul as jamo.
         chars = base64.b64encode(spec.precompiled_charsmap).decode()
         steps += [{"type": "NFC"}]
         steps += [{"type": "Precompiled", "precompiled_charsmap": chars}]
@@ -265,10 +230,10 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     scheme = "first" if spec.add_dummy_prefix else "never"
     cuts: list[Step] = [{**mark, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
-        steps += _new_words_after_masks(pieces, _INSIDE if are_words else "")
+        steps += _new_words_after_masks(pieces, _NO_WORD_START if are_words else "")
         cuts = _cut_words(mark) if are_words else cuts
     return {
-        "normalizer": _sequence(steps),
+        "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "decoder": {**mark, "prepend_scheme": "always"},
         "model": {
@@ -280,39 +245,39 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     }
 
 
-def _new_words_after_masks(pieces: Sequence[str], inside: str) -> list[Step]:
-    """Does what `inputs.encode_masked` does to the text after a [MASK].
+def _new_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
+    """Treats the text after a [MASK] as `inputs.encode_masked` does.
 
-    It begins a new word, unless its first character would leave the word mark alone:
-    then it begins with `inside`.
+    The text begins a new word, unless its first character would separate from the word
+    mark: then it begins with `no_word_start`.
     """
     firsts = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
     return [
         {"type": "Prepend", "prepend": " "},
-        _replace(f"^ (?=[^ {_ranges(sorted(firsts))}])", inside),
+        _replace(f"^ (?=[^ {_ranges(sorted(firsts))}])", no_word_start),
         _replace("^ {2}", " "),
     ]
 
 
 def _cut_words(mark: Step) -> list[Step]:
-    """Cuts at spaces, which are no part of the word after them, and marks each word.
+    """Cuts at spaces, which belong to no word, and marks each word.
 
-    Text that begins with `_INSIDE` gets a mark at the very beginning alone.
+    After `_NO_WORD_START` there is a mark only at the beginning of the whole text.
     """
     cut = {"type": "Split", "behavior": "Removed", "invert": False}
     whole = {**mark, "split": False}
     return [
         {**whole, "prepend_scheme": "first"},
-        {**cut, "pattern": {"Regex": f"{WORD_MARK}{_INSIDE}?"}},
+        {**cut, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},
         {**whole, "prepend_scheme": "always"},
-        {**cut, "pattern": {"String": f"{WORD_MARK}{_INSIDE}"}},
+        {**cut, "pattern": {"String": f"{WORD_MARK}{_NO_WORD_START}"}},
     ]
 
 
 def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
-    """Returns the pieces with their log-probabilities, as transformers takes them.
+    """Returns the pieces with their log-probabilities.
 
-    Pieces that no text has get a space, which no text has at that point either.
+    A piece that must not match gets a space at its end, where no text has a space.
     """
     kinds = proto.SentencePiece
     special = tokenizer.special_ids
@@ -321,7 +286,7 @@ def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, fl
     for id, piece in enumerate(proto.pieces):
         name, score = piece.piece, piece.score
         if piece.type == kinds.USER_DEFINED:
-            score = len(name.encode()) * highest - 0.1  # as SentencePiece has it
+            score = len(name.encode()) * highest - 0.1  # as in SentencePiece
         elif name in tokenizer.comma_pieces or (
             piece.type not in (kinds.NORMAL, kinds.BYTE) and id not in special
         ):
@@ -331,27 +296,22 @@ def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, fl
 
 
 def _wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
-    removed = _characters(
+    controls = _ranges_where(
         lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
     )
+    off = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
     steps = [
-        _replace(f"[\ufffd{removed}]", ""),
-        {
-            "type": "BertNormalizer",
-            "clean_text": False,
-            "handle_chinese_chars": True,
-            "strip_accents": False,
-            "lowercase": False,
-        },
+        _replace(f"[\ufffd{controls}]", ""),
+        {"type": "BertNormalizer", "handle_chinese_chars": True, **off},
     ]
     if tokenizer.do_lower_case:
         steps += _lower_case()
         if not tokenizer.keep_accents:
-            # Theirs takes spacing marks away, too.
-            marks = _characters(lambda c: unicodedata.category(c) == "Mn")
+            # `strip_accents` would also remove spacing marks.
+            marks = _ranges_where(lambda c: unicodedata.category(c) == "Mn")
             steps += [{"type": "NFD"}, _replace(f"[{marks}]", "")]
     return {
-        "normalizer": _sequence(steps),
+        "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": False},
         "model": {

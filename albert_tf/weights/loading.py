@@ -1,4 +1,4 @@
-"""Sets a model's weights from those of an opened file, by the table of names."""
+"""Loads weights of any format into a model, by the table of names."""
 
 import dataclasses
 import logging
@@ -15,41 +15,41 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import metadata
 from albert_tf.weights.formats import open_source
 from albert_tf.weights.names import (
+    ENCODER_NAMES,
     HEADS,
-    OF_ENCODER,
     STEP,
     Row,
     Target,
     check_optimizer,
     expand,
     expand_slots,
-    holds_no_layer,
-    listed,
+    format_shapes,
+    is_of_empty_group,
     tensor_name,
 )
 from albert_tf.weights.source import Source
 
-# Kinds of numpy: truth values, complex numbers, objects, texts and times.
-_NO_NUMBERS = "bcOSUMm"
+# Kinds of numpy: booleans, complex numbers, objects, texts and times.
+_NOT_REAL = "bcOSUMm"
 _log = logging.getLogger(__name__)
 
 
 class MisfitError(InputError):
-    """The weights of a file are not those of a model: another head, or other sizes."""
+    """The weights of a file do not fit a model: another head, or other sizes."""
 
     _has_lines = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `load` did.
+    """The result of `load`.
 
     Attributes:
-        format: the format that the path was recognised as.
-        loaded: our names of the weights that were set.
-        missing: our names and shapes of the weights that were left alone.
-        unused: names and shapes of the file's tensors that had no place.
-        ignored: names of the file's tensors that are no weights of a model.
+        format: the recognised format.
+        loaded: attribute paths of the weights that were set.
+        missing: attribute paths and shapes of the weights that were not set.
+        unused: names and shapes of the file's tensors that the model lacks.
+        ignored: names of the file's tensors that are not weights of a model.
     """
 
     format: str
@@ -71,7 +71,7 @@ def load(
     head_order: Sequence[int] | None = None,
     warn: bool = True,
 ) -> Report:
-    """Sets a model's weights from a file or folder, whose format it finds out.
+    """Loads a model's weights from a file or folder, and recognises its format.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
@@ -79,67 +79,73 @@ def load(
             folder (TF1, or TF2 of Model Garden), a Hugging Face folder or
             `.safetensors` file, a KerasHub preset folder or its weights file, or a
             `.keras` file or SavedModel of this package; a name such as
-            "albert_base_v2" or "hf://owner/name", see `released.resolve`; or what
-            `open_source` returned.
-        checkpoint: which one of a folder of TF1 checkpoints, see `open_source`.
-        only: parts of the model to load, such as "encoder"; the other parts of the
-            model and of the file are left alone.
-        allow_missing: beginnings of our names that may be absent from the file, such
-            as "encoder.pooler" for Hugging Face's question answering models.
-        init_from_group0: where the file has no group g, take its group 0: starts a
-            model with own parameters per layer from a shared one, which is what the
-            released flag of this name was meant to do.
+            "albert_base_v2" or "hf://owner/name", see `released.resolve`; or a
+            `Source`.
+        checkpoint: the one to take from a folder of TF1 checkpoints, see `open_source`.
+        only: parts of the model to load, such as "encoder"; other parts of the model
+            and of the file are ignored.
+        allow_missing: beginnings of attribute paths that may be missing in the file,
+            such as "encoder.pooler" for Hugging Face's question answering models.
+        init_from_group0: take group 0 for each group that the file lacks. This starts a
+            model with own parameters per layer from a shared one, the intention of the
+            released flag of this name.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
-            set from a TF1 checkpoint that has them; it is built if it is not yet.
-            `only` and `allow_missing` hold for the slots of a weight too, whose names
-            are the weight's with ".adam_m" and ".adam_v". None: they are ignored.
+            loaded from a TF1 checkpoint; it is built if it is not. `only` and
+            `allow_missing` also apply to slots, whose paths are those of their weights
+            with ".adam_m" and ".adam_v". None: slots are ignored.
         head_order: for each output of a classifier, the number of the file's output
-            that has the same label; None: the same order.
-        warn: also log what is missing or unused.
+            with the same label; None: the same order.
+        warn: also log missing and unused weights.
 
     Returns:
-        what was loaded, missing, unused and ignored.
+        the weights that were loaded, missing, unused and ignored.
 
     Raises:
         InputError: nothing there, an unknown or damaged file.
-        MisfitError: unless allowed above, a weight that is not in the file, a tensor
-            that has no place, or a shape that differs. The message lists every one with
-            its shape.
+        MisfitError: unless allowed above, a weight that the file lacks, a tensor that
+            the model lacks, or a shape that differs. The message lists each with its
+            shape.
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
     targets, shapes = _targets(model, source.format, parts), source.shapes
-    step_name = None
     if optimizer is not None:
         check_optimizer(optimizer, model)
         _check_has_slots(source)
         targets += expand_slots(optimizer, targets)
         shapes = {**shapes, **source.ignored}
-        step_name = STEP
     names: dict[Target, str | None] = {}
     for target in targets:
         choices = (target.name, target.group0 if init_from_group0 else None)
         names[target] = next((name for name in choices if name in shapes), None)
-    report = _report(names, source, step_name, model.config)
+    used = {*names.values(), None if optimizer is None else STEP}
+    report = Report(
+        format=source.format,
+        loaded=tuple(t.path for t, name in names.items() if name is not None),
+        missing={t.path: t.shape for t, name in names.items() if name is None},
+        unused={
+            name: shape
+            for name, shape in source.shapes.items()
+            if name not in used and not is_of_empty_group(name, model.config)
+        },
+        ignored=tuple(name for name in source.ignored if name not in used),
+    )
     _check_fit(model, report, parts, _as_tuple(allow_missing), names, source)
-    step = None if step_name is None else source.read(step_name)
+    step = None if optimizer is None else source.read(STEP)
     _assign({t: name for t, name in names.items() if name}, source, head_order)
     if optimizer is not None:
         optimizer.iterations.assign(step)
-    for what, left in (
-        ("left as they were", report.missing),
-        ("not used", report.unused),
-    ):
-        if warn and left:
-            _log.warning("%s: %s: %s", source.path, what, listed(left))
+    for state, some in (("not set", report.missing), ("not used", report.unused)):
+        if warn and some:
+            _log.warning("%s: %s: %s", source.path, state, format_shapes(some))
     return report
 
 
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:
-    """Creates the model whose head is in a file: the weights are not loaded.
+    """Builds the model whose head is in a file, without loading its weights.
 
-    Only this package's own formats name the model. In others a single output unit is
-    taken for regression, though multiple choice looks the same.
+    Only this package's own formats name the model. In other formats, a head with one
+    output is taken for regression, although multiple choice looks the same.
     """
     if source.build_model is not None:
         return source.build_model()
@@ -162,17 +168,17 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
 
 
 def _shape_of(row: Row, source: Source) -> tuple[int, ...] | None:
-    name = tensor_name(row, row.ours, source.format, "kernel")
+    name = tensor_name(row, source.format, "kernel")
     return None if name is None else source.shapes.get(name)
 
 
 def has_head(source: Source, model: str) -> bool:
-    """Whether a file has the head of a model, which is named by its class."""
+    """Whether a file has the head of a model, given the name of its class."""
     return bool(HEADS[model]) and _shape_of(HEADS[model][0], source) is not None
 
 
 def span_task(source: Source) -> dict[str, Any]:
-    """Returns what `task.json` has to say of a head of SQuAD; empty without one."""
+    """Returns the keys of `task.json` for a head of SQuAD; none without such a head."""
     if has_head(source, "AlbertSpanLabeler"):
         return {"kind": "question_answering", "head": "linear"}
     if has_head(source, "AlbertConditionalSpanLabeler"):
@@ -190,28 +196,28 @@ def _targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
     targets = expand(model, format)
     if only is None:
         return targets
-    parts = {target.ours.split(".")[0] for target in targets}
+    parts = {target.path.split(".")[0] for target in targets}
     if unknown := sorted({*only} - parts):
         raise InputError(
             f"only={unknown[0]!r}: expected one of {', '.join(sorted(parts))}, the "
             f"parts of {type(model).__name__}"
         )
-    return [target for target in targets if target.ours.split(".")[0] in only]
+    return [target for target in targets if target.path.split(".")[0] in only]
 
 
 def _assign(
     names: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
 ) -> None:
-    """Sets the variables, once it is sure that all of them can be set."""
+    """Sets the variables after all tensors are read and checked."""
     values: dict[int, tuple[Any, np.ndarray]] = {}
     for target, name in names.items():
         tensor = source.read(name)
-        if tensor.dtype.kind in _NO_NUMBERS:
+        if tensor.dtype.kind in _NOT_REAL:
             raise InputError(
                 f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
             )
-        value = target.to_ours(tensor)
-        if head_order is not None and target.ours.startswith("head."):
+        value = target.from_format(tensor)
+        if head_order is not None and target.path.startswith("head."):
             value = value[..., head_order]  # kernel [H, K], bias [K]
         if np.isnan(value).any():
             raise InputError(
@@ -233,51 +239,22 @@ def _assign(
             variable.assign(value)
 
 
-def _report(
-    names: Mapping[Target, str | None],
-    source: Source,
-    step: str | None,
-    config: AlbertConfig,
-) -> Report:
-    used = {*names.values(), step}
-    return Report(
-        format=source.format,
-        loaded=tuple(t.ours for t, name in names.items() if name is not None),
-        missing={t.ours: t.shape for t, name in names.items() if name is None},
-        unused={
-            name: shape
-            for name, shape in source.shapes.items()
-            if name not in used and not holds_no_layer(name, config)
-        },
-        ignored=tuple(name for name in source.ignored if name not in used),
-    )
-
-
 def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> None:
-    """Refuses weights that are missing, left over or of another shape.
-
-    Args:
-        model: for the message.
-        report: what will be loaded.
-        parts: of the model, see `only`.
-        allowed: beginnings of names that may be missing.
-        names: of the targets in the file.
-        source: the file.
-    """
-    of_encoder = OF_ENCODER[source.format].match
-    left = {
+    """Refuses weights that are missing, unused or of another shape; see `load`."""
+    is_of_encoder = ENCODER_NAMES[source.format].match
+    misfits = {
         "not in the file": {
-            name: shape
-            for name, shape in report.missing.items()
-            if not name.startswith(allowed)
+            path: shape
+            for path, shape in report.missing.items()
+            if not path.startswith(allowed)
         },
-        "no place in the model": {
+        "not in the model": {
             name: shape
             for name, shape in report.unused.items()
-            if parts is None or ("encoder" in parts and of_encoder(name))
+            if parts is None or ("encoder" in parts and is_of_encoder(name))
         },
     }
-    lines = [f"  {what}: {listed(some)}" for what, some in left.items() if some]
+    lines = [f"  {key}: {format_shapes(some)}" for key, some in misfits.items() if some]
     shapes = {**source.shapes, **source.ignored}
     lines += [
         f"  {name}: shape {list(shapes[name])} in the file, {list(target.shape)} by "
@@ -291,7 +268,7 @@ def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> 
 
 
 def _check_has_slots(source: Source) -> None:
-    """Refuses a file that holds no state of an optimizer at all."""
+    """Refuses a file without any state of an optimizer."""
     has_slots = any(name.endswith(("/adam_m", "/adam_v")) for name in source.ignored)
     if source.format != "tf1" or not has_slots or STEP not in source.ignored:
         raise InputError(

@@ -1,9 +1,8 @@
-"""`task.json` and `vocabulary.json`, which stand beside weights.
+"""`task.json` and `vocabulary.json`, the metadata beside weights.
 
-`task.json` describes the outputs of a fine-tuned model and how inputs are made for it,
-and names its vocabulary. Where there is no task (pretraining, exports),
-`vocabulary.json` alone names the vocabulary. In a folder of Hugging Face,
-`config.json` describes the outputs.
+`task.json` describes the inputs and outputs of a fine-tuned model, and names its
+vocabulary. In folders without a task (pretraining, exports), `vocabulary.json` names
+the vocabulary. In a folder of Hugging Face, `config.json` describes the outputs.
 """
 
 import json
@@ -25,12 +24,13 @@ TASK = "task.json"
 CONFIG = "albert_config.json"
 HF_CONFIG = "config.json"
 
-# What transformers calls the kinds of sequence classification, and the heads of others.
+# `problem_type` of transformers by kind of sequence classification.
 HF_PROBLEMS = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
+# Kinds by the head of the architecture.
 _HF_KINDS = {
     "SequenceClassification": "classification",
     "TokenClassification": "token_classification",
@@ -39,15 +39,11 @@ _HF_KINDS = {
     "MaskedLM": "fill_mask",
 }
 
-
-# Keys of `task.json` that are read here. All others belong to the family of the task,
-# which checks them.
+# Types of the keys of `task.json` that are read here. The family of the task checks
+# its own keys.
 _TYPES = {
-    "kind": str,
-    "vocabulary": str,
-    "do_lower_case": bool,
-    "keep_accents": bool,
-    "fingerprint": str,
+    **dict.fromkeys(("kind", "vocabulary", "fingerprint"), str),
+    **dict.fromkeys(("do_lower_case", "keep_accents"), bool),
 }
 
 
@@ -57,27 +53,27 @@ def write_task(
     """Copies the vocabulary into a folder, and writes `task.json`.
 
     Args:
-        folder: made if need be.
-        tokenizer: whose vocabulary and casing are noted; None: none is known.
-        task: what else `task.json` stores, see `FineTuningTask.description`.
+        folder: created if it does not exist.
+        tokenizer: None: `task.json` names no vocabulary.
+        task: the other keys of `task.json`, see `FineTuningTask.description`.
 
     Raises:
         InputError: the folder cannot be written, or holds another vocabulary of that
             name.
     """
-    contents = {**task, **(identity(tokenizer) if tokenizer else {})}
-    _write(folder, TASK, contents, tokenizer)
+    own = identity(tokenizer) if tokenizer else {}
+    _write(folder, TASK, {**task, **own}, tokenizer)
 
 
 def write_vocabulary(
     folder: Path, identity: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> None:
-    """Notes the vocabulary of a folder without a task.
+    """Copies the vocabulary into a folder without a task; writes `vocabulary.json`.
 
     Args:
-        folder: made if need be.
+        folder: created if it does not exist.
         identity: see `identity`.
-        tokenizer: whose file is copied; None where it is gone.
+        tokenizer: None: the vocabulary is lost, and not copied.
 
     Raises:
         InputError: see `write_task`.
@@ -105,7 +101,7 @@ def _write(
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns what names a vocabulary in a folder: file, cleaning and fingerprint."""
+    """Returns a vocabulary's file, cleaning and fingerprint as keys of metadata."""
     return {
         "vocabulary": tokenizer.file_name,
         "do_lower_case": tokenizer.do_lower_case,
@@ -115,7 +111,7 @@ def identity(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def identity_json(tokenizer: Tokenizer) -> bytes:
-    """Returns what stands in a `vocabulary.json`."""
+    """Returns the contents of a `vocabulary.json`."""
     return _json(identity(tokenizer))
 
 
@@ -124,16 +120,16 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 
 def find_task(path: Path) -> Mapping[str, Any]:
-    """Returns what a model was fine-tuned for, in the keys of `task.json`.
+    """Returns the task of a fine-tuned model, in the keys of `task.json`.
 
-    They are those of its `task.json`; else those that Hugging Face's `config.json`
-    answers; without either there are none.
+    They come from its `task.json`, or else from the `config.json` of Hugging Face; none
+    without either file.
 
     Args:
         path: the model's folder, a file in it, or the prefix of a checkpoint.
 
     Raises:
-        InputError: see `read_task`; or labels that are not numbered from 0 on.
+        InputError: see `read_task`, or a bad `id2label`.
     """
     folder = path if path.is_dir() else path.parent
     task = read_task(folder)
@@ -147,16 +143,16 @@ def is_written(task: Mapping[str, Any]) -> bool:
     return "do_lower_case" in task
 
 
-def _hf_task(path: Path) -> Mapping[str, Any] | None:
+def _hf_task(path: Path) -> Mapping[str, Any]:
     config = read_json_object(path)
     classes = config.get("architectures")
-    theirs = classes[0] if isinstance(classes, list) and classes else ""
-    kind = _HF_KINDS.get(str(theirs).rpartition("AlbertFor")[2])
+    architecture = classes[0] if isinstance(classes, list) and classes else ""
+    kind = _HF_KINDS.get(str(architecture).rpartition("AlbertFor")[2])
     if kind == "question_answering":
         return {"kind": kind, "head": "linear"}
     if kind not in ("classification", "token_classification"):
-        return {"kind": kind} if kind else None
-    # As in transformers, two labels unless the file says otherwise.
+        return {"kind": kind} if kind else {}
+    # As in transformers, the default is two labels.
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     labels: Any = None
     if isinstance(names, dict):
@@ -169,19 +165,19 @@ def _hf_task(path: Path) -> Mapping[str, Any] | None:
     if kind == "classification":
         default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
         problem = str(config.get("problem_type") or default)
-        kind = {theirs: ours for ours, theirs in HF_PROBLEMS.items()}.get(problem)
+        kind = {value: key for key, value in HF_PROBLEMS.items()}.get(problem)
     if kind == "regression":
-        return None if labels[1:] else {"kind": kind}
-    return {"kind": kind, "labels": labels} if kind else None
+        return {} if labels[1:] else {"kind": kind}
+    return {"kind": kind, "labels": labels} if kind else {}
 
 
 def read_task(folder: Path) -> Mapping[str, Any] | None:
-    """Returns the contents of a folder's `task.json`; None where there is none.
+    """Returns the contents of a folder's `task.json`; None if there is none.
 
-    KerasHub has a file of this name, too, which does not count.
+    KerasHub's file of this name is ignored.
 
     Raises:
-        InputError: it is no JSON object, or a value is of another type than is read.
+        InputError: it is not a JSON object, or has a value of a wrong type.
     """
     return _read(folder / TASK) if (folder / TASK).is_file() else None
 
@@ -189,7 +185,7 @@ def read_task(folder: Path) -> Mapping[str, Any] | None:
 def _read(path: Path) -> Mapping[str, Any] | None:
     task = read_json_object(path)
     if task.keys() >= {"class_name", "registered_name"}:
-        return None  # of KerasHub
+        return None  # KerasHub's
     for key, kind in _TYPES.items():
         json_values.get(task, key, kind, str(path), kind())
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
@@ -208,10 +204,10 @@ def _are_texts(values: Any) -> bool:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copies a fine-tuned model without its other checkpoints; both are folders.
+    """Copies a folder of a fine-tuned model with only its best checkpoint.
 
     Raises:
-        InputError: something cannot be copied.
+        InputError: a file cannot be copied.
     """
     vocabulary = (read_task(source) or {})["vocabulary"]
     with errors.wrap_write(target), write_together(target) as new:
@@ -222,18 +218,18 @@ def copy(source: Path, target: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str | None:
-    """Returns the fingerprint of a folder's vocabulary; None where none is noted.
+    """Returns the stored fingerprint of a folder's vocabulary; None if there is none.
 
     Raises:
-        InputError: what notes it is damaged.
+        InputError: the metadata are damaged.
     """
-    note = find(folder)
-    return note[1].get("fingerprint") if note else None
+    stored = find_vocabulary(folder)
+    return stored[1].get("fingerprint") if stored else None
 
 
-def find(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Reads the file that names a folder's vocabulary."""
+def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Reads the file that names a folder's vocabulary; returns its path and keys."""
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
-        if (folder / name).is_file() and (note := _read(folder / name)) is not None:
-            return folder / name, note
+        if (folder / name).is_file() and (stored := _read(folder / name)) is not None:
+            return folder / name, stored
     return None

@@ -1,7 +1,7 @@
-"""What every tensor is called, and how it is laid out, in every format.
+"""Names and layouts of all tensors in all formats.
 
-The table is the only place where names of other code bases stand. `expand` turns it
-into the tensors of one model; loading and saving are loops over what that returns.
+The table is the only place with names of other code bases. `expand` turns it into the
+tensors of one model; loading and saving are loops over its result.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 
-# What a TF1 checkpoint calls the number of updates.
+# Name of the number of updates in a TF1 checkpoint.
 STEP = "global_step"
 
 
@@ -25,10 +25,10 @@ class Row:
     """One module and its name in every format.
 
     Attributes:
-        ours: attribute path from the model; `{b}` is a block's place in the encoder.
-        kind: what the module holds: "table" (one matrix), "vector", "norm" (gamma,
-            beta), "dense" (kernel, bias), and dense layers that some format stores
-            differently: "split" (onto heads), "merge" (from heads), "output".
+        path: attribute path from the model; `{b}` is the index of a block.
+        kind: the variables of the module: "table" (one matrix), "vector", "norm"
+            (gamma, beta), "dense" (kernel, bias), and dense layers that some format
+            stores differently: "split" (onto heads), "merge" (from heads), "output".
         tf1: name in the released code; `{g}`, `{i}` are group and inner group.
         hf: name in Hugging Face's PyTorch models.
         kerashub: path in a KerasHub weights file; `task/` is the file of the head.
@@ -37,7 +37,7 @@ class Row:
     A name is None where a format has no such module.
     """
 
-    ours: str
+    path: str
     kind: str
     tf1: str | None
     hf: str | None = None
@@ -133,7 +133,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
 }
 
-# What the parts of a module are called, after the module's name.
+# Suffixes of the variables of a module.
 LEAVES = {
     "tf1": {"table": "", "vector": "", "kernel": "/kernel", "bias": "/bias",
             "gamma": "/gamma", "beta": "/beta"},
@@ -148,8 +148,8 @@ LEAVES = {
 }
 # fmt: on
 
-# How the names of the encoder's tensors begin.
-OF_ENCODER = {
+# Names of the encoder's tensors begin so.
+ENCODER_NAMES = {
     "tf1": re.compile("bert/"),
     "hf": re.compile(r"albert\."),
     "kerashub": re.compile("layers/"),
@@ -157,25 +157,24 @@ OF_ENCODER = {
     "keras": re.compile(r"encoder\."),
 }
 
-# Tensors of a file that are no weights of a model.
+# Tensors that are not weights of a model.
 IGNORED = {
-    # Slots of both released optimizers, the number of updates, and what `save` wrote
-    # beside them.
+    # Slots of both released optimizers, the number of updates, and the extra tensors
+    # of `save`.
     "tf1": re.compile(r"/(adam|lamb)_[mv]$|^global_step$|^albert_tf/"),
-    # A constant of older versions; the decoder, which is the word table again.
+    # A constant of older versions; the decoder, which is the word table.
     "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
     "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
     "model_garden": re.compile(r"^save_counter$|^Variable$|optimizer|iter$"),
     "keras": re.compile(r"(?!)"),
 }
 
-
-# The parts of BERT's layers, by which albert_zh calls those of its shared one.
+# Names of parts of BERT's layers, which albert_zh uses for its shared layer.
 _BERT_LAYER = re.compile(
     "bert/encoder/layer_(shared|[0-9]+)/(attention/self|attention/output/dense|"
     "attention/output/LayerNorm|intermediate/dense|output/dense|output/LayerNorm)"
 )
-_OF_BERT = {
+_BERT_TO_RELEASED = {
     "attention/self": "attention_1/self",
     "attention/output/dense": "attention_1/output/dense",
     "attention/output/LayerNorm": "LayerNorm",
@@ -185,37 +184,36 @@ _OF_BERT = {
 }
 
 
-def released_name(name: str) -> str:
-    """Returns what the release calls a tensor of a TF-Hub module or of BERT."""
+def to_released_name(name: str) -> str:
+    """Returns the released name of a tensor of a TF-Hub module or of BERT."""
     match = _BERT_LAYER.match(name.removeprefix("module/"))
     if match is None:
         return name.removeprefix("module/")
     block = _TF1_BLOCK.format(g=match[1].replace("shared", "0"), i=0)
-    return f"{block}{_OF_BERT[match[2]]}{match.string[match.end() :]}"
+    return f"{block}{_BERT_TO_RELEASED[match[2]]}{match.string[match.end() :]}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
-    """One tensor of a format and the variable that it belongs to.
+    """One tensor of a format and its variable.
 
     Attributes:
-        ours: our name, an attribute path.
-        name: the tensor's name in the format, None if the format has no such module.
-        group0: the name of the same tensor of group 0.
-        variable: the model's variable, or a constant where the format has a tensor
-            that the model does without.
-        shape: the tensor's shape in the format.
-        transposed: whether the format stores the matrix the other way round.
+        path: attribute path of the variable.
+        name: name of the tensor in the format, None if the format has no such module.
+        group0: name of the same tensor of group 0.
+        variable: the model's variable, or a constant if only the format has the tensor.
+        shape: shape of the tensor in the format.
+        transposed: whether the format stores the transposed matrix.
     """
 
-    ours: str
+    path: str
     name: str | None
     group0: str | None
     variable: Any
     shape: tuple[int, ...]
     transposed: bool
 
-    def to_ours(self, tensor: np.ndarray) -> np.ndarray:
+    def from_format(self, tensor: np.ndarray) -> np.ndarray:
         tensor = np.asarray(tensor).astype(np.float32)
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
@@ -223,66 +221,60 @@ class Target:
         """Reads the variable."""
         return np.asarray(keras.ops.convert_to_numpy(self.variable))
 
-    def to_theirs(self, tensor: np.ndarray) -> np.ndarray:
-        tensor = tensor.T if self.transposed else tensor.reshape(self.shape)
-        return np.ascontiguousarray(tensor)
+    def to_format(self, value: np.ndarray) -> np.ndarray:
+        value = value.T if self.transposed else value.reshape(self.shape)
+        return np.ascontiguousarray(value)
 
 
 def expand(model, format: str) -> list[Target]:
-    """Lists every tensor that a format has, or should have, for a model."""
-    if type(model).__name__ not in HEADS:
+    """Lists the tensors of a model in a format."""
+    kind = type(model).__name__
+    if kind not in HEADS:
         raise InputError(
-            f"{type(model).__name__} is not a model of this package; expected one of "
-            f"{', '.join(HEADS)}"
+            f"{kind} is not a model of this package; expected one of {', '.join(HEADS)}"
         )
     config = model.config
     groups = _groups(config)
     targets = []
-    for row in (*ENCODER, *HEADS[type(model).__name__]):
-        count = len(groups) * config.inner_group_num if "{b}" in row.ours else 1
+    for row in (*ENCODER, *HEADS[kind]):
+        count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
         for b in range(count):
-            ours = row.ours.format(b=b)
             number, inner = divmod(b, config.inner_group_num)
-            group = groups[number]
-            for leaf, variable in _parts(model, ours, row.kind, format):
+            path = row.path.format(b=b)
+            for leaf, variable in _variables(model, path, row.kind, format):
+                own = path + LEAVES["keras"][leaf]
                 names = (
-                    tensor_name(row, ours, format, leaf, g=group, i=inner, b=b),
-                    tensor_name(
-                        row, row.ours.format(b=inner), format, leaf, i=inner, b=inner
-                    ),
+                    tensor_name(row, format, leaf, g=groups[number], i=inner, b=b),
+                    tensor_name(row, format, leaf, i=inner, b=inner),
                 )
                 layout = _layout(format, row.kind, leaf, variable.shape, config)
-                own = ours + LEAVES["keras"][leaf]
                 targets.append(Target(own, *names, variable, *layout))
     return targets
 
 
-def holds_no_layer(name: str, config: AlbertConfig) -> bool:
-    """Whether a tensor is of a group that no layer falls into, as transformers has."""
-    idle = {*range(config.num_hidden_groups)} - {*_groups(config)}
+def is_of_empty_group(name: str, config: AlbertConfig) -> bool:
+    """Whether a tensor belongs to a group without layers; transformers writes them."""
+    empty = {*range(config.num_hidden_groups)} - {*_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
-    return match is not None and int(match[1]) in idle
+    return match is not None and int(match[1]) in empty
 
 
 def _groups(config: AlbertConfig) -> list[int]:
-    """Returns the number that the group of each distinct block has in names.
-
-    Of more groups than layers, some hold no layer.
-    """
+    """Returns the group of each distinct block; some groups may have no layer."""
     count = len({*config.block_map})
     groups = max(config.num_hidden_groups, count)
     return [block * groups // count for block in range(count)]
 
 
-def _parts(model, ours: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:
-    """Yields what a module holds, as (leaf, variable); nothing if it is left out."""
+def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:
+    """Yields (leaf, variable) of a module; nothing if the model lacks the module."""
     module = model
-    for step in ours.split(".")[isinstance(model, models.AlbertEncoder) :]:
+    for step in path.split(".")[isinstance(model, models.AlbertEncoder) :]:
         module = module[int(step)] if step.isdigit() else getattr(module, step, None)
     if module is None:
-        if ours == "encoder.projection" and format not in ("tf1", "keras"):
-            # With E = H the release has no projection; the others have one, which
-            # has to change nothing.
+        if path == "encoder.projection" and format not in ("tf1", "keras"):
+            # With E = H the release has no projection; other formats have one, which
+            # must be the identity.
             size = model.config.hidden_size
             yield "kernel", np.eye(size, dtype=np.float32)
             yield "bias", np.zeros(size, np.float32)
@@ -298,31 +290,28 @@ def _parts(model, ours: str, kind: str, format: str) -> Iterator[tuple[str, Any]
 
 
 def tensor_name(
-    row: Row, ours: str, format: str, leaf: str, g: int = 0, i: int = 0, b: int = 0
+    row: Row, format: str, leaf: str, g: int = 0, i: int = 0, b: int = 0
 ) -> str | None:
     """Returns a tensor's name in a format, None if the format has no such module.
 
     Args:
         row: the module's row of the table.
-        ours: its attribute path, with the block filled in.
         format: a key of `LEAVES`.
-        leaf: which part of the module.
+        leaf: the variable of the module.
         g: group of the block.
         i: inner group of the block.
-        b: place of the block in the encoder.
+        b: index of the block in the encoder.
     """
-    if format == "keras":
-        return ours + LEAVES["keras"][leaf]
-    module = getattr(row, format)
+    module = row.path if format == "keras" else getattr(row, format)
     if module is None:
         return None
     short = {"kernel": "weights"}.get(leaf, leaf)
-    filled = module.format(g=g, i=i, n=f"_{b}" if b else "", leaf=short)
+    filled = module.format(g=g, i=i, b=b, n=f"_{b}" if b else "", leaf=short)
     return filled if "{leaf}" in module else filled + LEAVES[format][leaf]
 
 
 def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
-    """Returns a tensor's shape in a format, and whether it is transposed there."""
+    """Returns the shape of a tensor in a format, and whether it is transposed."""
     shape = tuple(shape)
     if leaf == "kernel" and (format == "hf" or (format, kind) == ("tf1", "output")):
         return shape[::-1], True
@@ -335,17 +324,17 @@ def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
     return shape, False
 
 
-def listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Returns names and shapes for a message."""
+def format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Formats names and shapes for a message."""
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
 def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
-    """Lists the optimizer's slots of some TF1 tensors, laid out like the tensors."""
+    """Lists the optimizer's slots of some TF1 tensors, in the tensors' layouts."""
     return [
         dataclasses.replace(
             target,
-            ours=f"{target.ours}.{slot}",
+            path=f"{target.path}.{slot}",
             name=f"{target.name}/{slot}",
             variable=variable,
         )
@@ -355,11 +344,11 @@ def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
 
 
 def check_optimizer(optimizer, model) -> None:
-    """Builds an optimizer of this package if need be; refuses any other."""
+    """Builds an optimizer of this package if it is not built; refuses any other."""
     if not hasattr(optimizer, "slots"):
         raise InputError(
             f"optimizer={type(optimizer).__name__}: expected one of "
-            f"albert_tf.optimizers, whose slots have a place in a TF1 checkpoint"
+            f"albert_tf.optimizers, whose slots a TF1 checkpoint can hold"
         )
     if not optimizer.built:
         optimizer.build(model.trainable_variables)

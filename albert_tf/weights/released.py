@@ -1,4 +1,4 @@
-"""What a path of weights names: a path, a released checkpoint, or `hf://owner/name`."""
+"""Resolves names of weights: released checkpoints, and `hf://owner/name`."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _FILES_OF_A_MODEL = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
 
 
 def is_name(path: str | Path) -> bool:
-    """Whether weights are named that may have to be downloaded; what exists is not."""
+    """Whether a path is a name of weights to download, and no existing path."""
     text = str(path)
     if Path(text).exists() or Path(f"{text}.index").exists():
         return False
@@ -23,17 +23,16 @@ def is_name(path: str | Path) -> bool:
 
 
 def resolve(path: str | Path) -> Path:
-    """Returns where weights are, which are downloaded if need be.
+    """Returns the path of weights, and downloads them if they are missing.
 
     Args:
-        path: what exists is returned as it is. Else a released name, such as
-            "albert_base_v2", whose folder in `download.home()` is made once. Or
-            "hf://owner/name" of the Hugging Face Hub, or "hf://owner/name@revision":
-            its safetensors, configuration and vocabulary, in the cache of
-            `huggingface_hub`.
+        path: an existing path; or a released name, such as "albert_base_v2", which is
+            downloaded into `download.home()`; or "hf://owner/name" of the Hugging Face
+            Hub, or "hf://owner/name@revision", of which safetensors, configuration and
+            vocabulary are downloaded into the cache of `huggingface_hub`.
 
     Raises:
-        InputError: it cannot be downloaded, or is damaged.
+        InputError: the download fails, or is damaged.
     """
     if not is_name(path):
         return Path(path)
@@ -48,7 +47,7 @@ def resolve(path: str | Path) -> Path:
 
 
 def _model_folder(name: str, new: Path) -> Path:
-    """Returns the folder of an unpacked archive that has the checkpoint."""
+    """Returns the folder in an unpacked archive that has the checkpoint."""
     with errors.wrap_read(name, "an archive with one albert_config.json"):
         [folder] = {path.parent for path in new.rglob("albert_config.json")}
     return folder

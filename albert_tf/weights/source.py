@@ -1,4 +1,4 @@
-"""What an opened file or folder of weights offers, whatever its format."""
+"""The common interface of opened files and folders of weights."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,21 +16,20 @@ class Source:
     Args:
         format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
             `.keras` file or a SavedModel).
-        path: what was opened, for messages.
+        path: the file or folder, for messages.
         tensors: the shape of every tensor by its name in the file.
         read: returns a tensor by its name in the file, numpy.
         config: returns the configuration beside the weights; raises InputError
             if there is none.
-        rename: returns the name that the table has, given the one in the file.
-        build_model: returns a new model of the kind that was saved, if the format
-            says which; else None.
+        rename: returns the name in the table of `names`, given the one in the file.
+        build_model: returns a new model of the class that was saved; None if the format
+            does not store the class.
 
     Attributes:
         format: as given.
         path: as given, a text.
-        shapes: the shape of every tensor by name, without those that are no weights.
-        ignored: the shape of every tensor that is no weight, such as a slot of an
-            optimizer, by name.
+        shapes: the shape of every weight by name.
+        ignored: the shape of every other tensor by name, such as slots of an optimizer.
         config: as given.
         build_model: as given.
     """
@@ -55,15 +54,15 @@ class Source:
         self._read = read
         for name in sorted(tensors):
             is_ignored = IGNORED[format].search(name)
-            ours = name if is_ignored else rename(name)
-            self._names[ours] = name
+            new_name = name if is_ignored else rename(name)
+            self._names[new_name] = name
             shapes = self.ignored if is_ignored else self.shapes
-            shapes[ours] = tuple(tensors[name] or ())
+            shapes[new_name] = tuple(tensors[name] or ())
 
     def read(self, name: str) -> np.ndarray:
-        """Returns one tensor by name; also one that is no weight."""
+        """Returns a tensor, weight or not, by name."""
         return self._read(self._names[name])
 
     def adapt(self, config: AlbertConfig) -> AlbertConfig:
-        """Returns the configuration that the weights need, given their authors'."""
+        """Returns the configuration that fits the weights, given the stored one."""
         return config

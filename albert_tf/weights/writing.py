@@ -22,7 +22,7 @@ from albert_tf.weights.names import (
     check_optimizer,
     expand,
     expand_slots,
-    listed,
+    format_shapes,
 )
 
 
@@ -36,10 +36,10 @@ def save(
     tokenizer: Tokenizer | None = None,
     task: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a model's weights and its configuration; all of it or nothing.
+    """Writes a model's weights and its configuration, all files or none.
 
-    A process that is killed meanwhile leaves no checkpoint's index without its whole
-    data; a checkpoint that it was about to replace under the same name may be gone.
+    A process that is killed meanwhile leaves no index of an incomplete checkpoint; an
+    older checkpoint of the same name may be gone.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
@@ -48,27 +48,26 @@ def save(
             "ckpt" at its beginning or after a dot. For "hf" a folder, which gets
             `model.safetensors` and `config.json`. For "keras" a file that ends in
             `.keras`.
-        format: "tf1" (for the released code), "hf" (for `transformers`), "keras".
+        format: "tf1" (for the released code), "hf" (for `transformers`), "keras". In
+            the first two, models whose layers share only attention or only feed-forward
+            are written layer by layer, with `num_hidden_groups` = L.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
-            written under their released names; for "tf1" alone.
-        extra: other tensors by name, beginning with "albert_tf/": `load` passes over
-            them, and `open_source(path).read(name)` reads them; for "tf1" alone.
-        tokenizer: is written beside the weights, see `huggingface.tokenizer_files`;
-            for "hf" alone.
-        task: what the outputs mean, as in a run's `task.json`: of a classifier the
-            "labels" and the "kind", which become `id2label` and `problem_type`; of any
-            model "max_seq_length"; for "hf" alone.
+            written under their released names; only for "tf1".
+        extra: other tensors by name, beginning with "albert_tf/": `load` ignores them,
+            and `open_source(path).read(name)` reads them; only for "tf1".
+        tokenizer: written beside the weights, see `huggingface.tokenizer_files`; only
+            for "hf".
+        task: describes the outputs, as in a run's `task.json`: the "labels" and "kind"
+            of a classifier, which become `id2label` and `problem_type`, and the
+            "max_seq_length" of any model; only for "hf".
 
     Returns:
         the prefix, folder or file written, as `load` takes it.
 
     Raises:
-        TypeError: an argument that the format has no place for.
-        InputError: an unknown format, a model or an optimizer that the format has no
-            place for, or a path that cannot be written. Models
-            whose layers share only attention or only feed-forward are written layer by
-            layer, with `num_hidden_groups` at the number of layers: the other formats
-            can not tie them.
+        TypeError: an argument that the format cannot hold.
+        InputError: an unknown format, a model or an optimizer that the format cannot
+            hold, or a path that cannot be written.
     """
     given = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
     given = {key: value for key, value in (given | {"task": task}).items() if value}
@@ -77,25 +76,24 @@ def save(
     return _SAVE[format](model, Path(path), **given)
 
 
-def _targets(model, format: str) -> list[Target]:
-    """Returns a model's weights, which all have a place in a format."""
+def _tensors(model, format: str) -> dict[str, np.ndarray]:
+    """Returns a model's weights by their names in a format."""
     targets = expand(model, format)
-    homeless = {t.ours: t.variable.shape for t in targets if t.name is None}
-    if homeless:
+    nameless = {t.path: t.variable.shape for t in targets if t.name is None}
+    if nameless:
         raise InputError(
-            f"format={format!r} has no place for these weights of "
-            f"{type(model).__name__}: {listed(homeless)}"
+            f"format={format!r} cannot hold these weights of {type(model).__name__}: "
+            f"{format_shapes(nameless)}"
         )
-    return targets
+    return _arrays(targets)
 
 
 def _arrays(targets: Iterable[Target]) -> dict[str, np.ndarray]:
-    """Returns arrays by name."""
-    return {str(target.name): target.to_theirs(target.value()) for target in targets}
+    return {str(target.name): target.to_format(target.value()) for target in targets}
 
 
-def _untied(config: AlbertConfig) -> AlbertConfig:
-    """Returns the configuration that the written groups have in other formats."""
+def _untie(config: AlbertConfig) -> AlbertConfig:
+    """Returns the configuration for formats that share whole layers only."""
     if config.parameter_sharing == "all":
         return config
     return dataclasses.replace(
@@ -110,7 +108,7 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
 
     is_prefix = re.match(r"(.*\.)?ckpt", path.name) and not path.is_dir()
     prefix = path if is_prefix else path / BEST
-    tensors = _arrays(_targets(model, "tf1"))
+    tensors = _tensors(model, "tf1")
     tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
     if optimizer is not None:
         check_optimizer(optimizer, model)
@@ -125,7 +123,7 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
             tensors=list(tensors.values()),
         )
         (new / "checkpoint").write_text(f'model_checkpoint_path: "{prefix.name}"\n')
-        text = _untied(model.config).to_json_string()
+        text = _untie(model.config).to_json_string()
         (new / "albert_config.json").write_text(text)
     return prefix
 
@@ -133,10 +131,10 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
 def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
-    tensors = _arrays(_targets(model, "hf"))
+    tensors = _tensors(model, "hf")
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
-    files = huggingface.files(model, _untied(model.config), task or {}, tokenizer)
+    files = huggingface.files(model, _untie(model.config), task or {}, tokenizer)
     with wrap_write(folder), write_together(folder) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
@@ -148,7 +146,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
 
 def _save_keras(model, path: Path) -> Path:
     if path.suffix != ".keras":
-        raise InputError(f"{path}: a file of format 'keras' has to end in .keras")
+        raise InputError(f"{path}: format 'keras' needs a name that ends in .keras")
     with wrap_write(path), write_together(path.parent) as new:
         model.save(new / path.name)
     return path

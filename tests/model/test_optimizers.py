@@ -129,7 +129,7 @@ def small(golden):
     def make():
         model = AlbertPretrainer(config)
         for target in expand(model, "tf1"):
-            target.variable.assign(target.to_ours(recorded[f"var/{target.name}"]))
+            target.variable.assign(target.from_format(recorded[f"var/{target.name}"]))
         return model
 
     return make, batch
@@ -154,14 +154,14 @@ def recorded_gradients(model, golden):
     recorded = golden("pretrain_small")
     of = {id(t.variable): t for t in expand(model, "tf1")}
     targets = [of[id(v)] for v in model.trainable_variables]
-    return [t.to_ours(recorded[f"grad/{t.name}"]) for t in targets]
+    return [t.from_format(recorded[f"grad/{t.name}"]) for t in targets]
 
 
 def assert_close(model, recorded, section, bound):
     """Compares weights with those recorded, relative to each tensor's largest."""
     for target in expand(model, "tf1"):
         expected = recorded[f"{section}/{target.name}"]
-        error = np.abs(target.to_theirs(target.value()) - expected).max()
+        error = np.abs(target.to_format(target.value()) - expected).max()
         assert error <= bound * np.abs(expected).max(), target.name
 
 
@@ -214,7 +214,7 @@ def test_five_steps_end_where_the_recorded_ones_did(name, small, golden, differe
     for target in expand(model, "tf1"):
         for slot, value in optimizer.slots(target.variable).items():
             expected = recorded[f"{section}/slots_after5/{target.name}/{slot}"]
-            ours = target.to_theirs(numpy(value))
+            ours = target.to_format(numpy(value))
             noise = 1e-8 if target.name.endswith(NOISE) else 0
             bound = 1e-4 * np.abs(expected).max() + noise
             assert np.abs(ours - expected).max() <= bound, (target.name, slot)
@@ -261,11 +261,11 @@ def test_clipping_scales_down_and_never_up(scale, small, golden):
         key = f"{section}/after1/{target.name}"
         if key in recorded:
             expected = recorded[key]
-            error = np.abs(target.to_theirs(target.value()) - expected).max()
+            error = np.abs(target.to_format(target.value()) - expected).max()
             assert error <= 1e-6 * np.abs(expected).max(), key
             expected = recorded[f"{section}/adam_m/{target.name}"]
             slot = numpy(optimizer.slots(target.variable)["adam_m"])
-            error = np.abs(target.to_theirs(slot) - expected).max()
+            error = np.abs(target.to_format(slot) - expected).max()
             assert error <= 2e-6 * np.abs(expected).max(), key
             checked += 1
     assert checked == 11

@@ -314,7 +314,7 @@ def test_the_script_converts(tmp_path):
     with pytest.raises(InputError) as refused:
         convert.convert(settings(tmp_path / "ckpt", tmp_path / "y", "keras"))
     assert str(refused.value) == (
-        f"{tmp_path}/y: a file of format 'keras' has to end in .keras"
+        f"{tmp_path}/y: format 'keras' needs a name that ends in .keras"
     )
     flags = {"input": "ckpt", "output": "y.keras", "output_format": "keras"}
     done = subprocess.run(

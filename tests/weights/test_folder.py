@@ -107,8 +107,8 @@ def test_released_folders_and_modules_have_config_and_vocabulary(
     assert tokenizer_of(tmp_path, do_lower_case=False).do_lower_case is False
     absent = ModelFolder(output_dir=tmp_path / "absent")
     assert message_of(lambda: absent.config) == (
-        f"--albert_config_file: expected, as --output_dir={tmp_path}/absent holds no "
-        f"model (no albert_config.json) and no --init_checkpoint is given"
+        f"--albert_config_file: required, as --output_dir={tmp_path}/absent has no "
+        f"albert_config.json and there is no --init_checkpoint"
     )
     named = ModelFileSettings(albert_config_file="albert_base_v2")
     absent = ModelFolder(output_dir=tmp_path / "absent", files=named)

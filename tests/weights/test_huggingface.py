@@ -143,8 +143,8 @@ def test_a_model_of_another_type_is_refused(small, tmp_path):
     with pytest.raises(InputError) as refused:
         huggingface.tokenizer_files(tokenizer, 40)
     assert str(refused.value) == (
-        f"{path}: a SentencePiece model of type bpe; expected unigram, which alone can "
-        f"be written for transformers"
+        f"{path}: a SentencePiece model of type bpe; expected unigram, the only "
+        f"type that can be written for transformers"
     )
 
 

@@ -1,4 +1,4 @@
-"""The formats of weights: each module opens its own as a `Source`.
+"""The formats of weights; each module opens its format as a `Source`.
 
 tf1        TF1 checkpoints, of the release and of albert_zh
 tf2        TF2 checkpoints and SavedModels, of Model Garden and of this package
@@ -16,7 +16,7 @@ from albert_tf.weights import checkpoints, released
 from albert_tf.weights.formats import hf, keras, kerashub, tf1
 from albert_tf.weights.source import Source
 
-_OF_FILES = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
+_BY_SUFFIX = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
 
 
 def open_source(path: str | Path, checkpoint: str = "best") -> Source:
@@ -24,8 +24,8 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
 
     Args:
         path: a file, folder, checkpoint prefix or name.
-        checkpoint: which one of a folder of TF1 checkpoints, "best" or "newest", see
-            `checkpoints.choose`.
+        checkpoint: the one to take from a folder of TF1 checkpoints, "best" or
+            "newest", see `checkpoints.choose`.
 
     Raises:
         InputError: nothing there, an unknown format, or a damaged file.
@@ -61,8 +61,8 @@ def detect(path: Path) -> ModuleType:
             f"{path}: no such file, folder or checkpoint prefix, nor one of "
             f"{', '.join(PUBLISHED)}, hf://owner/name"
         )
-    if path.suffix in _OF_FILES:
-        return _OF_FILES[path.suffix]
+    if path.suffix in _BY_SUFFIX:
+        return _BY_SUFFIX[path.suffix]
     raise InputError(
         f"{path}: not a file of weights; expected a TF checkpoint's prefix or .index "
         f"file, .safetensors, .h5, .keras, or a folder"

@@ -17,7 +17,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-# What Hugging Face lets vary and the released model does not.
+# Settings of Hugging Face that are constants in the released model.
 _FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
 
 
@@ -37,7 +37,7 @@ def open(path: Path) -> Source:
             for name in opened.keys():  # noqa: SIM118 (not a mapping)
                 shapes[name] = tuple(opened.get_slice(name).get_shape())
                 home[name] = opened
-    # AlbertModel alone is saved without the name that its heads give it.
+    # An AlbertModel without heads is saved without this prefix.
     start = "albert." if "embeddings.word_embeddings.weight" in shapes else ""
 
     def read(name):

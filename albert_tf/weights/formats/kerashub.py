@@ -27,7 +27,7 @@ _KEYS = {
 
 
 def open(path: Path) -> Source:
-    """Opens a preset folder, or a file of weights with the file of its head."""
+    """Opens a preset folder, or a weights file and the file of its head."""
     import h5py
 
     path = path / BACKBONE if path.is_dir() else path
@@ -39,10 +39,10 @@ def open(path: Path) -> Source:
         opened.visititems(lambda name, item: items.append((name, item)))
         for name, item in items:
             if isinstance(item, h5py.Dataset):
-                # A whole task in one file has the backbone as one of its layers.
-                whole = name.removeprefix("layers/albert_backbone/")
-                beside = "layers/albert_backbone" in opened and whole == name
-                tensors[("task/" if beside else start) + whole] = item
+                # In the file of a whole task, the backbone is one of the layers.
+                own = name.removeprefix("layers/albert_backbone/")
+                is_head = "layers/albert_backbone" in opened and own == name
+                tensors[("task/" if is_head else start) + own] = item
 
     with errors.wrap_read(path, "a readable HDF5 file"):
         collect(path, "")
@@ -51,8 +51,8 @@ def open(path: Path) -> Source:
     check_author(path, tensors)
     if "layers/reversible_embedding/vars/0" not in tensors:
         raise InputError(
-            f"{path}: not the weights of a KerasHub ALBERT backbone; what Keras's "
-            f"save_weights wrote for a model of this package, its load_weights reads"
+            f"{path}: not the weights of a KerasHub ALBERT backbone; to read a file of "
+            f"Keras's `save_weights`, use `load_weights`"
         )
 
     def read(name):
@@ -73,5 +73,5 @@ def _config(path: Path) -> AlbertConfig:
             f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
         )
     with errors.wrap_read(path, f"the keys {', '.join(dict.fromkeys(_KEYS.values()))}"):
-        sizes = {ours: values["config"][theirs] for ours, theirs in _KEYS.items()}
+        sizes = {key: values["config"][name] for key, name in _KEYS.items()}
     return AlbertConfig.from_dict(sizes, path)

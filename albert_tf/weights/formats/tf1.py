@@ -7,7 +7,7 @@ from pathlib import Path
 from albert_tf import errors
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.formats import tf2
-from albert_tf.weights.names import released_name
+from albert_tf.weights.names import to_released_name
 from albert_tf.weights.source import Source
 
 _FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
@@ -19,9 +19,9 @@ def prefix_of(path: Path) -> Path:
 
 
 def open(path: Path) -> Source:
-    """Opens a checkpoint, or the one in the folder of a SavedModel.
+    """Opens a checkpoint, or that of a SavedModel, which is not run.
 
-    It may be one of TF2, which only its contents tell. Nothing of a SavedModel is run.
+    A checkpoint of TF2 is recognised by its contents.
     """
     import tensorflow as tf
 
@@ -43,14 +43,14 @@ def open(path: Path) -> Source:
     if tf2.GRAPH in shapes:
         return tf2.open(location, prefix, shapes, read, config)
     kind = _OneWordTable if _SECOND in shapes else Source
-    return kind("tf1", location, shapes, read, config, released_name)
+    return kind("tf1", location, shapes, read, config, to_released_name)
 
 
 class _OneWordTable(Source):
-    """Multiplies the two tables of albert_zh, which is what they do to a word.
+    """Multiplies the two word tables of albert_zh.
 
-    It projects word embeddings to the width H before it adds those of positions and
-    segments, which are as wide: this is a model with E = H.
+    albert_zh projects word embeddings to the width H before it adds those of positions
+    and segments, so this is a model with E = H.
     """
 
     def __init__(self, format, path, tensors, read, config, rename):

@@ -1,7 +1,7 @@
 """TF2 checkpoints: those of Model Garden, and of SavedModels of this package.
 
-Their tensors are named by attribute paths; the graph of objects that they carry says
-what each variable is called.
+Their tensors are named by attribute paths; their object graph has the names of the
+variables.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,17 +26,17 @@ def open(
     read: Callable[[str], Any],
     config: Callable[[], AlbertConfig],
 ) -> Source:
-    """Opens a checkpoint of objects.
+    """Opens a checkpoint with an object graph.
 
     Args:
         path: the folder of a SavedModel, or the checkpoint's prefix.
-        prefix: the checkpoint's.
-        shapes: of all its tensors, by key.
+        prefix: the checkpoint's prefix.
+        shapes: shapes of all its tensors, by key.
         read: returns a tensor by key.
-        config: returns the configuration beside it.
+        config: returns the configuration beside the checkpoint.
 
     Raises:
-        InputError: it is damaged, or has a layout of weights that is not read.
+        InputError: the checkpoint is damaged, or of kamalkraj's ALBERT-TF2.0.
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
@@ -65,7 +65,7 @@ def open(
 
 
 def check_author(path: Any, names: Any) -> None:
-    """Refuses the names of kamalkraj's layers, whose layout is not read."""
+    """Refuses kamalkraj's weights by their names."""
     if any("albert_model/" in name for name in names):
         raise InputError(
             f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
@@ -92,9 +92,9 @@ def _keys(graph, node) -> dict[str, str]:
 
 
 def _saved_model_keys(graph) -> tuple[str, dict[str, str], dict[str, str]] | None:
-    """Returns what `saved_models.save` noted, None if another program saved.
+    """Returns the model's class, and the keys of its options and weights by name.
 
-    That is the model's class, and the keys of its options and its weights by name.
+    `saved_models.save` stores them; None for SavedModels of other programs.
     """
     root = _children(graph, graph.nodes[0])
     if "model" not in root or "weights" not in root:
