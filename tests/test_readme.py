@@ -2,13 +2,11 @@
 
 import dataclasses
 import fnmatch
-import html
 import importlib
 import json
 import re
 import shlex
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -130,36 +128,9 @@ def test_a_page_names_what_is_there(page):
             assert anchor in anchors(file), (target, anchor)
 
 
-def test_the_tests_that_the_claims_name_exist():
-    page = (ROOT / "docs/claims.md").read_text()
-    named = set(re.findall(r"`(test_\w+)`", page))
-    files = {ROOT / "docs" / path for path in re.findall(r"\]\((\S+\.py)\)", page)}
-    text = "\n".join(file.read_text() for file in files)
-    assert named and named == set(re.findall(r"^def (test_\w+)", text, re.M)) & named
-
-
 def anchors(page):
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {
         re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-")
         for title in titles
     }
-
-
-def test_the_picture_shows_the_packages_and_their_layers():
-    dot = (ROOT / "docs/architecture.dot").read_text()
-    drawn = re.findall(r"subgraph layer_\d \{ rank=same; ([\w; ]+) \}", dot)
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    contracts = pyproject["tool"]["importlinter"]["contracts"]
-    [layers] = [contract["layers"] for contract in contracts if "layers" in contract]
-    assert [set(layer.split("; ")) for layer in drawn] == [
-        set(re.findall(r"\w+", layer)) for layer in reversed(layers)
-    ]
-    picture = html.unescape((ROOT / "docs/architecture.svg").read_text())
-    labels = re.findall(r'label="([^"]+)"', dot)
-    for line in "\n".join(labels).replace("\\n", "\n").splitlines():
-        assert f"{line.strip()}</text>" in picture, "draw it again with dot -Tsvg"
-
-
-def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 150

@@ -9,7 +9,6 @@ from albert_tf.corpus.config import CorpusSettings
 from albert_tf.corpus.vocabulary import VocabularySettings
 from albert_tf.errors import InputError
 from albert_tf.serve.settings.conversion import ConversionSettings
-from albert_tf.serve.settings.hub import HubSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import (
     ClassificationSettings,
@@ -17,8 +16,7 @@ from albert_tf.tasks.settings.classification import (
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
-from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
-from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.devices import DistributionSettings
@@ -40,7 +38,6 @@ class Ranges(flags.Settings):
     on: bool = flags.field("On.", False)
     off: bool = flags.field("Off.", False, excludes=("on",))
     names: tuple[str, ...] = flags.field("Names.", (), requires=("on",))
-    stored: int = flags.field("Stored.", 0, stored=False, otherwise=None)
     inner: tuple = ()
 
 
@@ -53,7 +50,6 @@ class Narrower(Ranges):
 FILES = {"input_file": ("x",), "output_file": ("y",)}
 CORPUS = {**FILES, "vocab_file": "v"}
 CONVERSION = {"input": "a", "output": "b", "output_format": "tf1"}
-HUB = {"albert_directory": "a", "export_path": "b"}
 PRETRAINING = {"albert_config_file": "c", "input_file": ("x",)}
 RUN = {"output_dir": "run", "do_train": True, "do_eval": True}
 VOCABULARY = {"input_file": ("x",), "model_prefix": "v/30k"}
@@ -85,19 +81,10 @@ REFUSED = {
     ],
     (TrainingSettings, (("output_dir", "run"),)): [
         ({"do_train": False}, f"--do_train or --do_eval {NOTHING}"),
-        ({"log_steps": 0}, "--log_steps=0: expected at least 1"),
-        ({"early_stopping": -2}, "--early_stopping=-2: expected at least 0"),
-        ({"learning_rate": NAN}, "--learning_rate=nan: expected a number above 0"),
-        ({"weight_decay": -1.0}, "--weight_decay=-1.0: expected at least 0"),
-        ({"seed": 2**31}, "--seed=2147483648: expected a number in [0, 2147483647]"),
         (
             {"output_dir": "gs://bucket/run"},
             "--output_dir=gs://bucket/run: expected a folder of this machine's file "
             "systems; mount a bucket to write there",
-        ),
-        (
-            {"init_from_group0": True},
-            "--init_from_group0: expected --init_checkpoint with it",
         ),
     ],
     (FineTuningSettings, tuple(RUN.items())): [
@@ -105,40 +92,13 @@ REFUSED = {
             {"do_train": False, "do_eval": False},
             f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
         ),
-        ({"num_runs": 0}, "--num_runs=0: expected at least 1"),
         (
             {"num_runs": 3, "do_eval": False},
             "--num_runs=3: expected --do_train and --do_eval with it, to compare the "
             "runs",
         ),
-        ({"pad_to_multiple_of": -1}, "--pad_to_multiple_of=-1: expected at least 0"),
-        ({"train_batch_size": 0}, "--train_batch_size=0: expected at least 1"),
-        (
-            {"num_train_epochs": 0.0},
-            "--num_train_epochs=0.0: expected a number above 0",
-        ),
-        (
-            {"num_train_steps": 7, "num_train_epochs": 3.0},
-            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
-        ),
-        (
-            {"num_warmup_steps": 0, "warmup_proportion": 0.1},
-            "--num_warmup_steps=0 and --warmup_proportion=0.1: give one of them",
-        ),
-        (
-            {"warmup_proportion": 1.0},
-            "--warmup_proportion=1.0: expected a number in [0, 1)",
-        ),
-        (
-            {"init_checkpoint": "a", "albert_hub_module_handle": "b"},
-            "--albert_hub_module_handle=b and --init_checkpoint=a: give one of them",
-        ),
     ],
     (ClassifierRunSettings, tuple(RUN.items())): [
-        (
-            {"do_train": False, "do_eval": False},
-            f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
-        ),
         (
             {"threshold_to_export": 0.3},
             "--threshold_to_export=0.3: expected a probability, with --export_dir",
@@ -164,56 +124,19 @@ REFUSED = {
         ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
         ({"label_separator": ""}, "--label_separator: expected at least one character"),
     ],
-    (RaceSettings, ()): [
-        (
-            {"data_dir": "x", "high_only": True, "middle_only": True},
-            "--high_only and --middle_only: give one of them",
-        ),
-        ({"middle_only": True}, "--middle_only: expected --data_dir with it"),
-    ],
-    (RaceRunSettings, (("output_dir", "run"),)): [
-        (
-            {"do_train": False, "do_eval": False},
-            f"--do_train or --do_eval or --do_predict or --export_dir {NOTHING}",
-        ),
-    ],
     (TaggingSettings, ()): [
         ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
-        ({"max_seq_length": 2}, "--max_seq_length=2: expected at least 3"),
-    ],
-    (SquadRunSettings, tuple(RUN.items())): [
-        (
-            {"num_train_steps": 7, "num_train_epochs": 3.0},
-            "--num_train_steps=7 and --num_train_epochs=3.0: give one of them",
-        ),
     ],
     (SquadSettings, ()): [
         (
             {"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
             "--train_feature_file and --predict_feature_file=a.npz: must be two files",
         ),
-        (
-            {"fit_threshold": True, "null_score_diff_threshold": 0.0},
-            "--null_score_diff_threshold=0.0 and --fit_threshold: give one of them",
-        ),
     ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
         ({"ngram": 2}, "--ngram=2: expected --dynamic_masking with it"),
-        ({"ngram": 0}, "--ngram=0: expected at least 1"),
-        (
-            {"dynamic_masking": True, "masked_lm_prob": 1.0},
-            "--masked_lm_prob=1.0: expected a number in [0, 1)",
-        ),
     ],
     (DistributionSettings, ()): [
-        (
-            {"use_tpu": True, "distribution": "mirrored"},
-            "--use_tpu and --distribution=mirrored: give one of them",
-        ),
-        ({"master": "grpc://x"}, "--master=grpc://x: expected --use_tpu with it"),
-        ({"tpu_name": "x"}, "--tpu_name=x: expected --use_tpu with it"),
-        ({"num_tpu_cores": 8}, "--num_tpu_cores=8: expected --use_tpu with it"),
-        ({"cpu_devices": 0}, "--cpu_devices=0: expected at least 1"),
         (
             {"cpu_devices": 2},
             "--cpu_devices=2: expected --distribution=mirrored with it",
@@ -225,29 +148,14 @@ REFUSED = {
             "--spm_model_file or --vocab_file must be given: got neither",
         ),
         (
-            {"max_seq_length": 7},
-            "--max_seq_length=7: expected a number in [8, 65536]",
-        ),
-        ({"dupe_factor": 0}, "--dupe_factor=0: expected a number in [1, 100000]"),
-        ({"ngram": 0}, "--ngram=0: expected at least 1"),
-        (
             {"ngram": 510},
             "--ngram=510: expected at most 509, --max_seq_length less 3",
-        ),
-        ({"num_workers": 4097}, "--num_workers=4097: expected a number in [0, 4096]"),
-        ({"random_seed": -1}, "--random_seed=-1: expected at least 0"),
-        (
-            {"max_predictions_per_seq": 0},
-            "--max_predictions_per_seq=0: expected at least 1",
         ),
         (
             {"max_predictions_per_seq": 126, "max_seq_length": 128},
             "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
             "less 3",
         ),
-        ({"masked_lm_prob": 1.0}, "--masked_lm_prob=1.0: expected a number in [0, 1)"),
-        ({"short_seq_prob": 1.5}, "--short_seq_prob=1.5: expected a number in [0, 1]"),
-        ({"eval_fraction": -0.5}, "--eval_fraction=-0.5: expected a number in [0, 1)"),
         ({"input_file": ()}, "--input_file: expected at least one file, got none"),
         ({"output_file": ("",)}, "--output_file: expected at least one file, got none"),
         ({"output_file": ("y", "y")}, TWICE.format("y")),
@@ -266,16 +174,8 @@ REFUSED = {
             "--output_file=y@0: expected 1 to 99999 files after the @",
         ),
         (
-            {"runner_options": ("--region=r", "--x=y")},
-            "--runner_options=--region=r,--x=y: expected --runner with it",
-        ),
-        (
             {"objective": "none", "random_next_sentence": True},
             "--random_next_sentence asks for --objective=nsp: got --objective=none",
-        ),
-        (
-            {"input_file_mode": "rb", "replace_invalid_utf8": True},
-            "--replace_invalid_utf8 and --input_file_mode=rb: give one of them",
         ),
     ],
     (VocabularySettings, tuple(VOCABULARY.items())): [
@@ -283,11 +183,6 @@ REFUSED = {
             {"model_prefix": "v/"},
             "--model_prefix=v/: expected how the files' names begin, such as v/30k, "
             "not a folder",
-        ),
-        ({"vocab_size": 0}, "--vocab_size=0: expected at least 1"),
-        (
-            {"character_coverage": 99.995},
-            "--character_coverage=99.995: expected a number in (0, 1]",
         ),
         (
             {"input_sentence_size": 7},
@@ -304,8 +199,6 @@ REFUSED = {
         ),
     ],
     (AnswerSettings, ()): [
-        ({"top_k": 0}, "--top_k=0: expected at least 1"),
-        ({"batch_size": 0}, "--batch_size=0: expected at least 1"),
         (
             {"pooling": "pooled", "layer": 2},
             "--layer=2: expected --pooling=mean or first with it; the pooler's output "
@@ -327,12 +220,6 @@ REFUSED = {
             {"precision": "int8"},
             "--precision=int8: only for --output_format=litert or onnx",
         )
-    ],
-    (HubSettings, tuple(HUB.items())): [
-        (
-            {"checkpoint_name": "model.ckpt-9", "checkpoint": "newest"},
-            "--checkpoint_name=model.ckpt-9 and --checkpoint=newest: give one of them",
-        ),
     ],
 }
 
@@ -394,11 +281,6 @@ def test_what_a_run_lacks_is_named(settings, run, message):
 def test_values_within_their_bounds_pass(values):
     settings = Ranges(**values)
     assert {name: getattr(settings, name) for name in values} == values
-
-
-def test_other_metadata_of_a_field_is_kept():
-    metadata = Ranges.__dataclass_fields__["stored"].metadata
-    assert dict(metadata) == {"help": "Stored.", "stored": False, "otherwise": None}
 
 
 def test_not_a_number_stands_for_no_threshold():

@@ -420,34 +420,6 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     assert [each.keys() for each in theirs] == [each.keys() for each in answers]
 
 
-def test_questions_choices_and_words(base, eagerly):
-    short = {"epochs": 1, "batch_size": 2, "verbose": False}
-    context = "the file is a list"
-    known = {"text": ["list"], "answer_start": [14]}
-    rows = [
-        {"question": "what", "context": context, "answers": known},
-        {"question": "who", "context": context, "answers": {"text": []}},
-        {"question": "where", "context": context, "answers": []},
-    ]
-    rows[1]["answers"]["answer_start"] = []
-    lengths = {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11}
-    answerer = albert_tf.QuestionAnswerer(base, **lengths).fit(
-        rows, validation=rows, **short
-    )
-    assert "best_f1" in answerer.metrics_ or "f1" in answerer.metrics_
-    answers = answerer.predict([("what", context)])
-    assert answers[0] in context
-    choice = {"article": "a", "question": "b _", "options": ["c", "d"], "answer": "B"}
-    chooser = albert_tf.MultipleChoice(base, max_seq_length=17, max_qa_length=7)
-    three = {**choice, "options": ["c", "d", "e"], "answer": 2}
-    assert chooser.fit([choice, three] * 2, **short).predict([choice]) in (0, 1)
-    tags = {"tokens": ["the", "file"], "tags": ["O", "B-X"]}
-    tagger = albert_tf.TokenClassifier(base, max_seq_length=7).fit([tags] * 4, **short)
-    spans = tagger.predict(["the file"])
-    for span in spans[0]:
-        assert span["text"] == "the file"[span["begin"] : span["end"]]
-
-
 def test_pretrained_models_answer(base, tmp_path):
     filler = albert_tf.FillMask.from_pretrained(base, top_k=2)
     gaps = filler.predict("the [MASK] is")

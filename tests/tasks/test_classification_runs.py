@@ -7,9 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertPretrainer, weights
 from albert_tf.errors import InputError
-from albert_tf.model import optimizers
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
@@ -164,19 +162,6 @@ def test_predictions_need_no_more_than_a_finished_folder(run, glue, tmp_path):
     assert f"eval_acc {best['eval_accuracy']:.4f}" in log
 
 
-class Stopping(io.StringIO):
-    """A log that ends the run when a text is written."""
-
-    def __init__(self, text):
-        super().__init__()
-        self._text = text
-
-    def write(self, text):
-        if text.startswith(self._text):
-            raise KeyboardInterrupt
-        return super().write(text)
-
-
 def test_a_table_of_ones_own_needs_no_labels_to_be_predicted(run, own_table, tmp_path):
     test = tmp_path / "test.jsonl"
     test.write_text('{"text": "list file string"}\n{"text": "list string"}\n')
@@ -311,24 +296,6 @@ def test_a_table_that_a_task_does_not_have(run, own_table):
     message = "--do_predict: task custom has no test table; it has train"
     with pytest.raises(InputError, match=f"^{message}$"):
         run(task_name="custom", table=table, do_predict=True, **TRAIN)
-
-
-def test_a_pretraining_run_is_refused_and_its_files_stay(
-    run, own_table, tmp_path, snapshot
-):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    config = AlbertConfig.from_json_file(tmp_path / "config.json")
-    model, optimizer = AlbertPretrainer(config), optimizers.Lamb(1e-3)
-    optimizer.build(model.trainable_variables)
-    weights.save(model, folder / "model.ckpt-7", "tf1", optimizer=optimizer)
-    table = {"train_file": own_table("train", 20), "dev_file": own_table("dev", 6)}
-    before = snapshot(tmp_path)
-    message = f"--output_dir={folder}: model.ckpt-7 has another model ("
-    for flags in (TRAIN, {"do_eval": True}):
-        with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-            run(task_name="custom", table=table, **flags)
-        assert before.items() <= snapshot(tmp_path).items()
 
 
 def test_a_folder_of_another_model_is_refused(run, glue, tmp_path, snapshot):

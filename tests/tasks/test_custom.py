@@ -118,17 +118,6 @@ def test_a_broken_row_is_an_error_while_labels_are_looked_for(write):
     assert len(task.read("train", skip_bad_rows=True).skipped) == 1
 
 
-def test_labels_of_thousands_of_digits_are_labels(write):
-    path = write("a.tsv", f"text\tlabel\na\t{'7' * 5000}\nb\t12\n")
-    assert declare(ClassificationSettings(train_file=path)).labels == ("12", "7" * 5000)
-
-
-def test_several_labels_where_one_is_expected_are_an_error(write):
-    path = write("a.jsonl", '{"text": "a", "label": ["b", "c"]}\n')
-    with refused(f"{path}:1: a list ['b', 'c']; expected one text or number"):
-        declare(ClassificationSettings(train_file=path))
-
-
 def test_a_single_label_is_nothing_to_learn(write):
     path = write("a.tsv", "text\tlabel\na\t1\nb\t1\n")
     with refused(f"{path}: 1 different labels ['1']; expected at least 2"):

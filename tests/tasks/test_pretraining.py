@@ -138,23 +138,6 @@ def test_of_equal_logits_the_first_is_predicted(files):
     assert (float(right), float(weight)) == (1, 2)
 
 
-def test_dropout_is_for_training_alone(files, tiny, tmp_path, tokens):
-    path = tmp_path / "config.json"
-    config = tiny(vocab_size=211, max_position_embeddings=24, hidden_dropout_prob=0.5)
-    path.write_text(config.to_json_string())
-    task = Pretraining(
-        PretrainingSettings(**{**files, "albert_config_file": str(path)})
-    )
-    model = task.build_model()
-    batch = {**tokens(), "masked_lm_positions": tf.constant([[3, 1], [2, 2]])}
-    first, second, dropped = (
-        task.outputs(model, batch, training)["mlm_logits"].numpy()
-        for training in (False, False, True)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert np.abs(first - dropped).max() > 0.1
-
-
 def test_sharing_and_recompute_are_flags(files):
     config = PretrainingSettings(**files, parameter_sharing="ffn", recompute="block")
     model = Pretraining(config).build_model()
@@ -191,11 +174,6 @@ def test_a_warm_start_keeps_its_output_bias(files, tmp_path):
     task = Pretraining(PretrainingSettings(**files, output_bias_from_data=True))
     with pytest.raises(InputError, match="output_bias_from_data and --init_ch"):
         task.load(task.build_model(), str(tmp_path))
-
-
-def test_published_names_are_configurations(files):
-    files["albert_config_file"] = "albert_base_v2"
-    assert Pretraining(PretrainingSettings(**files)).config.hidden_size == 768
 
 
 def description(path, **changes):

@@ -51,12 +51,6 @@ def test_a_column_without_a_name_is_no_index(tmp_path):
     assert [x.guid for x in task.read("test", tmp_path).rows] == ["0", "1"]
 
 
-def test_targets_are_class_numbers_or_numbers():
-    assert glue.MNLI.targets(labelled("neutral", "contradiction")).tolist() == [2, 0]
-    found = glue.STSB.targets(labelled(1.5, 5.0))
-    assert (found.dtype, found.tolist()) == (np.float32, [1.5, 5.0])
-
-
 def test_predictions_are_the_likeliest_class_or_every_likely_label():
     probabilities = np.array([[0.2, 0.5, 0.3], [0.7, 0.1, 0.2]], "float32")
     found = glue.MNLI.decode(probabilities)
