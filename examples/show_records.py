@@ -32,7 +32,7 @@ def tables(path: str, count: int) -> Iterator[str]:
     Raises:
         InputError: the file, its description or its vocabulary cannot be read.
     """
-    description = manifest.of(path)
+    description = manifest.read(path)
     if description is None:
         raise InputError(f"{path}: expected the generator's description beside it")
     vocabulary = str(Path(path).parent / description["vocabulary_file"])

@@ -9,10 +9,10 @@ In reading order:
     documents        input files -> ranges -> documents -> segments of token ids
     pairs            documents -> segments A and B
     masking          which tokens are predicted: n-grams of whole words
-    units            some ranges -> their part of the records, a pure function
+    shards           some ranges of the input -> some of the records, reproducibly
     manifest         the description beside the records: settings, counts, statistics
     workers, beam    run a function in worker processes, on Apache Beam
-    generation       plan -> make parts -> merge -> describe
+    generation       plan -> make shards -> merge -> describe
     dynamic_masking  masks records while training
     vocabulary       trains a vocabulary
 """

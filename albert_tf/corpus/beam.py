@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from albert_tf import errors
-from albert_tf.corpus import files, manifest
+from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.errors import InputError
 
@@ -63,4 +63,4 @@ def _call(job: tuple[Any, ...], function: Callable[..., Any]) -> None:
     try:
         function(*job)
     except InputError as error:
-        manifest.write(job[0], {"error": str(error)})
+        files.write_json(job[0], {"error": str(error)})

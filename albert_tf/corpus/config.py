@@ -9,15 +9,13 @@ from typing import Any, Literal
 
 from albert_tf import flags
 from albert_tf.corpus import files
-from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer
 
-_SHARDED = re.compile(r"(?P<base>.+)@(?P<count>[0-9]+)")
 Subset = Literal["train", "eval"]
 
-# Settings that name files, or change how a run goes about its work.
-_PLACES_AND_MEANS = (
+# Settings that do not change the records.
+_NON_CONTENT_FIELDS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
 )
@@ -185,7 +183,16 @@ class CorpusSettings(MaskingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_files()
+        for name in ("input_file", "output_file"):
+            if not any(getattr(self, name)):
+                raise InputError(f"--{name}: expected at least one file, got none")
+        outputs = [os.path.normpath(path) for path in self.outputs]
+        if len({*outputs}) < len(outputs):
+            [(path, _)] = Counter(outputs).most_common(1)
+            raise InputError(
+                f"--output_file: {path} would be written twice; the names of "
+                f"descriptions end in .json and held-out files have .eval in theirs"
+            )
         if not (self.spm_model_file or self.vocab_file):
             raise InputError(
                 "--spm_model_file or --vocab_file must be given: got neither"
@@ -202,55 +209,41 @@ class CorpusSettings(MaskingSettings):
                     f"--max_seq_length less 3"
                 )
 
-    def _check_files(self) -> None:
-        for name in ("input_file", "output_file"):
-            if not any(getattr(self, name)):
-                raise InputError(f"--{name}: expected at least one file, got none")
-        written = Counter(map(os.path.normpath, self.targets))
-        for path, times in written.items():
-            if times > 1:
-                raise InputError(
-                    f"--output_file: {path} would be written twice; the names of "
-                    f"descriptions end in .json and held-out files have .eval in theirs"
-                )
+    def base_path(self, subset: Subset) -> str:
+        """The first output file without @N, `.eval` added for held-out documents."""
+        base = re.sub("(?<=.)@[0-9]+$", "", self.output_file[0])
+        stem, suffix = os.path.splitext(base)
+        return base if subset == "train" else f"{stem}.eval{suffix}"
 
-    @property
-    def output_files(self) -> list[str]:
-        """Every training file to make, name@N written out."""
+    def description_path(self, subset: Subset) -> str:
+        """The JSON file that describes a subset's files."""
+        return files.description_path(self.base_path(subset))
+
+    def record_files(self, subset: Subset) -> list[str]:
+        """The files of training documents, name@N written out, or of held-out ones."""
+        if subset == "eval":
+            return [self.base_path("eval")]
         paths = []
         for name in self.output_file:
-            sharded = _SHARDED.fullmatch(name)
-            if sharded is None:
-                paths.append(name)
-                continue
-            base, count = sharded["base"], int(sharded["count"])
+            sharded = re.fullmatch("(.+)@([0-9]+)", name)
+            count = int(sharded[2]) if sharded else 1
             if not 1 <= count <= 99_999:
                 raise InputError(
                     f"--output_file={name}: expected 1 to 99999 files after the @"
                 )
-            paths += [f"{base}-{i:05}-of-{count:05}" for i in range(count)]
+            paths += (
+                [f"{sharded[1]}-{i:05}-of-{count:05}" for i in range(count)]
+                if sharded
+                else [name]
+            )
         return paths
 
-    def base_of(self, subset: Subset) -> str:
-        """The first output name without @N, `.eval` added for the held-out documents.
-
-        The description of a subset's files is this name and `.json`.
-        """
-        sharded = _SHARDED.fullmatch(self.output_file[0])
-        base = sharded["base"] if sharded else self.output_file[0]
-        stem, suffix = os.path.splitext(base)
-        return base if subset == "train" else f"{stem}.eval{suffix}"
-
-    def files_of(self, subset: Subset) -> list[str]:
-        """The files to make of the training documents or the held-out ones."""
-        return self.output_files if subset == "train" else [self.base_of("eval")]
-
     @property
-    def targets(self) -> list[str]:
+    def outputs(self) -> list[str]:
         """Every file that a run writes: records first, then the descriptions."""
-        paths = [path for subset in self.subsets for path in self.files_of(subset)]
-        return paths + [
-            files.description_of(self.base_of(subset)) for subset in self.subsets
+        return [
+            *(path for subset in self.subsets for path in self.record_files(subset)),
+            *map(self.description_path, self.subsets),
         ]
 
     @property
@@ -259,8 +252,8 @@ class CorpusSettings(MaskingSettings):
         return ["train", "eval"] if self.eval_fraction else ["train"]
 
     @property
-    def takes_other_documents(self) -> bool:
-        """Whether second segments come from other documents, always or at times."""
+    def samples_other_documents(self) -> bool:
+        """Whether a second segment may come from another document."""
         return self.sentence_objective == "nsp" or (
             self.sentence_objective == "sop" and self.released_behaviour
         )
@@ -277,14 +270,14 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def max_num_tokens(self) -> int:
-        """Tokens of text in an instance: [CLS] and [SEP] take the others."""
+        """Maximum of text tokens in a record: [CLS] and [SEP] take the others."""
         return self.max_seq_length - 3
 
     @property
     def max_predictions(self) -> int:
-        """Most masked tokens in an instance, before `do_permutation` doubles it.
+        """Maximum of masked tokens in a record, before `do_permutation` doubles it.
 
-        0 where the records are to be masked during training.
+        0 if the records are to be masked during training.
         """
         if not self.masked_lm_prob:
             return 0
@@ -295,32 +288,32 @@ class CorpusSettings(MaskingSettings):
         return max(1, round(self.masked_lm_prob * self.max_seq_length))
 
     @property
+    def prediction_slots(self) -> int:
+        """Slots for predictions in a record, P."""
+        return self.max_predictions * (2 if self.do_permutation else 1)
+
+    @property
     def decode_errors(self) -> Literal["strict", "replace", "ignore"]:
-        """What `bytes.decode` does about bytes that are not UTF-8."""
+        """How `bytes.decode` handles invalid bytes."""
         if self.input_file_mode == "rb":
             return "ignore"
         return "replace" if self.replace_invalid_utf8 else "strict"
 
-    def cleaning_as(self, tokenizer: Tokenizer) -> "CorpusSettings":
-        """Returns the settings with what the vocabulary decides written out."""
+    def with_cleaning(self, tokenizer: Tokenizer) -> "CorpusSettings":
+        """Returns the settings with those of the vocabulary filled in."""
         return dataclasses.replace(
             self,
             do_lower_case=tokenizer.do_lower_case,
             keep_accents=tokenizer.keep_accents,
         )
 
-    @property
-    def workers(self) -> int:
-        """How many worker processes to start."""
-        return self.num_workers or cores.available()
-
     def to_dict(self) -> dict[str, object]:
-        """The settings that decide the records, with values that JSON can hold.
+        """The settings that decide the records, as JSON values.
 
-        Of the vocabulary and the input more than the names counts; see `manifest`.
+        `manifest.identity` adds the vocabulary and the input.
         """
         values = dataclasses.asdict(self)
-        for name in (*_PLACES_AND_MEANS, "random_next_sentence"):
+        for name in (*_NON_CONTENT_FIELDS, "random_next_sentence"):
             del values[name]
         values["objective"] = self.sentence_objective
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
@@ -330,7 +323,7 @@ class CorpusSettings(MaskingSettings):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
-        """Returns the settings that `to_dict` returned; names of files are "-".
+        """Returns settings from the result of `to_dict`; file names are "-".
 
         Raises:
             InputError: a value is out of range.

@@ -2,12 +2,13 @@
 
 import contextlib
 import glob as local_glob
+import json
 import logging
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,8 +19,8 @@ from albert_tf.errors import InputError
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
-def description_of(record_file: str) -> str:
-    """Returns where the description of a record file is, or would be."""
+def description_path(record_file: str) -> str:
+    """Returns the path of the description of a record file, a JSON file beside it."""
     return f"{_SHARD.sub('', record_file)}.json"
 
 
@@ -34,8 +35,8 @@ def glob(pattern: str) -> dict[str, int]:
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
-def size_of(path: str) -> int | None:
-    """Returns the bytes of a file; None where there is none."""
+def size(path: str) -> int | None:
+    """Returns the bytes of a file; None if there is none."""
     if is_remote(path):
         if not beam_file_systems().exists(path):
             return None
@@ -43,7 +44,7 @@ def size_of(path: str) -> int | None:
     return os.path.getsize(path) if os.path.isfile(path) else None
 
 
-def modified(path: str) -> float:
+def modification_time(path: str) -> float:
     """Returns when a file was last changed, in seconds since 1970."""
     if is_remote(path):
         return beam_file_systems().last_updated(path)
@@ -64,9 +65,28 @@ def open_binary(path: str) -> IO[bytes]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def read_json(path: str) -> Any:
+    """Reads a JSON file; None if there is none.
+
+    Raises:
+        InputError: it cannot be read or is not JSON.
+    """
+    if size(path) is None:
+        return None
+    with open_binary(path) as file, errors.wrap_read(path, "JSON"):
+        return json.loads(file.read())
+
+
+def write_json(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file, which is complete or not there at all."""
+    with create(path) as file:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        file.write(text.encode())
+
+
 @contextlib.contextmanager
 def create(path: str) -> Iterator[IO[bytes]]:
-    """Makes a file that has its name only when it is complete.
+    """Opens a file for writing that gets its name when it is complete.
 
     Raises:
         InputError: a local one cannot be written.
@@ -87,7 +107,7 @@ def create(path: str) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(targets: Iterable[str]) -> None:
-    """Removes what killed processes left of local files."""
+    """Removes the temporary files of killed processes from local folders."""
     for target in targets:
         if not is_remote(target):
             remove_temporary(Path(target).parent, Path(target).name)
@@ -105,7 +125,7 @@ def remove(paths: Iterable[str]) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder with what is in it."""
+    """Removes a folder and its files."""
     if not is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif glob(f"{path}/*"):

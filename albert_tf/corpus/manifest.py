@@ -8,105 +8,52 @@ from typing import IO, Any
 
 import numpy as np
 
-from albert_tf import errors
-from albert_tf.corpus import files, units
+from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings, Subset
-from albert_tf.data import json_values
+from albert_tf.corpus.shards import Shard
 from albert_tf.errors import InputError
-from albert_tf.model.config import read_json_object
 from albert_tf.text.tokenization import Tokenizer
 
 # Raise it when the same settings begin to give other bytes.
 FORMAT = 5
-MOST_UNKNOWN = 0.01  # share of the tokens from which on there is a warning
+MAX_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
 _INPUT_COUNTERS = (
     *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
     *("documents_without_tokens", "divided_documents"),
 )
-# What programs that train on records read of their description.
-_REQUIRED_KEYS: Mapping[str, Mapping[str, type]] = {
-    "settings": {"objective": str},
-    "vocabulary": {"fingerprint": str, "size": int},
-}
-# Of the subset, all duplicates together.
+# Of the records of a subset, over all duplicates.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
 )
 
 
-def path_for(record_file: str) -> str:
-    """Returns where the description of a record file is, or would be."""
-    return files.description_of(record_file)
+def read(record_file: str) -> dict[str, Any] | None:
+    """Reads the description of a record file.
 
-
-def of(record_file: str) -> dict[str, Any] | None:
-    """Reads the description of a record file, for a program that trains on it.
-
-    Where several unrelated names were given to `--output_file`, the description stands
-    beside the first.
+    If several unrelated names were given to `--output_file`, the description is beside
+    the first.
 
     Returns:
-        The description, or None where there is none or it is not about this file.
+        The description, or None if there is none or it is not about this file.
 
     Raises:
-        InputError: it is damaged: no JSON, or a value is missing, of another type, or
-            contradicts another one.
+        InputError: it is not JSON.
     """
-    path = path_for(record_file)
-    description = read(path)
-    if not description:
-        return None
-    get, name = json_values.get, os.path.basename(record_file)
-    files_of = get(description, "files", dict, path)
-    if name not in files_of:
-        return None
-    for key in ("records", "bytes"):
-        get(files_of[name], key, int, f"{path}: {name}")
-    for part, keys in _REQUIRED_KEYS.items():
-        for key, kind in keys.items():
-            get(get(description, part, dict, path), key, kind, f"{path}: {part}")
-    # What a run takes for the length of an epoch, without counting.
-    number = sum(get(each, "records", int, path) for each in files_of.values())
-    statistics = description.get("statistics", {"instances": number})
-    instances = get(statistics, "instances", int, f"{path}: statistics")
-    if number != instances:
-        raise InputError(
-            f"{path}: {instances} instances, and {number} records in its files; "
-            f"expected as many"
-        )
-    return description
+    description = files.read_json(files.description_path(record_file))
+    names = description.get("files", ()) if isinstance(description, dict) else ()
+    return description if os.path.basename(record_file) in names else None
 
 
-def read(path: str) -> dict[str, Any] | None:
-    """Reads a JSON object, or None where there is no file.
-
-    Raises:
-        InputError: it cannot be read or does not hold an object.
-    """
-    if not files.is_remote(path):
-        return read_json_object(path) if os.path.exists(path) else None
-    if files.size_of(path) is None:
-        return None
-    with files.open_binary(path) as file, errors.wrap_read(path, "a description"):
-        return json.loads(file.read())
-
-
-def write(path: str, content: Mapping[str, Any]) -> None:
-    """Writes a JSON object; the file is complete or not there at all."""
-    with files.create(path) as file:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        file.write(text.encode())
-
-
-def copy_vocabulary(description: str, vocabulary: str) -> None:
+def copy_vocabulary(description_path: str, vocabulary: str) -> None:
     """Copies a vocabulary beside a description, unless a file of its name is there.
 
     Raises:
         InputError: the copy cannot be written.
     """
-    target = os.path.join(os.path.dirname(description), os.path.basename(vocabulary))
-    if files.size_of(target) is None:
+    folder = os.path.dirname(description_path)
+    target = os.path.join(folder, os.path.basename(vocabulary))
+    if files.size(target) is None:
         with files.open_binary(vocabulary) as source, files.create(target) as file:
             file.write(source.read())
 
@@ -114,7 +61,7 @@ def copy_vocabulary(description: str, vocabulary: str) -> None:
 def identity(
     config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns all that decides the bytes of the records; of the text, size and time."""
+    """Returns all that decides the records; of the text, its size and time."""
     return {
         "format": FORMAT,
         "settings": config.to_dict(),
@@ -128,7 +75,7 @@ def identity(
             "special_ids": sorted(tokenizer.special_ids),
         },
         "input": dict(sizes),
-        "modified": {path: files.modified(path) for path in sizes},
+        "modified": {path: files.modification_time(path) for path in sizes},
     }
 
 
@@ -146,40 +93,34 @@ def is_complete(
         InputError: the earlier run had other settings or another vocabulary.
     """
     for subset in config.subsets:
-        path = path_for(config.base_of(subset))
-        content = read(path)
+        path = config.description_path(subset)
+        content = files.read_json(path)
         if content is None:
             return False
-        for part in ("settings", "vocabulary"):
-            _check_same(path, part, content.get(part, {}), identity[part])
+        if differences := _differences(content, identity):
+            raise InputError(
+                f"{path} is from a run with other settings ({'; '.join(differences)}); "
+                f"delete it or choose another --output_file"
+            )
         if any(content.get(key) != value for key, value in identity.items()):
             log.write(f"{path}: the text has changed; creating the files again\n")
             return False
-        for file, entry in zip(
-            config.files_of(subset), content["files"].values(), strict=True
-        ):
-            if files.size_of(file) != entry["bytes"]:
-                return False
+        sizes = [entry["bytes"] for entry in content["files"].values()]
+        if [files.size(file) for file in config.record_files(subset)] != sizes:
+            return False
         if not content["statistics"]["held_out_documents"]:
             return True
     return True
 
 
-def _check_same(
-    path: str, part: str, earlier: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
-    """Refuses other settings than those of finished records, and names them."""
-    differences = [
-        f"{part}: {key} was {json.dumps(earlier.get(key))}, is now "
-        f"{json.dumps(now.get(key))}"
-        for key in sorted(earlier.keys() | now.keys())
-        if earlier.get(key) != now.get(key)
+def _differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{part}: {key} was {json.dumps(earlier.get(key))}, is now {json.dumps(value)}"
+        for part in ("settings", "vocabulary")
+        for earlier in [content.get(part, {})]
+        for key, value in identity[part].items()
+        if earlier.get(key) != value
     ]
-    if differences:
-        raise InputError(
-            f"{path} is from a run with other settings ({'; '.join(differences)}); "
-            f"delete it or choose another --output_file"
-        )
 
 
 def summary(content: Mapping[str, Any]) -> str:
@@ -199,7 +140,7 @@ def describe(
     identity: Mapping[str, Any],
     config: CorpusSettings,
     subset: Subset,
-    parts: Sequence[units.Part],
+    shards: Sequence[Shard],
     sizes: Sequence[int],
 ) -> dict[str, Any]:
     """Returns the description of a subset's files.
@@ -208,17 +149,17 @@ def describe(
         identity: what `identity` returned.
         config: the run's settings.
         subset: "train" or "eval".
-        parts: what the units made, of both subsets.
+        shards: of both subsets.
         sizes: bytes of each file.
     """
-    folder = os.path.dirname(config.base_of(subset)) or "."
-    # Files of one name in two folders must not become one.
-    names = [os.path.relpath(path, folder) for path in config.files_of(subset)]
+    folder = os.path.dirname(config.base_path(subset)) or "."
+    # Files in two folders may have the same name.
+    names = [os.path.relpath(path, folder) for path in config.record_files(subset)]
     records = np.zeros(len(names), np.int64)
-    for part in parts:
-        if part.subset == subset and len(part.blocks):
-            np.add.at(records, part.blocks[:, 0], part.blocks[:, 1])
-    made = total(part for part in parts if part.subset == subset)
+    own = [shard for shard in shards if shard.subset == subset]
+    for shard in own:
+        if len(shard.blocks):
+            np.add.at(records, shard.blocks[:, 0], shard.blocks[:, 1])
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
@@ -228,83 +169,82 @@ def describe(
             name: {"records": count, "bytes": size}
             for name, count, size in zip(names, records.tolist(), sizes, strict=True)
         },
-        "statistics": _statistics(subset, total(parts), made, config),
+        "statistics": _statistics(subset, total(shards), total(own), config),
     }
 
 
-def total(parts: Iterable[units.Part]) -> Counter:
-    """Adds the counters of parts."""
+def total(shards: Iterable[Shard]) -> Counter:
+    """Adds the counters of shards."""
     counts: Counter = Counter()
-    for part in parts:
-        counts.update(part.counts)
+    for shard in shards:
+        counts.update(shard.counts)
     return counts
 
 
-def with_records(parts: Sequence[units.Part], config: CorpusSettings) -> list[Subset]:
+def nonempty_subsets(shards: Sequence[Shard], config: CorpusSettings) -> list[Subset]:
     """Returns the subsets that have documents.
 
     Raises:
-        InputError: no instance could be made of one's.
+        InputError: a subset has documents, but no records.
     """
     subsets = []
     for subset in config.subsets:
-        made = total(part for part in parts if part.subset == subset)
-        if made["instances"]:
+        counts = total(shard for shard in shards if shard.subset == subset)
+        if counts["instances"]:
             subsets.append(subset)
-        elif made[f"{subset}_documents"]:
+        elif counts[f"{subset}_documents"]:
             raise InputError(
-                f"no instance could be made: all {made['dropped_segments']} segments "
+                f"no instance could be made: all {counts['dropped_segments']} segments "
                 f"are single words; expected sentences"
             )
     return subsets
 
 
-def check_input(read: Counter, config: CorpusSettings) -> list[str]:
-    """Judges what the units have read.
+def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
+    """Checks what the shards have read.
 
     Args:
-        read: what `total` returned.
+        counts: what `total` returned.
         config: the run's settings.
 
     Returns:
-        Warnings about what is odd but can be used.
+        Warnings about input that is odd but usable.
 
     Raises:
         InputError: there is no text to train on, or too few documents.
     """
-    named = f"--input_file={','.join(config.input_file)}"
-    held_out = f"--eval_fraction={config.eval_fraction}"
-    documents = read["train_documents"] + read["eval_documents"]
-    unknown = read["train_unknown_tokens"] / max(read["train_tokens"], 1)
-    from_others = config.takes_other_documents
+    input_file = f"--input_file={','.join(config.input_file)}"
+    eval_fraction = f"--eval_fraction={config.eval_fraction}"
+    train, held_out = counts["train_documents"], counts["eval_documents"]
+    documents = train + held_out
+    unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
     mistakes = {
-        f"{named}: no text in it": not documents,
-        f"{held_out}: no document is left to train on; the input has {documents}": (
-            not read["train_documents"]
-        ),
-        f"{named}: one document, and the second segment must come from another; "
+        f"{input_file}: no text in it": not documents,
+        f"{eval_fraction}: no document is left to train on; the input has "
+        f"{documents}": not train,
+        f"{input_file}: one document, and the second segment must come from another; "
         f"expected a blank line between documents": (
-            from_others and read["train_documents"] < 2
+            config.samples_other_documents and train < 2
         ),
-        f"{held_out}: one document of {documents} is held out, and the second segment "
-        f"must come from another; expected a larger share, or 0": (
-            from_others and read["eval_documents"] == 1
+        f"{eval_fraction}: one document of {documents} is held out, and the second "
+        f"segment must come from another; expected a larger share, or 0": (
+            config.samples_other_documents and held_out == 1
         ),
     }
     for message, applies in mistakes.items():
         if applies:
             raise InputError(message)
     warnings = {
-        f"the input is one document of {read['lines']:,} lines: no blank line parts "
-        f"documents": documents == 1 and read["lines"] > 1,
-        f"{read['undecodable_lines']} lines held bytes that are not UTF-8": (
-            read["undecodable_lines"]
+        f"the input is one document of {counts['lines']:,} lines: no blank line parts "
+        f"documents": documents == 1 and counts["lines"] > 1,
+        f"{counts['undecodable_lines']} lines held bytes that are not UTF-8": (
+            counts["undecodable_lines"]
         ),
-        f"no document was held out: {held_out} of {documents}": (
-            config.eval_fraction and not read["eval_documents"]
+        f"no document was held out: {eval_fraction} of {documents}": (
+            config.eval_fraction and not held_out
         ),
         f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
-        f"text": unknown > MOST_UNKNOWN,
+        f"text": unknown > MAX_UNKNOWN,
     }
     return [message for message, applies in warnings.items() if applies]
 
@@ -334,7 +274,7 @@ def _statistics(
 
 def _histogram(counts: Counter, name: str) -> dict[str, int]:
     bins = {
-        int(key.removeprefix(f"{name}/")): value
+        int(key.rpartition("/")[2]): value
         for key, value in counts.items()
         if key.startswith(f"{name}/")
     }

@@ -2,11 +2,11 @@
 
 Paper 3.1: spans of n words, n drawn with probability 1/n up to `ngram`, until 15 % of
 the tokens are to be predicted; 80 % of these become [MASK], 10 % stay, 10 % become a
-random token. `Rules` has other shares.
+random token. The settings have other shares.
 
-All draws of a row depend on its own seed alone, so rows are masked alike in whatever
-batch they come: the generator draws the seeds, `dynamic_masking` makes them of a row's
-place in the run.
+All draws of a row depend only on its own seed, so a row is masked alike in any batch.
+The generator draws the seeds; `dynamic_masking` makes them from the row's position in
+the run.
 
 Letters: B rows, T tokens a row, W words of the row that has most, K words of the batch,
 P slots for predictions.
@@ -14,98 +14,84 @@ P slots for predictions.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-# What draws are for: each use has 2^32 draws of a seed's sequence to itself. Spans are
-# taken twice with `permute`.
+from albert_tf.corpus.config import CorpusSettings
+
+# Uses of draws: each has 2^32 draws of a seed's sequence. With `do_permutation`, spans
+# are taken twice.
 _SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
-# A word's key holds, from the highest bit on, when it is tried, how long a span from it
-# is, and its number in the row. Both numbers have so many bits.
+# A word's key holds, from the highest bit on: when it is tried, the length of its span,
+# and its number in the row. The last two have this many bits.
 _BITS = 16
 _NUMBER = (1 << _BITS) - 1
-# So many turns are prepared at once: most rows are full long before their last word.
+FEATURES = {
+    "masked_lm_positions": np.int32,
+    "masked_lm_ids": np.int32,
+    "masked_lm_weights": np.float32,
+}
+# Turns that are prepared at once: most rows are full long before their last word.
 _TURNS = 32
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
     """How to mask.
 
     Attributes:
-        masked_lm_prob: share of a row's tokens to predict, [CLS] and [SEP] counted.
-        max_predictions: most tokens to predict in a row.
-        ngram: most words in a span.
-        favor_shorter_ngram: spans of n words have a weight of 1/n; else of
-            1/(ngram + 1 - n).
-        whole_words: spans are made of words; else of tokens.
-        cross_separators: the text on both sides of a [SEP] counts as one: a token that
-            continues a word joins it across, and spans reach across (as released).
-        permute: shuffle the tokens of as many more spans and predict them too.
-        mask_replace_prob: share of the predictions that become [MASK].
-        random_replace_prob: share that become a random token; the others stay.
+        config: `masked_lm_prob` and the other settings of masking. In
+            `released_behaviour` the text on both sides of a [SEP] counts as one: a
+            token that continues a word joins it across, and spans reach across.
         mask_id: id of [MASK].
         replacements: int [R], the ids that a random token is drawn from.
     """
 
-    masked_lm_prob: float
-    max_predictions: int
-    ngram: int
-    favor_shorter_ngram: bool
-    whole_words: bool
-    cross_separators: bool
-    permute: bool
-    mask_replace_prob: float
-    random_replace_prob: float
+    config: CorpusSettings
     mask_id: int
     replacements: np.ndarray
 
-    @property
-    def slots(self) -> int:
-        """Slots for predictions in a row, P."""
-        return self.max_predictions * (2 if self.permute else 1)
+    @classmethod
+    def build(
+        cls,
+        config: CorpusSettings,
+        vocab_size: int,
+        special_ids: Iterable[int],
+        mask_id: int,
+    ) -> "Rules":
+        """Returns the rules for a vocabulary.
+
+        **As released:** a token may be replaced by any token; here by no special one.
+        """
+        replacements = np.arange(vocab_size)
+        if not config.released_behaviour:
+            replacements = np.delete(replacements, sorted(special_ids))
+        return cls(config, mask_id, replacements)
 
     @property
     def thresholds(self) -> np.ndarray:
         """Probability that a span is drawn with more than 1, 2, ... words."""
-        weights = 1 / np.arange(1, self.ngram + 1)
-        if not self.favor_shorter_ngram:
+        weights = 1 / np.arange(1, self.config.ngram + 1)
+        if not self.config.favor_shorter_ngram:
             weights = weights[::-1]
         return np.cumsum(weights[::-1])[::-1][1:] / weights.sum()
 
 
-@dataclasses.dataclass(frozen=True)
-class Masked:
-    """A masked batch; unused slots hold zeros.
-
-    Attributes:
-        ids: int32 [B, T], what the model sees.
-        positions: int32 [B, P], where the predictions are, in rising order.
-        labels: int32 [B, P], the original ids there.
-        weights: float32 [B, P], 1 for a prediction and 0 for an unused slot.
-    """
-
-    ids: np.ndarray
-    positions: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
-
-
-def draw(seeds: np.ndarray, use: int, places: np.ndarray | int) -> np.ndarray:
-    """Draws numbers that depend on a seed, a use and a place alone.
+def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
+    """Draws numbers that depend only on a seed, a use and an index.
 
     They are numbers of the sequence splitmix64, any of which can be made by itself.
 
     Args:
         seeds: uint64 [N].
         use: what is drawn.
-        places: int [N], not negative, a place for each number; 0 for one of each seed.
+        index: int [N], not negative: the number in the sequence of a seed and a use.
 
     Returns:
         uint64 [N], evenly from all.
     """
-    z = np.asarray(places).astype(np.uint64)
+    z = np.asarray(index).astype(np.uint64)
     z += np.uint64((use << 32) + 1)
     z = z * np.uint64(0x9E3779B97F4A7C15) + seeds
     z ^= z >> np.uint64(30)
@@ -133,17 +119,19 @@ class Words:
         tokens_per_row: int [B], tokens of each row that may be masked.
     """
 
-    def __init__(self, starts: np.ndarray, maskable: np.ndarray, rules: Rules):
+    def __init__(
+        self, starts: np.ndarray, maskable: np.ndarray, config: CorpusSettings
+    ):
         self.tokens = np.flatnonzero(maskable)
         self.tokens_per_row = np.count_nonzero(maskable, axis=1)
         first_token = np.cumsum(self.tokens_per_row) - self.tokens_per_row
         # A token that does not follow another maskable one begins a new run of text.
         text_begins = np.zeros(self.tokens.size + 1, bool)
-        if not rules.cross_separators:
+        if not config.released_behaviour:
             np.not_equal(self.tokens[1:], self.tokens[:-1] + 1, out=text_begins[1:-1])
         text_begins[first_token] = True
         text_begins = text_begins[:-1]
-        if rules.whole_words:
+        if config.do_whole_word_mask:
             begins = starts[maskable] | text_begins
         else:
             begins = np.ones(self.tokens.size, bool)
@@ -160,15 +148,9 @@ class Words:
 
 
 def mask(
-    ids: np.ndarray,
-    starts: np.ndarray,
-    maskable: np.ndarray,
-    lengths: np.ndarray,
-    rules: Rules,
-    seeds: np.ndarray,
-    counts: Counter,
-) -> Masked:
-    """Masks every row of a batch.
+    batch: dict[str, np.ndarray], rules: Rules, seeds: np.ndarray, counts: Counter
+) -> None:
+    """Masks a batch of features, see `shards.spec`.
 
     The spans of a row begin at its words, taken in random order. For each, n is drawn;
     a span that would exceed the row's predictions loses words until it fits; one that
@@ -176,76 +158,47 @@ def mask(
     are shorter than those drawn: 0.61/0.26/0.14 of 1, 2, 3 words against the drawn
     0.55/0.27/0.18 (as released).
 
-    **As released:** a random token may be a special one there and [SEP] may be crossed;
-    both are the caller's choice by `rules`.
-
     Args:
-        ids: int32 [B, T].
-        starts: bool [B, T], true where a word begins.
-        maskable: bool [B, T], false at [CLS], [SEP] and padding.
-        lengths: int [B], tokens of each row, [CLS] and [SEP] among them: a share of
-            them is predicted.
+        batch: `input_ids`, replaced by what the model sees, `input_mask`, `segment_ids`
+            and `token_boundary`; gets `masked_lm_positions` in rising order,
+            `masked_lm_ids` (the original ids) and `masked_lm_weights` [B, P], zeros in
+            unused slots.
         rules: how to mask.
         seeds: uint64 [B], decide what is drawn for each row.
         counts: raised by the spans drawn and accepted, by their words, and by the
             predictions of each kind.
-
-    Returns:
-        The masked batch.
     """
-    T = ids.shape[1]
-    words = Words(starts, maskable, rules)
-    quota = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
-    quota = np.clip(quota, 1, rules.max_predictions)
+    config = rules.config
+    rows = np.arange(len(seeds))
+    maskable = batch["input_mask"] > 0
+    for column in (0, *sep_positions(batch)):
+        maskable[rows, column] = False
+    words = Words(batch["token_boundary"] > 0, maskable, config)
+    # [CLS] and [SEP] count among the tokens of which a share is predicted.
+    quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
+    quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
     spans = _Spans(words, rules, seeds, counts)
-    masked = words.tokens[np.repeat(spans.take(quota, _SPANS), words.sizes)]
-    original = ids.ravel()
+    predicted = words.tokens[np.repeat(spans.take(quota, _SPANS), words.sizes)]
+    original = batch["input_ids"].ravel()
     output = original.copy()
-    row, column = np.divmod(masked, T)
-    output[masked] = _replaced(original[masked], seeds[row], column, rules, counts)
-    predicted = masked
-    if rules.permute:
-        again = spans.take(quota, _SPANS_TO_PERMUTE)
-        moved = words.tokens[np.repeat(again, words.sizes)]
-        row, column = np.divmod(moved, T)
+    row, column = np.divmod(predicted, maskable.shape[1])
+    output[predicted] = _replace(original[predicted], seeds[row], column, rules, counts)
+    if config.do_permutation:
+        more = spans.take(quota, _SPANS_TO_PERMUTE)
+        moved = words.tokens[np.repeat(more, words.sizes)]
+        row, column = np.divmod(moved, maskable.shape[1])
         shuffled = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
         output[moved] = original[moved[shuffled]]
         counts["predictions_permuted"] += moved.size
-        predicted = np.sort(np.concatenate([masked, moved]))
-    positions, labels, weights = _slots(predicted, original, ids.shape, rules.slots)
-    return Masked(output.reshape(ids.shape), positions, labels, weights)
+        predicted = np.sort(np.concatenate([predicted, moved]))
+    batch["input_ids"] = output.reshape(maskable.shape)
+    _write_slots(batch, predicted, original, config.prediction_slots)
 
 
-def separators(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the columns of both [SEP] of each row of features: two of int [B]."""
     last = batch["input_mask"].sum(axis=1) - 1
     return last - batch["segment_ids"].sum(axis=1), last
-
-
-def add_masks(
-    batch: dict[str, np.ndarray], rules: Rules, seeds: np.ndarray, counts: Counter
-) -> None:
-    """Masks the features of records, see `examples.spec`.
-
-    Args:
-        batch: `input_ids`, replaced by what the model sees, `input_mask`, `segment_ids`
-            and `token_boundary`; gets `masked_lm_positions`, `masked_lm_ids` and
-            `masked_lm_weights`.
-        rules: see `mask`.
-        seeds: see `mask`.
-        counts: see `mask`.
-    """
-    rows = np.arange(len(seeds))
-    maskable = batch["input_mask"] > 0
-    for column in (0, *separators(batch)):
-        maskable[rows, column] = False
-    starts = batch["token_boundary"] > 0
-    lengths = batch["input_mask"].sum(axis=1)
-    masked = mask(batch["input_ids"], starts, maskable, lengths, rules, seeds, counts)
-    batch["input_ids"] = masked.ids
-    batch["masked_lm_positions"] = masked.positions
-    batch["masked_lm_ids"] = masked.labels
-    batch["masked_lm_weights"] = masked.weights
 
 
 class _Spans:
@@ -325,7 +278,7 @@ class _Spans:
         Returns:
             int [R], tokens taken.
         """
-        before, taken, ngram = self._before, self._taken, self._rules.ngram
+        before, taken, ngram = self._before, self._taken, self._rules.config.ngram
         end = np.minimum(begin + n, rows * self._width + self._limit[begin])
         for _ in range(ngram - 1):
             end -= (before[end] - before[begin] > room) & (end > begin + 1)
@@ -346,7 +299,7 @@ class _Spans:
                 self._counts[f"{name}/{words}"] += times
 
 
-def _replaced(
+def _replace(
     labels: np.ndarray,
     seeds: np.ndarray,
     columns: np.ndarray,
@@ -358,25 +311,23 @@ def _replaced(
     kind = (drawn >> np.uint64(32)) / 2.0**32
     other = (drawn & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
     other = rules.replacements[other >> np.uint64(32)]
-    masked = kind < rules.mask_replace_prob
-    kept = ~masked & (kind < 1 - rules.random_replace_prob)
+    masked = kind < rules.config.mask_replace_prob
+    kept = ~masked & (kind < 1 - rules.config.random_replace_prob)
     counts["predictions_masked"] += int(masked.sum())
     counts["predictions_kept"] += int(kept.sum())
     counts["predictions_random"] += int((~masked & ~kept).sum())
     return np.where(masked, rules.mask_id, np.where(kept, labels, other))
 
 
-def _slots(
-    predicted: np.ndarray, original: np.ndarray, shape: tuple[int, int], P: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sorts predictions into the slots of their rows: positions, labels, weights."""
-    B, T = shape
+def _write_slots(
+    batch: dict[str, np.ndarray], predicted: np.ndarray, original: np.ndarray, P: int
+) -> None:
+    """Writes predictions, given by flat positions, to the slots of their rows."""
+    B, T = batch["input_ids"].shape
     row, column = np.divmod(predicted, T)
     per_row = np.bincount(row, minlength=B)
     slot = np.arange(row.size) - (np.cumsum(per_row) - per_row)[row]
-    positions, labels = np.zeros((2, B, P), np.int32)
-    weights = np.zeros((B, P), np.float32)
-    positions[row, slot] = column
-    labels[row, slot] = original[predicted]
-    weights[row, slot] = 1
-    return positions, labels, weights
+    values = (column, original[predicted], 1)
+    for (name, dtype), value in zip(FEATURES.items(), values, strict=True):
+        batch[name] = np.zeros((B, P), dtype)
+        batch[name][row, slot] = value

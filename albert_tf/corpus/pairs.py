@@ -147,7 +147,7 @@ class _Pairs:
     def of(self, document: Document) -> Iterator[Pair]:
         bounds, draw = self._text.bounds, self._draw
         released = self._config.released_behaviour
-        takes_others = self._config.takes_other_documents
+        samples_others = self._config.samples_other_documents
         target = self._target()
         at = document.begin
         while at < document.end:
@@ -155,7 +155,7 @@ class _Pairs:
             stop = bisect.bisect_left(bounds, a_begin + target, at + 1, document.end)
             single = stop == at + 1
             middle = stop if single else at + draw.randint(1, stop - at - 1)
-            if takes_others and (single or (self._is_nsp and draw.random() < 0.5)):
+            if samples_others and (single or (self._is_nsp and draw.random() < 0.5)):
                 a_end = bounds[middle]
                 b = self._from_other(document, target - (a_end - a_begin))
                 yield a_begin, a_end, *b, 1

@@ -208,13 +208,13 @@ class _Records:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often takes in the description beside them.
-        paths -= {files.description_of(path) for path in paths}
+        paths -= {files.description_path(path) for path in paths}
         if not paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
         first, *_ = ordered = sorted(paths)
         spec: records.Spec = records.features_of(first)
         _check_features(first, spec, settings, config)
-        every = {path: manifest.of(path) for path in ordered}
+        every = {path: manifest.read(path) for path in ordered}
         self._described = {path: each for path, each in every.items() if each}
         traits = {path: _traits(each) for path, each in self._described.items()}
         for path, description in self._described.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.corpus import beam, documents, files, units
+from albert_tf.corpus import beam, documents, files, shards
 from albert_tf.data.files import locked
 from albert_tf.errors import InputError
 
@@ -21,8 +21,8 @@ def contents(folder):
 def test_beam_makes_the_files_of_the_local_run(make, monkeypatch, tmp_path):
     pytest.importorskip("apache_beam")
     monkeypatch.setattr(documents, "RANGE_BYTES", 9_000)
-    monkeypatch.setattr(units, "UNIT_BYTES", 60_000)
-    monkeypatch.setattr(units, "WINDOW_BYTES", 20_000)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 60_000)
+    monkeypatch.setattr(shards, "WINDOW_BYTES", 20_000)
     changes = {"eval_fraction": 0.1, "compress": True}
     local = make("local", output_file=(f"{tmp_path}/local/x@3",), **changes)
     beam = make(
@@ -209,7 +209,7 @@ def test_a_dask_cluster_that_loses_a_worker_makes_the_same(
     make, dask, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(documents, "RANGE_BYTES", 9_000)
-    monkeypatch.setattr(units, "UNIT_BYTES", 60_000)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 60_000)
     scheduler, workers = dask
     changes = {"eval_fraction": 0.1, "dupe_factor": 100}
     local = make("local", **changes)

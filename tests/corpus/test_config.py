@@ -12,12 +12,12 @@ def settings(**changes):
 def test_shards_are_written_out_and_the_eval_file_has_its_own_name():
     config = settings(output_file=("d/x.tfrecord@3", "z"))
     shards = [f"d/x.tfrecord-0000{i}-of-00003" for i in range(3)]
-    assert config.files_of("train") == [*shards, "z"]
-    assert config.files_of("eval") == ["d/x.eval.tfrecord"]
+    assert config.record_files("train") == [*shards, "z"]
+    assert config.record_files("eval") == ["d/x.eval.tfrecord"]
 
 
 def test_a_name_of_a_held_out_file_is_free_where_none_is_held_out():
-    assert settings(output_file=("a", "a.eval")).targets == ["a", "a.eval", "a.json"]
+    assert settings(output_file=("a", "a.eval")).outputs == ["a", "a.eval", "a.json"]
 
 
 def test_predictions_follow_the_length_except_in_the_release():

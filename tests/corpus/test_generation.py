@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import documents, generation, manifest, units
+from albert_tf.corpus import documents, manifest, shards
 from albert_tf.data import records
 from albert_tf.data.files import locked
 from albert_tf.errors import InputError
@@ -29,7 +29,7 @@ def contents(folder):
 
 
 def read(files, config):
-    spec = units.spec(config)
+    spec = shards.spec(config)
     batches = list(records.dataset([str(f) for f in files], spec, batch_size=9999))
     return {
         name: np.concatenate([batch[name].numpy() for batch in batches])
@@ -46,11 +46,11 @@ def settings(**changes):
 def small_units(monkeypatch):
     """Makes a small corpus behave like a large one: many ranges, units and windows."""
     monkeypatch.setattr(documents, "RANGE_BYTES", 4_500)
-    monkeypatch.setattr(units, "UNIT_BYTES", 25_000)
-    monkeypatch.setattr(units, "TEXT_TOKENS", 1_000)
-    monkeypatch.setattr(units, "ROUND_TOKENS", 2_000)
-    monkeypatch.setattr(units, "BLOCK_TOKENS", 500)
-    monkeypatch.setattr(units, "WINDOW_BYTES", 20_000)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 25_000)
+    monkeypatch.setattr(shards, "TEXT_TOKENS", 1_000)
+    monkeypatch.setattr(shards, "ROUND_TOKENS", 2_000)
+    monkeypatch.setattr(shards, "BLOCK_TOKENS", 500)
+    monkeypatch.setattr(shards, "WINDOW_BYTES", 20_000)
 
 
 def test_the_features_are_the_released_ones_and_hang_together(make):
@@ -130,7 +130,7 @@ def test_processes_make_the_bytes_that_one_process_makes(make):
     one, three = make("one", **changes), make("three", num_workers=3, **changes)
     assert contents(one) == contents(three)
     description = json.loads((one / "x.tfrecord.json").read_text())
-    assert description["statistics"]["instance_tokens"] > units.ROUND_TOKENS / 2
+    assert description["statistics"]["instance_tokens"] > shards.ROUND_TOKENS / 2
 
 
 def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path):
@@ -160,8 +160,8 @@ def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path
     documents = numbers["documents"] + held_out["statistics"]["documents"]
     assert documents == 200
     assert held_out["statistics"]["documents"] == pytest.approx(40, abs=20)
-    assert manifest.of(str(folder / "x-00002-of-00003")) == description
-    assert manifest.of(str(folder / "y")) is None
+    assert manifest.read(str(folder / "x-00002-of-00003")) == description
+    assert manifest.read(str(folder / "y")) is None
 
 
 def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
@@ -321,7 +321,7 @@ def test_an_unfinished_run_resumes_unless_text_or_settings_are_others(
     own_text, small_units, monkeypatch, is_changed, changes
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(generation, "merge_file", killed)
+        patch.setattr(shards, "merge", killed)
         with pytest.raises(KeyboardInterrupt):
             own_text()
     if is_changed:
@@ -331,19 +331,19 @@ def test_an_unfinished_run_resumes_unless_text_or_settings_are_others(
         f"{own_text.folder}/x.tfrecord.work: settings or text have changed; starting "
         f"over"
         if is_changed or changes
-        else "units: 14 of 14 resumed"
+        else "shards: 14 of 14 resumed"
     )
 
 
 def test_a_resumed_run_makes_the_same_bytes(make, small_units, monkeypatch):
     expected = contents(make("whole"))
     with monkeypatch.context() as patch:
-        patch.setattr(generation, "merge_file", killed)
+        patch.setattr(shards, "merge", killed)
         with pytest.raises(KeyboardInterrupt):
             make()
     log = io.StringIO()
     folder = make(log=log)
-    assert "units: 13 of 13 resumed\n" in log.getvalue()
+    assert "shards: 13 of 13 resumed\n" in log.getvalue()
     assert contents(folder) == expected
 
 

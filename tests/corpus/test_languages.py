@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import corpus
-from albert_tf.corpus import CorpusSettings, manifest, units, vocabulary
+from albert_tf.corpus import CorpusSettings, manifest, shards, vocabulary
 from albert_tf.data import records
 from albert_tf.text import tokenization
 
@@ -72,12 +72,12 @@ def test_masked_words_are_whole_words_of_the_script(language):
     name, config, tokenizer = language
     corpus.generate(config, io.StringIO())
     [file] = config.output_file
-    numbers = manifest.of(file)["statistics"]
+    numbers = manifest.read(file)["statistics"]
     assert numbers["documents"] == 300
     assert 0.13 < numbers["predicted_share"] < 0.16
     assert numbers["words_per_span"]["2"] > 30
     assert numbers["words_per_span"]["3"] > 10
-    batches = list(records.dataset([file], units.spec(config), batch_size=9999))
+    batches = list(records.dataset([file], shards.spec(config), batch_size=9999))
     batch = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
     used = batch["masked_lm_weights"] > 0
     original = batch["input_ids"].copy()
@@ -152,7 +152,7 @@ def test_spaces_part_the_words_of_segmented_text(tmp_path, kind):
     corpus.generate(config, io.StringIO())
     tokenizer = tokenization.load(**vocabulary_file)
     found = ""
-    for batch in records.dataset(config.output_file, units.spec(config), batch_size=9):
+    for batch in records.dataset(config.output_file, shards.spec(config), batch_size=9):
         for ids, mask, begins in zip(
             *(batch[k].numpy() for k in ("input_ids", "input_mask", "token_boundary")),
             strict=True,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import corpus
 from albert_tf.corpus import MaskingSettings, dynamic_masking, manifest, masking
@@ -14,25 +13,16 @@ from albert_tf.errors import InputError
 from albert_tf.tasks import pretraining
 
 DATA = Path(__file__).parents[1] / "fixtures"
-MASKED_FEATURES = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
+MASKED_FEATURES = set(masking.FEATURES)
 V, CLS, SEP, MASK = 97, 2, 3, 4
 
 
 def rules(**changes):
-    values = {
-        "masked_lm_prob": 0.15,
-        "max_predictions": 50,
-        "ngram": 3,
-        "favor_shorter_ngram": True,
-        "whole_words": True,
-        "cross_separators": False,
-        "permute": False,
-        "mask_replace_prob": 0.8,
-        "random_replace_prob": 0.1,
-        "mask_id": MASK,
-        "replacements": np.arange(5, V),
-    }
-    return masking.Rules(**values | changes)
+    replacements = changes.pop("replacements", np.arange(5, V))
+    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
+    values["max_predictions_per_seq"] = 50
+    config = corpus.CorpusSettings(**values | changes)
+    return masking.Rules(config, MASK, replacements)
 
 
 def made(rows, T, labels=(0,)):
@@ -74,7 +64,7 @@ def run(batch, seed=5, counts=None, **changes):
         1 << 64, size=len(batch["input_ids"]), dtype=np.uint64
     )
     counts = Counter() if counts is None else counts
-    masking.add_masks(out, rules(**changes), seeds, counts)
+    masking.mask(out, rules(**changes), seeds, counts)
     return out
 
 
@@ -158,14 +148,14 @@ def test_spans_stop_at_a_separator_unless_they_may_cross(cross, expected):
     # follows. 4 first: 1 or 3 follows.
     B = 20011
     batch = made([([[7]], [[8], [9]])] * B, T=8)
-    out = run(batch, masked_lm_prob=1 / 3, ngram=2, cross_separators=cross)
+    out = run(batch, masked_lm_prob=1 / 3, ngram=2, released_behaviour=cross)
     assert shares(out) == near(expected, B)
 
 
 def test_a_word_reaches_across_a_separator_only_where_spans_do():
     batch = made([([[7]], [[8], [9]])] * 211, T=8)
     batch["token_boundary"][:, 3] = 0  # 8 continues the word of 7, as released
-    out = run(batch, masked_lm_prob=1 / 3, cross_separators=True)
+    out = run(batch, masked_lm_prob=1 / 3, released_behaviour=True)
     assert set(shares(out)) == {(1, 3), (4,)}
     out = run(batch, masked_lm_prob=1 / 3)
     assert set(shares(out)) == {(1, 3), (1, 4), (3, 4)}
@@ -183,7 +173,7 @@ def test_every_word_is_as_likely_as_any_other_of_its_row():
 @pytest.mark.parametrize("cross", [False, True])
 def test_words_are_masked_whole_or_not_at_all(cross):
     batch = random_rows()
-    where = predicted(run(batch, cross_separators=cross))
+    where = predicted(run(batch, released_behaviour=cross))
     whole = 0
     for row in range(len(where)):
         words = words_of(batch, row, cross)
@@ -201,11 +191,11 @@ def test_words_are_masked_whole_or_not_at_all(cross):
 
 def test_each_row_predicts_its_share_of_tokens():
     batch = random_rows()
-    out = run(batch, whole_words=False)
+    out = run(batch, do_whole_word_mask=False)
     lengths = batch["input_mask"].sum(axis=1).tolist()
     expected = [max(1, round(0.15 * length)) for length in lengths]
     assert out["masked_lm_weights"].sum(axis=1).tolist() == expected
-    out = run(batch, whole_words=False, max_predictions=4)
+    out = run(batch, do_whole_word_mask=False, max_predictions_per_seq=4)
     assert out["masked_lm_weights"].shape == (211, 4)
     most = np.minimum(4, expected).tolist()
     assert out["masked_lm_weights"].sum(axis=1).tolist() == most
@@ -216,7 +206,7 @@ def test_each_row_predicts_its_share_of_tokens():
 @pytest.mark.parametrize("permute", [False, True])
 def test_labels_are_the_originals_and_the_rest_is_untouched(permute):
     batch = random_rows()
-    out = run(batch, permute=permute)
+    out = run(batch, do_permutation=permute)
     np.testing.assert_array_equal(unmasked(out), batch["input_ids"])
     for name in batch.keys() - {"input_ids"}:
         np.testing.assert_array_equal(out[name], batch[name])
@@ -257,7 +247,11 @@ def test_shares_of_what_becomes_of_predictions_are_settings(mask, random):
 
 def test_permutation_moves_as_many_more_tokens_within_their_row():
     batch, counts = random_rows(), Counter()
-    plain = {"permute": True, "max_predictions": 6, "replacements": np.array([MASK])}
+    plain = {
+        "do_permutation": True,
+        "max_predictions_per_seq": 6,
+        "replacements": np.array([MASK]),
+    }
     out = run(batch, counts=counts, **plain)
     total = int(out["masked_lm_weights"].sum())
     assert 0.45 * total < counts["predictions_permuted"] < 0.5 * total + 1
@@ -275,18 +269,18 @@ def test_permutation_moves_as_many_more_tokens_within_their_row():
 def test_a_row_is_masked_alike_in_any_batch(permute):
     batch = random_rows()
     seeds = np.arange(211, dtype=np.uint64) ** 5
-    rule = rules(permute=permute)
+    rule = rules(do_permutation=permute)
 
     def masked(rows):
         out = {name: values[rows] for name, values in batch.items()}
-        masking.add_masks(out, rule, seeds[rows], Counter())
+        masking.mask(out, rule, seeds[rows], Counter())
         return out
 
     whole = masked(np.arange(211))
     for rows in (np.arange(3, 20), np.array([7]), np.arange(211)[::-3]):
         for name, values in masked(rows).items():
             np.testing.assert_array_equal(values, whole[name][rows])
-    other = run(batch, seed=6, permute=permute)
+    other = run(batch, seed=6, do_permutation=permute)
     assert (other["masked_lm_positions"] != whole["masked_lm_positions"]).any()
 
 
@@ -319,16 +313,16 @@ def call(mask, batch, seed=5):
 def test_masks_that_the_records_have_are_taken_off_first(permute):
     batch = random_rows()
     ids, static = batch["input_ids"], dict(batch)
-    rule = rules(max_predictions=13, permute=permute)
-    masking.add_masks(static, rule, np.arange(211, dtype=np.uint64), Counter())
+    rule = rules(max_predictions_per_seq=13, do_permutation=permute)
+    masking.mask(static, rule, np.arange(211, dtype=np.uint64), Counter())
     assert (static["input_ids"] != ids).sum() > 211
     # An unused slot stands for nothing, whatever it holds.
     static["masked_lm_positions"] += static["masked_lm_weights"] == 0
-    out = run_dynamic(static, max_predictions=9)
+    out = run_dynamic(static, max_predictions_per_seq=9)
     assert out["masked_lm_ids"].shape == (211, 9)
     np.testing.assert_array_equal(unmasked(out), ids)
     assert {k: v.tolist() for k, v in out.items()} == {
-        k: v.tolist() for k, v in run_dynamic(batch, max_predictions=9).items()
+        k: v.tolist() for k, v in run_dynamic(batch, max_predictions_per_seq=9).items()
     }
 
 
@@ -372,7 +366,7 @@ def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path):
     spec = {
         name: records.Feature("int", values.shape[1]) for name, values in batch.items()
     }
-    mask = dynamic_masking.DynamicMasking(rules(permute=True), True, spec)
+    mask = dynamic_masking.DynamicMasking(rules(do_permutation=True), True, spec)
     path = str(tmp_path / "x.tfrecord")
     with records.create(path) as writer:
         writer.write(records.encode(spec, batch))
@@ -447,10 +441,10 @@ def read(file, mask):
 
 def test_records_are_masked_by_what_their_description_says(file, generate):
     mask = dynamic_masking.for_records([file])
-    assert (mask.rules.max_predictions, mask.rules.ngram) == (19, 3)
-    assert mask.rules.masked_lm_prob == 0.15
+    assert (mask.rules.config.max_predictions, mask.rules.config.ngram) == (19, 3)
+    assert mask.rules.config.masked_lm_prob == 0.15
     assert mask.rules.replacements.tolist() == list(range(5, 1500))
-    assert not mask.rules.cross_separators and mask.redraw_order
+    assert not mask.rules.config.released_behaviour and mask.redraw_order
     assert not MASKED_FEATURES & mask.spec.keys()
     other = generate(
         do_whole_word_mask=False,
@@ -464,10 +458,13 @@ def test_records_are_masked_by_what_their_description_says(file, generate):
         [other],
         MaskingSettings(masked_lm_prob=0.1, max_predictions_per_seq=17, ngram=2),
     )
-    assert mask.rules.masked_lm_prob == 0.1
-    assert (mask.rules.max_predictions, mask.rules.ngram) == (17, 2)
-    assert not mask.rules.whole_words and not mask.rules.favor_shorter_ngram
-    assert mask.rules.permute and mask.rules.cross_separators
+    assert mask.rules.config.masked_lm_prob == 0.1
+    assert (mask.rules.config.max_predictions, mask.rules.config.ngram) == (17, 2)
+    assert (
+        not mask.rules.config.do_whole_word_mask
+        and not mask.rules.config.favor_shorter_ngram
+    )
+    assert mask.rules.config.do_permutation and mask.rules.config.released_behaviour
     assert mask.rules.replacements.size == 1500
     # The release gives label 1 to unrelated halves too, which cannot be put in order.
     assert not mask.redraw_order
@@ -505,16 +502,6 @@ def test_static_and_unmasked_records_of_one_seed_hold_the_same_text(file, genera
     assert set(text(restored)) <= set(text(plain))
 
 
-def test_masked_records_without_their_masks_are_refused(generate):
-    mask = dynamic_masking.for_records([generate(masked_lm_prob=0.15)])
-    with pytest.raises(ValueError) as caught:
-        mask(random_rows(), 0, tf.range(211))
-    assert str(caught.value) == (
-        "features ['masked_lm_ids', 'masked_lm_positions', 'masked_lm_weights'] of the "
-        "records are missing"
-    )
-
-
 def refusal(files, **changes):
     with pytest.raises(InputError) as caught:
         dynamic_masking.for_records(files, MaskingSettings(**changes))
@@ -530,7 +517,7 @@ def test_records_without_a_description_are_refused(tmp_path):
 
 
 def test_descriptions_of_other_versions_are_refused(file, tmp_path):
-    description = manifest.of(file)
+    description = manifest.read(file)
     description["settings"]["unheard_of"] = 1
     path = tmp_path / "x.tfrecord.json"
     path.write_text(json.dumps(description))
@@ -543,7 +530,7 @@ def test_descriptions_of_other_versions_are_refused(file, tmp_path):
 def test_batches_of_like_length_are_masked_and_resumed_alike(file):
     settings = MaskingSettings(mask_replace_prob=1.0, random_replace_prob=0.0)
     mask = dynamic_masking.for_records([file], settings)
-    count = manifest.of(file)["files"]["x.tfrecord"]["records"]
+    count = manifest.read(file)["files"]["x.tfrecord"]["records"]
     source = batches.Records(
         (file,), (count,), mask.spec, mask, padded=pretraining._PADDED, multiple=1
     )
@@ -584,7 +571,7 @@ def test_batches_of_like_length_are_masked_and_resumed_alike(file):
 def test_files_made_in_different_ways_are_refused(
     file, tmp_path, place, name, value, changes
 ):
-    description = manifest.of(file)
+    description = manifest.read(file)
     old = {
         **{"max_seq_length": 128, "sentence_objective": "sop", "max_predictions": 0},
         **{"do_permutation": False},
@@ -592,7 +579,7 @@ def test_files_made_in_different_ways_are_refused(
     }
     description[place] |= changes or {name: value}
     other = str(tmp_path / "x.tfrecord")
-    manifest.write(f"{other}.json", description)
+    Path(f"{other}.json").write_text(json.dumps(description))
     assert refusal([file, file, other]) == (
         f"{other}: made with {name}={value}, but {file} with {old[name]}; "
         f"--dynamic_masking has one set of rules"

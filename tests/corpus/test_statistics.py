@@ -7,6 +7,7 @@ distance from our mean lies within three. The errors are those of one seed, esti
 from the spread of ours.
 """
 
+import contextlib
 import functools
 import io
 import json
@@ -19,10 +20,10 @@ import pytest
 from albert_tf.corpus import (
     CorpusSettings,
     documents,
-    generation,
+    files,
     masking,
     pairs,
-    units,
+    shards,
 )
 from albert_tf.data import records
 
@@ -56,7 +57,7 @@ def settings(**changes):
 @functools.cache
 def text(do_lower_case):
     config = settings(do_lower_case=do_lower_case)
-    tokenizer = generation.tokenizer(config)
+    tokenizer = shards.load_tokenizer(config)
     [(part, _)] = documents.ranges(documents.find_files(config.input_file))
     lines = documents.read(part, "strict", Counter())
     packed = pairs.Text(tokenizer.vocab_size)
@@ -67,7 +68,7 @@ def text(do_lower_case):
 
 def generate(config):
     """Makes all batches of one seed, before they are serialised, and the counters."""
-    batches = []
+    batches, results = [], []
 
     def encode(_, batch):
         batches.append(batch)
@@ -75,12 +76,15 @@ def generate(config):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "encode", encode)
-        patch.setattr(units, "_texts", lambda *_: [text(config.do_lower_case)])
-        unit = units.Unit("train", 0, [])
-        counts, _ = units.make(unit, config, generation.tokenizer(config), io.BytesIO())
+        patch.setattr(shards, "_texts", lambda *_: [text(config.do_lower_case)])
+        patch.setattr(
+            files, "create", lambda path: contextlib.nullcontext(io.BytesIO())
+        )
+        patch.setattr(files, "write_json", lambda path, result: results.append(result))
+        shards.make_shard("x.json", config, shards.ShardPlan("train", 0, []))
     return {
         name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]
-    }, counts
+    }, results[0]["counts"]
 
 
 def measure(batch):
@@ -171,7 +175,7 @@ def test_spans_drawn_and_accepted_agree_with_the_release(variant, changes, name,
 
 
 def test_token_boundaries_are_those_of_the_release():
-    starts = generation.tokenizer(settings()).word_starts(settings().word_start_rule)
+    starts = shards.load_tokenizer(settings()).word_starts(settings().word_start_rule)
     for row in RELEASED["rows"]:
         ids = np.array(row["tokens"])
         boundary = starts(ids) | np.isin(ids, [2, 3])
@@ -180,25 +184,29 @@ def test_token_boundaries_are_those_of_the_release():
 
 def test_masking_predicts_as_many_tokens_of_recorded_rows():
     config = settings()
-    tokenizer = generation.tokenizer(config)
+    tokenizer = shards.load_tokenizer(config)
     tokens = tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
-    rules = units.masking_rules(config, *tokens)
-    assert rules.cross_separators
+    rules = masking.Rules.build(config, *tokens)
     assert rules.replacements.tolist() == list(range(1500))
     ordinary = CorpusSettings(**{**vars(config), "released_behaviour": False})
-    kept = units.masking_rules(ordinary, *tokens).replacements
-    assert kept.tolist() == list(range(5, 1500))
+    replacements = masking.Rules.build(ordinary, *tokens).replacements
+    assert replacements.tolist() == list(range(5, 1500))
     for row in RELEASED["rows"]:
         ids = np.array([row["tokens"]], np.int32)
-        maskable = ~np.isin(ids, [2, 3])
-        seeds = np.zeros(1, np.uint64)
+        first_sep = row["tokens"].index(3)
         starts = tokenizer.word_starts(config.word_start_rule)(ids)
-        sizes = np.array([ids.size])
-        masked = masking.mask(ids, starts, maskable, sizes, rules, seeds, Counter())
-        room = min(20, max(1, round(0.15 * ids.size))) - int(masked.weights.sum())
+        batch = {
+            "input_ids": ids,
+            "input_mask": np.ones_like(ids),
+            "segment_ids": (np.arange(ids.size) > first_sep)[None].astype(int),
+            "token_boundary": starts,
+        }
+        masking.mask(batch, rules, np.zeros(1, np.uint64), Counter())
+        predictions = batch["masked_lm_weights"] > 0
+        room = min(20, max(1, round(0.15 * ids.size))) - int(predictions.sum())
         assert room >= 0
         # Nothing that would have fitted was left: every other word is longer.
-        words = masking.Words(starts, maskable, rules)
-        predicted = masked.positions[masked.weights > 0]
+        words = masking.Words(starts, ~np.isin(ids, [2, 3]), config)
+        predicted = batch["masked_lm_positions"][predictions]
         free = ~np.isin(words.tokens[words.first], predicted)
         assert (words.sizes[free] > room).all()

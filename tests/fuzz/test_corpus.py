@@ -12,9 +12,8 @@ from albert_tf.corpus import documents
 from albert_tf.data import records, tables
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import pretraining, registry, squad
+from albert_tf.tasks import registry, squad
 from albert_tf.tasks.race import reading as race
-from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import loading, metadata
 from albert_tf.weights.folder import ModelFolder
@@ -35,16 +34,6 @@ def read_checkpoint(folder):
 
 def read_config_file(folder):
     flags._read_config(str(folder / "run.json"))
-
-
-def read_description(folder):
-    settings = PretrainingSettings(
-        albert_config_file=str(CONFIG),
-        input_file=(str(folder / "ordinary"),),
-        dynamic_masking=True,
-    )
-    config = AlbertConfig.from_json_file(CONFIG)
-    pretraining._Records(settings, "input_file", config).tokenizer()
 
 
 def read_flags(folder):

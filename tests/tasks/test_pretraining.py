@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.corpus import manifest
+from albert_tf.corpus import files as corpus_files
 from albert_tf.data import batches, records
 from albert_tf.errors import InputError
 from albert_tf.model import models
@@ -407,7 +407,7 @@ def describe_with_vocabulary(path, data, **changes):
     # An absolute path is that of another machine: the file beside the records counts.
     content["vocabulary_file"] = "/elsewhere/spm_small.model"
     shutil.copy(vocabulary.path, os.path.dirname(path))
-    manifest.write(f"{path}.json", content)
+    corpus_files.write_json(f"{path}.json", content)
     return vocabulary
 
 

@@ -1,46 +1,48 @@
-"""Units of work: a pure function turns some of the input into a part of the records.
+"""Shards: some ranges of the input become some of the records, reproducibly.
 
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
-A unit is a fixed set of ranges that lie all over the input, so its documents are a
-random sample: a second segment from another document comes from anywhere. It makes all
-duplicates of its documents, shuffled, in blocks that `joined` shuffles once more, over
-all units. Nothing here depends on the number of workers.
+A shard reads a fixed set of ranges from all over the input, so its documents are a
+random sample: a second segment from another document comes from anywhere. It holds all
+duplicates of its documents, shuffled, in blocks. `merge` shuffles the blocks of all
+shards once more. Nothing here depends on the number of workers.
 """
 
+import functools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from albert_tf.corpus import documents, files, masking, pairs
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
+from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
-# Input bytes of a unit, times dupe_factor.
-UNIT_BYTES = 1 << 22
-# Documents that a second segment may come from, together.
+# Input bytes of a shard, times dupe_factor.
+SHARD_BYTES = 1 << 22
+# Input bytes of a shard whose second segments come from its other documents.
 POOL_BYTES = 1 << 21
-MAX_UNITS = 4096
+MAX_SHARDS = 4096
 TEXT_TOKENS = 1 << 20  # held in memory at once
-ROUND_TOKENS = 1 << 22  # of instances that are shuffled together, with padding
+ROUND_TOKENS = 1 << 22  # of records that are shuffled together, with padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
-WINDOW_BYTES = 1 << 24  # of records that are shuffled together when parts are joined
+WINDOW_BYTES = 1 << 24  # of records that are shuffled together when shards are merged
 _BATCH_TOKENS = 1 << 19
-# What is drawn has its own seed: random_seed, one of these, and a number.
+# Each use of random numbers has a seed of its own: random_seed, one of these, a number.
 _HOLD_OUT = 0
-_UNITS = {"train": 1, "eval": 2}
+_SHARDS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
 _FILES = {"train": 5, "eval": 6}
 
 
-class Unit(NamedTuple):
-    """One unit of work.
+class ShardPlan(NamedTuple):
+    """What a shard is made of.
 
     Attributes:
-        subset: "train" or "eval": of which documents it makes records.
+        subset: "train" or "eval": which documents become records.
         number: counted from 0 in its subset.
         ranges: what to read: number of the range, which seeds the choice of held-out
             documents, and range.
@@ -52,7 +54,7 @@ class Unit(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some neighbouring records of a unit, which go to one output file.
+    """Some neighbouring records of a shard, which go to one output file.
 
     Attributes:
         file: number of the output file.
@@ -65,12 +67,12 @@ class Block(NamedTuple):
     size: int
 
 
-class Part(NamedTuple):
-    """What a unit has made.
+class Shard(NamedTuple):
+    """The records of a shard.
 
     Attributes:
         subset: "train" or "eval".
-        path: the file of its records.
+        path: their file.
         counts: counters of what was read and made.
         blocks: int64 [K, 3], what the file holds, in order; see `Block`.
     """
@@ -80,23 +82,40 @@ class Part(NamedTuple):
     counts: Mapping[str, int]
     blocks: np.ndarray
 
+    @classmethod
+    def from_result(
+        cls, subset: Subset, path: str, result: Mapping[str, Any]
+    ) -> "Shard":
+        """Returns the shard whose `result` was written by `make_shard` to `path`."""
+        blocks = np.array(result["blocks"], np.int64)
+        return cls(subset, _record_file(path), result["counts"], blocks)
 
-class Source(NamedTuple):
-    """Where a block lies.
 
-    Attributes:
-        path: the file of a unit's records.
-        offset: first byte.
-        size: number of bytes.
-    """
+def _record_file(path: str) -> str:
+    return f"{path.removesuffix('.json')}.part"
+
+
+class BlockLocation(NamedTuple):
+    """Where a block is: the file of its shard, first byte and number of bytes."""
 
     path: str
     offset: int
     size: int
 
 
-def plan(sizes: dict[str, int], config: CorpusSettings) -> list[Unit]:
-    """Divides the input among units, those of held-out documents first.
+@functools.lru_cache(maxsize=1)
+def load_tokenizer(config: CorpusSettings) -> Tokenizer:
+    """Loads the tokenizer that the settings name, once in each process."""
+    return tokenization.load(
+        spm_model_file=config.spm_model_file,
+        vocab_file=config.vocab_file,
+        do_lower_case=config.do_lower_case,
+        keep_accents=config.keep_accents,
+    )
+
+
+def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
+    """Divides the input among shards, those of held-out documents first.
 
     Args:
         sizes: {path: bytes} of the input files.
@@ -105,127 +124,132 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[Unit]:
     parts = list(documents.ranges(sizes))
     ranges = [(number, part) for number, (part, _) in enumerate(parts)]
     size = sum(weight for _, weight in parts)
-    units = []
+    plans = []
     for subset in config.subsets[::-1]:
         duplicates = 1 if subset == "eval" else config.dupe_factor
         text = size * (config.eval_fraction if subset == "eval" else 1)
-        most = min(len(ranges), MAX_UNITS)
-        if config.takes_other_documents:
+        most = min(len(ranges), MAX_SHARDS)
+        if config.samples_other_documents:
             most = min(most, 1 + int(text // POOL_BYTES), max(1, len(ranges) // 2))
-        count = min(most, 1 + int(duplicates * text // UNIT_BYTES))
+        count = min(most, 1 + int(duplicates * text // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
         order = rng.permutation(len(ranges)).tolist()
-        units += [
-            Unit(subset, number, [ranges[i] for i in order[number::count]])
+        plans += [
+            ShardPlan(subset, number, [ranges[i] for i in order[number::count]])
             for number in range(count)
         ]
-    return units
+    return plans
 
 
-def make(
-    unit: Unit, config: CorpusSettings, tokenizer: Tokenizer, file: IO[bytes]
-) -> tuple[Counter, list[Block]]:
-    """Makes the records of a unit.
+def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
+    """Makes the records of a shard; a job for a worker.
 
     Args:
-        unit: what to read.
+        path: a JSON file for counts and blocks; it appears when the records are
+            complete, which lie beside it in the TFRecord format, never compressed.
         config: the run's settings.
-        tokenizer: the vocabulary.
-        file: gets the records, in the TFRecord format and never compressed.
-
-    Returns:
-        Counters of what was read and made, and the blocks in the file, in order.
+        plan: what to read.
 
     Raises:
         InputError: the text cannot be used or read; see `documents.read`.
     """
     counts: Counter = Counter()
     blocks: list[Block] = []
-    rng = np.random.default_rng([config.random_seed, _UNITS[unit.subset], unit.number])
+    tokenizer = load_tokenizer(config)
+    rng = np.random.default_rng([config.random_seed, _SHARDS[plan.subset], plan.number])
     starts = documents.word_starts(tokenizer, config.word_start_rule)
-    duplicates = config.dupe_factor if unit.subset == "train" else 1
-    file_count = len(config.files_of(unit.subset))
-    for text in _texts(unit, config, tokenizer, counts):
-        instances = text.bounds[-1] // config.max_num_tokens
-        instances += len(text.documents)
-        together = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
-        for done in range(0, duplicates, together):
-            drawn = np.concatenate(
-                [
-                    pairs.pair(text, config, starts, rng, counts)
-                    for _ in range(min(together, duplicates - done))
-                ]
-            )
-            drawn = drawn[rng.permutation(len(drawn))]
-            sizes = [0]
-            for batch in _records(text, drawn, config, tokenizer, rng, counts):
-                framed = list(map(records.framed, batch))
-                file.write(b"".join(framed))
-                sizes += map(len, framed)
-            blocks += _blocks(np.cumsum(sizes), file_count, config, rng)
-    return counts, blocks
+    duplicates = config.dupe_factor if plan.subset == "train" else 1
+    file_count = len(config.record_files(plan.subset))
+    with files.create(_record_file(path)) as file:
+        for text in _texts(plan, config, tokenizer, counts):
+            instances = text.bounds[-1] // config.max_num_tokens
+            instances += len(text.documents)
+            together = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
+            for done in range(0, duplicates, together):
+                drawn = np.concatenate(
+                    [
+                        pairs.pair(text, config, starts, rng, counts)
+                        for _ in range(min(together, duplicates - done))
+                    ]
+                )
+                drawn = drawn[rng.permutation(len(drawn))]
+                sizes = [0]
+                for batch in _records(text, drawn, config, tokenizer, rng, counts):
+                    framed = list(map(records.framed, batch))
+                    file.write(b"".join(framed))
+                    sizes += map(len, framed)
+                blocks += _blocks(np.cumsum(sizes), file_count, config, rng)
+    files.write_json(path, {"counts": counts, "blocks": blocks})
 
 
-def sources(parts: Iterable[Part], subset: Subset, file: int) -> list[Source]:
-    """Lists the blocks of one output file, in the order of the parts."""
-    blocks: list[Source] = []
-    for part in parts:
-        if part.subset == subset and len(part.blocks):
-            file_of, _, sizes = part.blocks.T
+def list_blocks(
+    shards: Iterable[Shard], subset: Subset, file: int
+) -> list[BlockLocation]:
+    """Lists the blocks of one output file, in the order of the shards."""
+    blocks: list[BlockLocation] = []
+    for shard in shards:
+        if shard.subset == subset and len(shard.blocks):
+            numbers, _, sizes = shard.blocks.T
             offsets = np.cumsum(sizes) - sizes
-            mine = file_of == file
-            places = zip(offsets[mine].tolist(), sizes[mine].tolist(), strict=True)
-            blocks += [Source(part.path, *place) for place in places]
+            mine = numbers == file
+            spans = zip(offsets[mine].tolist(), sizes[mine].tolist(), strict=True)
+            blocks += [BlockLocation(shard.path, *span) for span in spans]
     return blocks
 
 
-def joined(
-    blocks: Sequence[Source], config: CorpusSettings, subset: Subset, file: int
-) -> Iterator[list[bytes]]:
-    """Shuffles the records of one output file, over all units.
+def merge(
+    path: str,
+    config: CorpusSettings,
+    subset: Subset,
+    number: int,
+    blocks: Sequence[BlockLocation],
+) -> None:
+    """Makes an output file of shuffled records; a job for a worker.
 
     Blocks come in random order, and those that fill `WINDOW_BYTES` are mixed.
 
     Args:
-        blocks: what `sources` returned; the parts are in the order of their units.
+        path: a JSON file that appears when the output file is complete.
         config: the run's settings.
         subset: "train" or "eval".
-        file: number of the output file.
-
-    Yields:
-        Framed records.
+        number: that of the output file.
+        blocks: what `list_blocks` returned.
     """
-    rng = np.random.default_rng([config.random_seed, _FILES[subset], file])
+    rng = np.random.default_rng([config.random_seed, _FILES[subset], number])
     window: list[bytes] = []
     size = 0
     order = rng.permutation(len(blocks)).tolist()
-    for place, number in enumerate(order, 1):
-        path, offset, block_size = blocks[number]
-        with files.open_binary(path) as part:
-            part.seek(offset)
-            window += records.split(part.read(block_size))
-        size += block_size
-        if size >= WINDOW_BYTES or place == len(order):
-            yield [window[i] for i in rng.permutation(len(window)).tolist()]
-            window, size = [], 0
+    with files.create(config.record_files(subset)[number]) as file:
+        writer = records.Writer(file, config.compress)
+        for count, block in enumerate(order, 1):
+            with files.open_binary(blocks[block].path) as part:
+                part.seek(blocks[block].offset)
+                window += records.split(part.read(blocks[block].size))
+            size += blocks[block].size
+            if size >= WINDOW_BYTES or count == len(order):
+                shuffled = rng.permutation(len(window)).tolist()
+                writer.write_framed([window[i] for i in shuffled])
+                window, size = [], 0
+        writer.finish()
+    files.write_json(path, {})
 
 
 def _texts(
-    unit: Unit, config: CorpusSettings, tokenizer: Tokenizer, counts: Counter
+    plan: ShardPlan, config: CorpusSettings, tokenizer: Tokenizer, counts: Counter
 ) -> Iterator[pairs.Text]:
-    """Yields a unit's documents, packed; no text has one document where two can.
+    """Yields a shard's documents, packed: at least two together if there are two.
 
     A second segment that must come from another document has another one then.
     """
     text, waiting = pairs.Text(2 * tokenizer.vocab_size), deque[list[list[int]]]()
-    lines = _documents(unit, config, counts)
-    # The second is what unknown tokens within a word have in released behaviour.
+    lines = _documents(plan, config, counts)
+    # The last two are unknown tokens of released behaviour and by the rule "spaces".
     unknown = {tokenizer.unk_id, tokenizer.mask_id}
     unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
     for segments in documents.tokenize(lines, config, tokenizer, counts):
-        counts[f"{unit.subset}_documents"] += 1
-        counts[f"{unit.subset}_tokens"] += sum(map(len, segments))
-        counts[f"{unit.subset}_unknown_tokens"] += sum(
+        counts[f"{plan.subset}_documents"] += 1
+        counts[f"{plan.subset}_tokens"] += sum(map(len, segments))
+        counts[f"{plan.subset}_unknown_tokens"] += sum(
             ids.count(id) for ids in segments for id in unknown
         )
         waiting.append(segments)
@@ -243,18 +267,18 @@ def _texts(
 
 
 def _documents(
-    unit: Unit, config: CorpusSettings, counts: Counter
+    plan: ShardPlan, config: CorpusSettings, counts: Counter
 ) -> Iterator[list[str]]:
-    """Reads the documents of the unit's subset; the others are skipped."""
-    # Text is counted once.
-    read = counts if unit.subset == "train" else Counter()
-    for number, part in unit.ranges:
+    """Reads the documents of the shard's subset; the others are skipped."""
+    # Both subsets read all text; it is counted once.
+    counts = counts if plan.subset == "train" else Counter()
+    for number, part in plan.ranges:
         rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
-        texts = documents.read(part, config.decode_errors, read, config.encoding)
+        texts = documents.read(part, config.decode_errors, counts, config.encoding)
         for lines in texts:
             # Drawn for every document, so that the choice does not depend on its text.
             is_held_out = rng.random() < config.eval_fraction
-            if is_held_out == (unit.subset == "eval"):
+            if is_held_out == (plan.subset == "eval"):
                 yield lines
 
 
@@ -291,14 +315,14 @@ def _records(
     """Masks and serialises pairs, some hundred at a time, in their order."""
     features = spec(config)
     rows = max(1, _BATCH_TOKENS // config.max_seq_length)
-    rules = masking_rules(
+    rules = masking.Rules.build(
         config, tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
     )
     for i in range(0, len(drawn), rows):
         batch = _assemble(text.tokens, drawn[i : i + rows], config, tokenizer, counts)
         if config.masked_lm_prob:
             seeds = rng.integers(1 << 64, size=len(batch["input_ids"]), dtype=np.uint64)
-            masking.add_masks(batch, rules, seeds, counts)
+            masking.mask(batch, rules, seeds, counts)
         yield records.encode(features, batch)
 
 
@@ -311,47 +335,19 @@ def spec(config: CorpusSettings) -> records.Spec:
       and the [SEP] after it): int [T].
     - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first token of each word.
     - `masked_lm_positions`, `masked_lm_ids`: int [P]; `masked_lm_weights`: float [P], 1
-      for a prediction, 0 for an unused slot. Absent where `masked_lm_prob` is 0.
+      for a prediction, 0 for an unused slot. Absent if `masked_lm_prob` is 0.
     - `next_sentence_labels`: int [1], 0 for A and B in order; see
       `CorpusSettings.objective` for 1.
     """
-    T = config.max_seq_length
-    P = config.max_predictions * (2 if config.do_permutation else 1)
-    features = {
-        name: records.Feature("int", T)
-        for name in ("input_ids", "input_mask", "segment_ids", "token_boundary")
-    }
-    features["next_sentence_labels"] = records.Feature("int", 1)
-    if config.masked_lm_prob:
-        features["masked_lm_positions"] = records.Feature("int", P)
-        features["masked_lm_ids"] = records.Feature("int", P)
-        features["masked_lm_weights"] = records.Feature("float", P)
-    return features
-
-
-def masking_rules(
-    config: CorpusSettings, vocab_size: int, special_ids: Iterable[int], mask_id: int
-) -> masking.Rules:
-    """Returns the rules of masking that the settings ask for.
-
-    **As released:** a token may be replaced by any token; here by no special one.
-    """
-    replacements = np.arange(vocab_size)
-    if not config.released_behaviour:
-        replacements = np.delete(replacements, sorted(special_ids))
-    return masking.Rules(
-        masked_lm_prob=config.masked_lm_prob,
-        max_predictions=config.max_predictions,
-        ngram=config.ngram,
-        favor_shorter_ngram=config.favor_shorter_ngram,
-        whole_words=config.do_whole_word_mask,
-        cross_separators=config.released_behaviour,
-        permute=config.do_permutation,
-        mask_replace_prob=config.mask_replace_prob,
-        random_replace_prob=config.random_replace_prob,
-        mask_id=mask_id,
-        replacements=replacements,
+    features = dict.fromkeys(
+        ("input_ids", "input_mask", "segment_ids", "token_boundary"),
+        records.Feature("int", config.max_seq_length),
     )
+    features["next_sentence_labels"] = records.Feature("int", 1)
+    for name, dtype in masking.FEATURES.items() if config.masked_lm_prob else ():
+        kind: Literal["float", "int"] = "float" if dtype is np.float32 else "int"
+        features[name] = records.Feature(kind, config.prediction_slots)
+    return features
 
 
 def _assemble(

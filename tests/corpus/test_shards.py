@@ -1,10 +1,12 @@
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from albert_tf.corpus import documents, generation, manifest, units
+from albert_tf.corpus import documents, manifest, shards
 from albert_tf.corpus.config import CorpusSettings
+from albert_tf.data import records
 from albert_tf.errors import InputError
 
 VALUES = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
@@ -14,14 +16,14 @@ VALUES = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
 def plan(tmp_path, monkeypatch):
     """Plans the units of a text of so many ranges of 100 bytes."""
     monkeypatch.setattr(documents, "RANGE_BYTES", 90)
-    monkeypatch.setattr(units, "UNIT_BYTES", 800)
-    monkeypatch.setattr(units, "POOL_BYTES", 2000)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 800)
+    monkeypatch.setattr(shards, "POOL_BYTES", 2000)
 
     def call(ranges, **changes):
         path = tmp_path / "text"
         path.write_text(("x" * 98 + "\n\n") * ranges)
         config = CorpusSettings(**VALUES | {"dupe_factor": 1} | changes)
-        return units.plan({str(path): 100 * ranges}, config)
+        return shards.plan({str(path): 100 * ranges}, config)
 
     return call
 
@@ -50,8 +52,8 @@ def test_ranges_of_a_unit_lie_all_over_the_input(plan):
 
 
 def test_second_segments_from_other_documents_need_two_ranges(plan, monkeypatch):
-    monkeypatch.setattr(units, "POOL_BYTES", 1)
-    monkeypatch.setattr(units, "UNIT_BYTES", 1)
+    monkeypatch.setattr(shards, "POOL_BYTES", 1)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1)
     assert {len(unit.ranges) for unit in plan(7, objective="nsp")} == {2, 3}
     assert {len(unit.ranges) for unit in plan(1, objective="nsp")} == {1}
 
@@ -59,7 +61,7 @@ def test_second_segments_from_other_documents_need_two_ranges(plan, monkeypatch)
 @pytest.fixture
 def texts(data, tmp_path, monkeypatch):
     """Reads documents of so many segments of four tokens as a unit's texts."""
-    monkeypatch.setattr(units, "TEXT_TOKENS", 20)
+    monkeypatch.setattr(shards, "TEXT_TOKENS", 20)
 
     def call(*documents_, **changes):
         path = tmp_path / "text"
@@ -68,9 +70,9 @@ def texts(data, tmp_path, monkeypatch):
             **VALUES | {"spm_model_file": str(data / "spm_small.model")} | changes
         )
         parts = documents.ranges({str(path): path.stat().st_size})
-        unit = units.Unit("train", 0, [(0, part) for part, _ in parts])
-        tokenizer = generation.tokenizer(config)
-        made = units._texts(unit, config, tokenizer, counts := Counter())
+        unit = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
+        tokenizer = shards.load_tokenizer(config)
+        made = shards._texts(unit, config, tokenizer, counts := Counter())
         return [
             [document.end - document.begin for document in text.documents]
             for text in made
@@ -87,12 +89,12 @@ def test_a_text_is_bounded_and_its_last_document_is_never_alone(texts):
 
 
 def test_records_are_shared_evenly_among_the_files(monkeypatch):
-    monkeypatch.setattr(units, "BLOCK_TOKENS", 160)
+    monkeypatch.setattr(shards, "BLOCK_TOKENS", 160)
     config = CorpusSettings(**VALUES, max_seq_length=16)
     for count in (1, 5, 60, 101):
         for files in (1, 2, 3, 70):
             ends = np.cumsum([0, *range(1, count + 1)])
-            blocks = list(units._blocks(ends, files, config, np.random.default_rng(3)))
+            blocks = list(shards._blocks(ends, files, config, np.random.default_rng(3)))
             assert sum(block.size for block in blocks) == ends[-1]
             assert max(block.records for block in blocks) <= 10
             share = Counter()
@@ -104,28 +106,30 @@ def test_records_are_shared_evenly_among_the_files(monkeypatch):
 
 
 def test_joined_records_are_those_of_all_blocks_in_another_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(units, "WINDOW_BYTES", 4_000)
-    framed = [units.records.framed(b"%05d" % i) for i in range(900)]
+    monkeypatch.setattr(shards, "WINDOW_BYTES", 4_000)
+    framed = [records.framed(b"%05d" % i) for i in range(900)]
     size = len(framed[0])
     blocks = []
     for unit in range(3):
         path = tmp_path / f"{unit}"
         path.write_bytes(b"".join(framed[300 * unit : 300 * unit + 300]))
         blocks += [
-            units.Source(str(path), offset, 20 * size)
+            shards.BlockLocation(str(path), offset, 20 * size)
             for offset in range(0, 300 * size, 20 * size)
         ]
-    config = CorpusSettings(**VALUES)
-    windows = list(units.joined(blocks, config, "train", 0))
-    assert {len(window) for window in windows} == {200, 100}
-    made = [record for window in windows for record in window]
-    assert made != framed
-    assert sorted(made) == framed
-    order = np.corrcoef([framed.index(record) for record in made], range(900))[0, 1]
+
+    def merge(number):
+        names = tuple(f"{tmp_path}/{name}" for name in ("y", "z"))
+        config = CorpusSettings(**VALUES | {"output_file": names})
+        shards.merge(f"{tmp_path}/x.json", config, "train", number, blocks)
+        return records.split(Path(names[number]).read_bytes())
+
+    merged = merge(0)
+    assert merged != framed
+    assert sorted(merged) == framed
+    order = np.corrcoef([framed.index(record) for record in merged], range(900))[0, 1]
     assert abs(order) < 4 / np.sqrt(45)  # blocks are what is drawn
-    again = list(units.joined(blocks, config, "train", 0))
-    assert again == windows
-    assert list(units.joined(blocks, config, "train", 1)) != windows
+    assert merge(0) == merged != merge(1)
 
 
 @pytest.mark.parametrize(
