@@ -1,8 +1,6 @@
 """What the tests of the model share."""
 
-import contextlib
 import dataclasses
-import fcntl
 import gc
 import io
 import json
@@ -226,40 +224,6 @@ def tokens():
 def arrays():
     """Turns the tensors and variables of a nested structure into numpy arrays."""
     return lambda structure: keras.tree.map_structure(ops.convert_to_numpy, structure)
-
-
-@pytest.fixture
-def opened(monkeypatch):
-    """Lists the endings of the files that other runtimes open."""
-    from albert_tf.serve import runtimes
-
-    endings, load = [], runtimes.load
-
-    def note(path, *threads):
-        endings.append(path.suffix)
-        return load(path, *threads)
-
-    monkeypatch.setattr(runtimes, "load", note)
-    return endings
-
-
-@pytest.fixture
-def in_use():
-    """Locks a folder as another process would; returns the message of who comes second.
-
-    After the refusal nothing but the lock may be in the folder.
-    """
-    with contextlib.ExitStack() as stack:
-
-        def lock(folder):
-            folder.mkdir()
-            file = stack.enter_context(open(folder / ".lock", "w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-            return (
-                f"{folder}: another run is at work here; expected a folder of its own"
-            )
-
-        yield lock
 
 
 class Server(urllib.request.BaseHandler):

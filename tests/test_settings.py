@@ -101,11 +101,7 @@ REFUSED = {
     (ClassifierRunSettings, tuple(RUN.items())): [
         (
             {"threshold_to_export": 0.3},
-            "--threshold_to_export=0.3: expected a probability, with --export_dir",
-        ),
-        (
-            {"threshold_to_export": 1.5, "export_dir": "x"},
-            "--threshold_to_export=1.5: expected a probability, with --export_dir",
+            "--threshold_to_export=0.3: requires --export_dir",
         ),
     ],
     (ClassificationSettings, ()): [

@@ -64,7 +64,6 @@ def read_flags(path):
 
 
 PICKLE = pickle.dumps(Code())
-CODE_IN_YAML = b"!!python/object/apply:os.system ['touch harmed']"
 READERS = {
     "pytorch_model.bin": open_folder,
     "model.safetensors": open_folder,
@@ -76,7 +75,7 @@ READERS = {
     "task.json": read_task,
     "squad.json": squad.read,
     "race.txt": race.read_file,
-    "run.yaml": read_flags,
+    "run.json": read_flags,
 }
 CASES = {f"pickle as {file}": (file, PICKLE) for file in READERS}
 CASES |= {
@@ -84,8 +83,6 @@ CASES |= {
         "model.ckpt-1.index",
         b'model_checkpoint_path: "../outside"\n',
     ),
-    "code in YAML": ("run.yaml", CODE_IN_YAML),
-    "name in YAML": ("run.yaml", b"!!python/name:os.system : 1\n"),
     "vocabulary elsewhere": ("task.json", b'{"vocabulary": "../outside"}'),
     "no text for a label": ("task.json", b'{"labels": ["Code", 7]}'),
 }

@@ -275,11 +275,7 @@ def _pipeline(
     """Returns the pipeline of a `task.json`."""
     location = opened.folders[0] / metadata.TASK
     pipeline = registry.pipeline(task["kind"], location)
-    options.check_for(
-        task["kind"],
-        pipeline.options,
-        lambda: ((kind, each.options) for kind, each in registry.pipelines()),
-    )
+    options.check_for(task["kind"], pipeline.options)
     settings = pipeline.settings_class and pipeline.settings_class.from_stored(
         task, location
     ).with_defaults(None, opened.config.max_position_embeddings)

@@ -32,9 +32,9 @@ from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import (
     CUSTOM,
     ClassificationSettings,
-    ClassifierRunSettings,
 )
 from albert_tf.tasks.settings.fine_tuning import FLAGS
+from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
@@ -79,7 +79,7 @@ class Classification(base.FineTuningTask):
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        _check_threshold(config, task)
+        check_threshold(task.labels or (), task.kind == "multi_label", config.threshold)
         splits: Splits = {
             part: [
                 tables.get(name) or read(task, name)
@@ -286,15 +286,6 @@ def _named(
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return dataclasses.replace(settings, **custom.settings_fields(task))
-
-
-def _check_threshold(config: ClassifierRunSettings, task: TextTask) -> None:
-    labels = len(task.labels or ())
-    if config.threshold is not None and labels != 2 and task.kind != "multi_label":
-        raise InputError(
-            f"--threshold_to_export={config.threshold}: task {task.name} has "
-            f"{labels or 'no'} labels; expected two, or several per example"
-        )
 
 
 def _class_weights(

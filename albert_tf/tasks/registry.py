@@ -5,7 +5,6 @@ demo page find it here.
 """
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,12 +68,6 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
             f"{location}: kind={errors.quote(kind)}: expected one of {', '.join(kinds)}"
         )
     return _load(kinds[kind].pipeline)
-
-
-def pipelines() -> Iterator[tuple[str, type[Any]]]:
-    """Yields every kind with the class that answers it."""
-    for kind in (*FINE_TUNED, *PRETRAINED):
-        yield kind, pipeline(kind)
 
 
 def task(kind: str | None) -> type[Any] | None:

@@ -11,7 +11,6 @@ from albert_tf.model import models
 from albert_tf.tasks.serving import (
     ServingFunction,
     TextInputs,
-    check_kind,
     text_specs,
 )
 from albert_tf.tasks.text_pipeline import check_threshold
@@ -49,7 +48,12 @@ def classifier(
     Raises:
         InputError: the labels, the length, the threshold or the vocabulary do not fit.
     """
-    _check_labels(model, labels, multi_label, threshold)
+    if len(labels) != model.head.num_labels:
+        raise InputError(
+            f"{len(labels)} labels ({', '.join(labels)}); expected "
+            f"{model.head.num_labels}, one for each output of the model"
+        )
+    check_threshold(labels, multi_label, threshold)
     inputs = TextInputs(model, tokenizer, max_seq_length)
     names = tf.constant(list(labels))
 
@@ -92,7 +96,6 @@ def regressor(
     Raises:
         InputError: the model, the length or the vocabulary do not fit.
     """
-    check_kind(model, models.AlbertClassifier)
     if model.head.num_labels != 1:
         raise InputError(f"a model of {model.head.num_labels} outputs; expected 1")
     inputs = TextInputs(model, tokenizer, max_seq_length)
@@ -139,13 +142,3 @@ def embeddings(
         return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
 
     return ServingFunction(encoder, graph, respond, text_specs(pairs=False))
-
-
-def _check_labels(model, labels, multi_label: bool, threshold: float | None) -> None:
-    check_kind(model, models.AlbertClassifier)
-    if len(labels) != model.head.num_labels:
-        raise InputError(
-            f"{len(labels)} labels ({', '.join(labels)}); expected "
-            f"{model.head.num_labels}, one for each output of the model"
-        )
-    check_threshold(labels, multi_label, threshold)

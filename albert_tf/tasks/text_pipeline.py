@@ -84,13 +84,13 @@ class RegressionPipeline(TextPipeline):
 def check_threshold(
     labels: Sequence[str], multi_label: bool, threshold: float | None
 ) -> None:
-    """Refuses a threshold that labels cannot have."""
+    """Refuses a threshold that is no probability, or that no label can have."""
     if threshold is None:
         return
     if not 0 <= threshold <= 1:
-        raise InputError(f"threshold {threshold}: expected a probability in [0, 1]")
+        raise InputError(f"threshold {threshold}: must be in [0, 1]")
     if not multi_label and len(labels) != 2:
         raise InputError(
-            f"threshold {threshold} with {len(labels)} labels of which a text has one; "
-            f"expected 2 labels"
+            f"threshold {threshold}: requires two labels, or several labels per text; "
+            f"got {len(labels)} labels"
         )

@@ -230,11 +230,6 @@ def test_labels_keep_their_types_and_their_order(
             assert set(each.predict(texts, threshold=1.0)) == {classes[0]}
 
 
-def test_labels_that_are_texts_and_numbers_are_refused(base):
-    with pytest.raises(InputError, match="train: labels are texts and numbers"):
-        albert_tf.TextClassifier(base).fit(TEXTS[:2], [1, "1"])
-
-
 HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
 
 
@@ -321,7 +316,7 @@ def test_a_copy_of_a_temporary_run_is_refused(model, base):
         pickle.dumps(short)
 
 
-def test_numbers_and_several_labels(base, eagerly):
+def test_class_weights_and_the_best_labels(base, eagerly):
     short = {**LEARNS, "epochs": 0.5, "verbose": False}
     for given in ("balanced", {5: 2.5}):
         weighted = albert_tf.TextClassifier(base, class_weights=given)
@@ -329,13 +324,6 @@ def test_numbers_and_several_labels(base, eagerly):
         assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
     with pytest.raises(InputError, match=r"^--class_weights=6=2: expected balanced,"):
         albert_tf.TextClassifier(base).fit(TEXTS, STARS, class_weights={6: 2}, **short)
-    numbers = albert_tf.TextRegressor(base).fit(TEXTS, STARS, **short)
-    assert numbers.predict(TEXTS[:3]).shape == (3,)
-    labels = [["a"], ["a", "b"], []] * 8
-    several = albert_tf.TextClassifier(base, kind="multi_label")
-    pairs = [(text, "a file") for text in TEXTS]
-    several.fit(pairs, labels, **short)
-    assert several.predict(pairs[:2], threshold=0.0).tolist() == [["a", "b"]] * 2
 
 
 CONTEXT = "the file is a list"
@@ -445,12 +433,59 @@ def test_pretrained_models_answer(base, tmp_path):
     np.testing.assert_allclose(vectors[0], row["embedding"], atol=1e-6)
 
 
+# Settings, what `fit` is given, and the message.
+REFUSED = [
+    ({"epochs": "3"}, (TEXTS, STARS), 'num_train_epochs="3": expected float | None'),
+    ({"epochs": -1}, (TEXTS, STARS), "--num_train_epochs=-1: expected a number above"),
+    (
+        {"epochs": 1, "num_train_epochs": 1},
+        (TEXTS, STARS),
+        "epochs and num_train_epochs: give one of them",
+    ),
+    (
+        {"distribution": "multi_worker"},
+        (TEXTS, STARS),
+        "TextClassifier: runs in one process; expected the script where several",
+    ),
+    ({}, ("t.csv", [1]), 'train: "t.csv"; expected a table: a DataFrame'),
+    ({}, ([None, "a"], [1, 2]), "train, row 1: 'text' is missing (None or NaN)"),
+    ({}, ([b"a", b"\xff"], [1, 2]), "train, row 2: 'text' is not UTF-8"),
+    ({}, ([("a", "b"), "ab"], [1, 2]), 'train, row 2: "ab"; expected 2 values (text_a'),
+    ({}, ([("a", "b", "c")] * 2, [1, 2]), '["a", "b", "c"]; expected 1 values (text)'),
+    (
+        {},
+        (["a", "b"], [1, {"c": 2}]),
+        """train, row 2: {"c": 2} under 'label'; expec""",
+    ),
+    ({}, (["a", "b"], [1, None]), "train, row 2: null under 'label'"),
+    ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
+    ({}, (TEXTS, ["a"] * 24), "train: 1 different labels"),
+    ({}, (TEXTS[:3], HOT), "train, row 1: a list ['1', '1', '0']; expected one text"),
+    (
+        {"kind": "multi_label"},
+        (TEXTS[:3], HOT),
+        "train: each row has 3 labels, all of them 0 or 1; expected lists of",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "data", "message"), REFUSED)
+def test_what_cannot_be_fitted_is_refused(base, settings, data, message):
+    with pytest.raises(InputError) as refused:
+        albert_tf.TextClassifier(base, **settings).fit(*data)
+    assert message in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (
             lambda base: albert_tf.TextClassifier(base, epoch=3),
             "TextClassifier: no setting 'epoch'; did you mean epochs?",
+        ),
+        (
+            lambda base: albert_tf.TextClassifier(base, kind="regression"),
+            "TextClassifier: kind='regression'; expected classification or multi_label",
         ),
         (
             lambda base: albert_tf.TextClassifier(base).predict(["a"]),
@@ -462,72 +497,10 @@ def test_pretrained_models_answer(base, tmp_path):
             "none: no such file",
         ),
         (
-            lambda base: albert_tf.TextClassifier(base).fit("t.csv", [1]),
-            'train: "t.csv"; expected a table: a DataFrame',
-        ),
-        (
             lambda base: albert_tf.QuestionAnswerer(base).fit(
                 [{"question": "a", "context": "b", "answers": "c"}]
             ),
             'train, row 1: answers is "c"; expected dicts of text and answer_start',
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base, kind="regression"),
-            "TextClassifier: kind='regression'; expected classification or multi_label",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(TEXTS, STARS, epochs="3"),
-            'num_train_epochs="3": expected float | None',
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(
-                base, epochs=1, num_train_epochs=1
-            ).fit(TEXTS, STARS),
-            "epochs and num_train_epochs: give one of them",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(
-                TEXTS, STARS, distribution="multi_worker"
-            ),
-            "TextClassifier: runs in one process; expected the script where several",
-        ),
-        *(
-            (
-                lambda base, texts=texts: albert_tf.TextClassifier(base).fit(
-                    texts, [1, 2]
-                ),
-                message,
-            )
-            for texts, message in [
-                ([None, "a"], "train, row 1: 'text' is missing (None or NaN)"),
-                (["a", float("nan")], "train, row 2: 'text' is missing (None or NaN)"),
-                ([b"a", b"\xff"], "train, row 2: 'text' is not UTF-8"),
-                (np.array([["a"], [None]]), "train, row 2: 'text' is missing"),
-                ([("a", "b"), "ab"], 'train, row 2: "ab"; expected 2 values (text_a, '),
-                ([("a", "b", "c")] * 2, '["a", "b", "c"]; expected 1 values (text)'),
-            ]
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(["a", "b"], [1, {"c": 2}]),
-            """train, row 2: {"c": 2} under 'label'; expected text or a number""",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(["a", "b"], [1, None]),
-            "train, row 2: null under 'label'",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(TEXTS, ["a"] * 24),
-            "train: 1 different labels",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base, kind="multi_label").fit(
-                TEXTS[:3], HOT
-            ),
-            "train: each row has 3 labels, all of them 0 or 1; expected lists of",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(TEXTS[:3], HOT),
-            "train, row 1: a list ['1', '1', '0']; expected one text or number",
         ),
         (
             lambda base: albert_tf.FillMask(base).predict(None),
@@ -536,10 +509,6 @@ def test_pretrained_models_answer(base, tmp_path):
         (
             lambda base: albert_tf.FillMask().predict("a [MASK]"),
             "FillMask: no model; expected a folder or a name",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).fit(TEXTS, STARS, epochs=-1),
-            "--num_train_epochs=-1: expected a number above 0",
         ),
     ],
 )

@@ -46,19 +46,13 @@ REFUSED = [
         text_graphs.classifier,
         "labels",
         {"labels": "abc", "max_seq_length": 9, "threshold": 0.5},
-        "threshold 0.5 with 3 labels of which a text has one; expected 2 labels",
+        "threshold 0.5: requires two labels, or several labels per text; got 3 labels",
     ),
     (
         text_graphs.classifier,
         "two",
         {"labels": "ab", "max_seq_length": 9, "threshold": 1.5},
-        "threshold 1.5: expected a probability in [0, 1]",
-    ),
-    (
-        text_graphs.classifier,
-        "choice",
-        {"labels": "a", "max_seq_length": 9},
-        "AlbertMultipleChoice: expected an AlbertClassifier",
+        "threshold 1.5: must be in [0, 1]",
     ),
     (
         text_graphs.classifier,

@@ -4,15 +4,12 @@ import re
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import AlbertConfig, InputError
 from albert_tf.tasks import classification, custom, glue, metrics
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
-from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.text_task import Example, TextTask
-from albert_tf.train import seeds
 
 CONFIG = AlbertConfig(
     vocab_size=1500,
@@ -74,23 +71,6 @@ def test_inputs_of_other_rows_are_not_taken_from_the_cache(tokenizer):
     assert kept != made_from("a file", "a list of strings", most=9)
 
 
-def run(task, folder, **settings):
-    config = FineTuningSettings(
-        **{
-            "output_dir": str(folder),
-            "do_train": True,
-            "do_eval": True,
-            "train_batch_size": 8,
-            "num_train_steps": 240,
-            "num_warmup_steps": 60,  # without it, some seeds and processors stay at 0.6
-            "learning_rate": 0.002,
-            "save_checkpoints_steps": 50,
-            **settings,
-        }
-    )
-    return seeds.run(task, config, tf.distribute.OneDeviceStrategy("/cpu:0"))
-
-
 def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24, **more):
     fields = custom.settings_fields(declared) | more
     settings = ClassificationSettings(max_seq_length=max_seq_length, **fields)
@@ -99,30 +79,6 @@ def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24, **more):
 
 def has_file(words):
     return "yes" if "file" in words else "no"
-
-
-def test_it_learns_and_predicts_in_order(split, tokenizer, tmp_path):
-    declared = declare()
-    train, dev = (
-        split(declared, "train", 96, has_file),
-        split(declared, "dev", 37, has_file),
-    )
-    task = task_of(declared, tokenizer)
-    task.set_splits({"train": [train], "dev": [dev]})
-    outcome = run(task, tmp_path / "run")
-    assert outcome.best["eval_accuracy"] > 0.95
-    source = task.dataset([dev], with_labels=False)
-    found = task.postprocess(dev, outcome.trainer.predict(source, 5))
-    assert found.shape == (37, 2)
-    right = declared.decode(found) == declared.targets(dev.examples)
-    assert right.mean() == pytest.approx(outcome.best["eval_accuracy"])
-    batch = task.training.make(np.array([3]), 24)
-    single = outcome.trainer.model({n: v for n, v in batch.items() if n != "labels"})
-    source = task.dataset([train], with_labels=False)
-    on_train = task.postprocess(train, outcome.trainer.predict(source, 7))
-    np.testing.assert_allclose(
-        on_train[3], keras.ops.softmax(single["logits"])[0], atol=1e-6
-    )
 
 
 def test_class_weights_weigh_the_loss_of_training_alone(split, tokenizer):

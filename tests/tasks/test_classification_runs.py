@@ -269,13 +269,7 @@ MISTAKES = {
     ),
     "a threshold among three": (
         {"task_name": "mnli", "threshold_to_export": 0.3, "export_dir": "x"},
-        "--threshold_to_export=0.3: task mnli has 3 labels; expected two, or several "
-        "per example",
-    ),
-    "a threshold of a number": (
-        {"task_name": "sts-b", "threshold_to_export": 0.3, "export_dir": "x"},
-        "--threshold_to_export=0.3: task sts-b has no labels; expected two, or several "
-        "per example",
+        "threshold 0.3: requires two labels, or several labels per text; got 3 labels",
     ),
     "no place to export to": (
         {"data_dir": "absent", "export_dir": __file__},
@@ -324,15 +318,6 @@ def test_a_folder_of_another_model_is_refused(run, glue, tmp_path, snapshot):
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(task_name="rte", data_dir=glue, **TRAIN)
-
-
-@pytest.mark.parametrize("work", ["do_train", "do_eval", "do_predict"])
-def test_a_folder_in_use_is_refused(run, glue, tmp_path, in_use, work):
-    message = in_use(tmp_path / "run")
-    with pytest.raises(InputError) as mistake:
-        run(task_name="rte", data_dir=glue, **{work: True})
-    assert str(mistake.value) == message
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_a_stopped_run_predicts_nothing_until_it_is_resumed(

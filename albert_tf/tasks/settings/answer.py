@@ -1,13 +1,13 @@
 """The settings of an answer to raw text."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
 
-# All other options are for some kinds of task only.
+# Every kind of task has these options.
 _FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size", "runtime")
 
 
@@ -79,26 +79,17 @@ class AnswerSettings(flags.Settings):
                 f"pooler's output is of the last layer"
             )
 
-    def check_for(
-        self,
-        kind: str,
-        own: Sequence[str],
-        options: Callable[[], Iterable[tuple[str, Sequence[str]]]],
-    ) -> None:
+    def check_for(self, kind: str, options: Sequence[str]) -> None:
         """Refuses an option that a kind of task does not have.
 
         Args:
             kind: of the task.
-            own: names of the options that it has.
-            options: returns those of every kind, for the message.
+            options: the names of its options.
 
         Raises:
             InputError: an option of another kind is given.
         """
-        for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if value is not None and name not in (*_FOR_EVERY_KIND, *own):
-                kinds = ", ".join(k for k, names in options() if name in names)
-                raise InputError(
-                    f"--{name}={value}: only for {kinds}; the task is {kind}"
-                )
+        for name, value in flags.values(self).items():
+            if value is not None and name not in (*_FOR_EVERY_KIND, *options):
+                own = ", --".join((*_FOR_EVERY_KIND[1:], *options))
+                raise InputError(f"--{name}={value}: {kind} only takes --{own}")

@@ -182,12 +182,9 @@ class ClassifierRunSettings(FineTuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threshold is None:
-            return
-        if not self.export_dir or not 0 <= self.threshold <= 1:
+        if self.threshold is not None and not self.export_dir:
             raise InputError(
-                f"--threshold_to_export={self.threshold}: expected a probability, with "
-                f"--export_dir"
+                f"--threshold_to_export={self.threshold}: requires --export_dir"
             )
 
     @property
