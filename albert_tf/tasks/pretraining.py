@@ -1,10 +1,11 @@
 """Pretraining: masked LM and sentence order, or next sentence (paper 3.1)."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,8 @@ class Pretraining(base.Task):
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes which vocabulary the records have; copies it if it is where it was."""
-        if identity := self._data.vocabulary:
-            metadata.write_vocabulary(folder, identity, self._data.tokenizer())
+        """Writes what identifies the records' vocabulary, and copies its file."""
+        self._data.write_vocabulary(folder)
 
     def build_model(self) -> keras.Model:
         """Creates the encoder with the heads of the objective."""
@@ -142,11 +142,12 @@ class Pretraining(base.Task):
         share = batches.Share(min(examples, 1000))
         read = source.training(share, seed=0).take(examples // share.batch_size)
         counts, counted = np.ones(self.config.vocab_size), 0
-        for batch in _verified(read, source):
-            used = batch["masked_lm_weights"].numpy() > 0
-            labels = batch["masked_lm_ids"].numpy()[used]
-            counts += np.bincount(labels, minlength=counts.size)
-            counted += len(used)
+        with batches.translated_errors(source, lambda: ", ".join(source.files)):
+            for batch in read:
+                used = batch["masked_lm_weights"].numpy() > 0
+                labels = batch["masked_lm_ids"].numpy()[used]
+                counts += np.bincount(labels, minlength=counts.size)
+                counted += len(used)
         frequencies = np.log(counts)
         model.masked_lm.output_bias.assign(frequencies - frequencies.mean())
         return f"the output bias from {counted:,} examples"
@@ -254,39 +255,30 @@ class _Records:
         """That of the vocabulary; None where no description has it."""
         return self.traits.get("vocabulary")
 
-    @property
-    def vocabulary(self) -> dict[str, Any] | None:
-        """What names it in a folder, see `metadata.identity`."""
-        for description in self._described.values():
-            made_with, path = description["settings"], self._vocabulary_file()
-            return {
-                **({"vocabulary": path.name} if path else {}),
-                "do_lower_case": made_with.get("do_lower_case", True),
-                "keep_accents": made_with.get("keep_accents", False),
-                "fingerprint": self.fingerprint,
-            }
-        return None
-
-    def tokenizer(self) -> tokenization.Tokenizer | None:
-        """Opens the vocabulary; None where it is gone, has changed or is not named."""
-        identity, path = self.vocabulary, self._vocabulary_file()
-        if not identity or not path:
-            return None
-        names = (None, str(path)) if path.suffix == ".txt" else (str(path), None)
-        try:
-            tokenizer = tokenization.load(
-                names[0], names[1], identity["do_lower_case"], identity["keep_accents"]
-            )
-        except (InputError, ValueError):  # of a name that no file can have
-            return None
-        return tokenizer if tokenizer.fingerprint == self.fingerprint else None
-
-    def _vocabulary_file(self) -> Path | None:
-        """Where the vocabulary is that the description names: beside it."""
-        for path, description in self._described.items():
-            name = description.get("vocabulary_file")
-            return Path(path).parent / Path(str(name)).name if name else None
-        return None
+    def write_vocabulary(self, folder: Path) -> None:
+        """Writes what identifies the vocabulary; copies its file if it is unchanged."""
+        if not self._described:
+            return
+        path, description = next(iter(self._described.items()))
+        made_with, name = description["settings"], description.get("vocabulary_file")
+        # The file is beside the records; its folder in the description may be gone.
+        file = Path(path).parent / Path(str(name)).name
+        cleaning = {
+            "do_lower_case": made_with.get("do_lower_case", True),
+            "keep_accents": made_with.get("keep_accents", False),
+        }
+        tokenizer = None
+        if name:
+            is_text = file.suffix == ".txt"
+            paths = (None, str(file)) if is_text else (str(file), None)
+            # A name of another machine may be none that a file can have here.
+            with contextlib.suppress(InputError, ValueError):
+                tokenizer = tokenization.load(*paths, **cleaning)
+        if tokenizer and tokenizer.fingerprint != self.fingerprint:
+            tokenizer = None
+        named = {"vocabulary": file.name} if name else {}
+        identity = {**named, **cleaning, "fingerprint": self.fingerprint}
+        metadata.write_vocabulary(folder, identity, tokenizer)
 
 
 def _check_features(
@@ -324,12 +316,6 @@ def _check_features(
             f"--max_predictions_per_seq={settings.max_predictions_per_seq}: the "
             f"records of {path} have {slots}"
         )
-
-
-def _verified(read: Iterable[base.Batch], source: Records) -> Iterator[base.Batch]:
-    """Yields batches; names the record where TensorFlow fails on one."""
-    with batches.translated_errors(source, lambda: ", ".join(source.files)):
-        yield from read
 
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
