@@ -1,4 +1,4 @@
-"""The one exception for a user's mistake, and what turns others' exceptions into it."""
+"""The exception for a user's mistake; other exceptions are turned into it."""
 
 import contextlib
 import json
@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# TensorFlow writes where an error came up before and behind what it was.
-_OF_A_NODE = re.compile(r"\n\t ?\[\[")
-_WHERE = re.compile(
+# TensorFlow writes the location of an error before and after the message.
+_NODE_TRACE = re.compile(r"\n\t ?\[\[")
+_LOCATION = re.compile(
     r"\{\{[^}]*\}\} |Error in user-defined function .*? with iterator: \S+: "
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
 
-# What a file or a flag holds must not move a terminal's cursor, nor end the line.
+# Text of a file or a flag must not move a terminal's cursor, nor end the line.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _QUOTED = 40
@@ -24,20 +24,20 @@ _log = logging.getLogger(__name__)
 
 
 class InputError(ValueError):
-    """Something that the caller gave cannot be used.
+    """A file, flag or argument that cannot be used.
 
-    The message is one line that names the file, line, key or flag, the value received
-    and what was expected; where weights do not fit, one line for each kind of mistake
-    follows. Scripts print it without a traceback (see `flags.run`).
+    The message is one line: the file and line, or the flag; the value received; what is
+    expected. Weights that do not fit add one line for each kind of mistake. Scripts
+    print the message without a traceback, see `flags.run`.
     """
 
-    # Keras rewrites what is raised in a layer's call to many lines, unless this is set.
+    # Without this, Keras adds many lines to what a layer's call raises.
     _keras_call_info_injected = True
 
     _has_lines = False
 
     def __str__(self) -> str:
-        """Returns the message, in which what cannot be printed is escaped."""
+        """Returns the message with control characters escaped."""
         text = super().__str__()
         lines = text.split("\n") if self._has_lines else [text]
         return "\n".join(_UNPRINTABLE.sub(_escaped, line) for line in lines)
@@ -49,18 +49,17 @@ def _escaped(character: re.Match[str]) -> str:
 
 @contextlib.contextmanager
 def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
-    """Turns whatever a library raises on a damaged or hostile file into InputError.
+    """Turns any exception of a library that reads a file into InputError.
 
     TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
-    some twenty kinds of exceptions on files that are cut short or changed, with no base
-    class in common. Keep the block down to the calls that read.
+    some twenty exceptions without a common base class. The block should only read.
 
     Args:
         path: the file, for the message.
-        expected: what it should have been.
+        expected: the file that is expected, for the message.
 
     Raises:
-        InputError: anything but InputError was raised in the block.
+        InputError: the block raised an exception.
     """
     try:
         yield
@@ -72,16 +71,16 @@ def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrap_write(path: Any) -> Iterator[None]:
-    """Turns what the file system or a library raises on writing into InputError.
+    """Turns any exception of a library that writes a file into InputError.
 
-    A full disk is an OSError to Python, an OpError to TensorFlow and a
-    SafetensorError to safetensors. Keep the block down to the calls that write.
+    A full disk is an OSError in Python, an OpError in TensorFlow and a SafetensorError
+    in safetensors. The block should only write.
 
     Args:
         path: the file or folder, for the message.
 
     Raises:
-        InputError: anything but InputError was raised in the block.
+        InputError: the block raised an exception.
     """
     try:
         yield
@@ -93,33 +92,32 @@ def wrap_write(path: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def log_failure(what: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
-    """Logs a warning where what only decorates a run fails, which goes on.
+    """Logs a failure as a warning and goes on, such as for the pictures of a run.
 
     Args:
-        what: that is missing then.
+        what: is missing after a failure, for the message.
         log: gets the line.
     """
     try:
         yield
-    # Whatever a library raises, a picture is not worth a run.
     except Exception as error:
         log(f"Warning: no {what}: {summarize(error)}")
 
 
 def summarize(error: BaseException) -> str:
-    """Returns in one line why something failed, without the library's own frames."""
+    """Returns the cause of an exception in one line, without the library's frames."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, RecursionError):
         return "nested too deeply"
     text = str(error).strip()
-    before, *after = _OF_A_NODE.split(text)
-    text = _WHERE.sub("", before.splitlines()[-1] if after else text)
+    before, *after = _NODE_TRACE.split(text)
+    text = _LOCATION.sub("", before.splitlines()[-1] if after else text)
     return text.splitlines()[0] if text else type(error).__name__
 
 
 def quote(value: Any) -> str:
-    """Returns the beginning of a value as JSON, for messages."""
+    """Returns the start of a value as JSON, for messages."""
     try:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):  # keys of other types, cycles

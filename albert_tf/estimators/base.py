@@ -43,25 +43,25 @@ from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-# Other names of settings: shorter, or for what `fit` calls otherwise.
+# Short names of settings.
 _ALIASES = {
     "epochs": "num_train_epochs",
     "batch_size": "train_batch_size",
     "classes": "labels",
 }
-# What `fit` sets itself.
+# Flags that are no settings: `fit` sets them.
 _RESERVED_FLAGS = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
     *("text_columns", "labels"),
 }
-# Of a training alone.
+# Settings that only training uses.
 _TRAINING_ONLY = (
     *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
     *("wandb", "mlflow"),
 )
-# What `fit` sets.
+# Attributes that `fit` sets.
 _FITTED_ATTRIBUTES = ("folder_", "metrics_", "_fitted", "_temporary")
 
 
@@ -126,7 +126,7 @@ class Model(BaseEstimator, abc.ABC):
         self._check_names(settings, self.setting_names(), "setting")
 
     def _check_names(self, given: Iterable[str], names: Sequence[str], what: str):
-        """Refuses what has no such name."""
+        """Checks that all names are known."""
         for name in given:
             if name not in names:
                 near = difflib.get_close_matches(name, names, 1)
@@ -137,7 +137,7 @@ class Model(BaseEstimator, abc.ABC):
                 )
 
     def _predictor(self, path: str | Path, options: Mapping[str, Any]) -> Predictor:
-        """Opens a model for raw text, once for the same options."""
+        """Opens a model for raw text, and caches it by its options."""
         known = [field.name for field in flags.fields(AnswerSettings)]
         self._check_names(options, known, "option")
         named = [field.name for field in flags.fields(ModelFileSettings)]
@@ -153,10 +153,10 @@ class Model(BaseEstimator, abc.ABC):
         return self._predictors[key]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out opened models, for `pickle`.
+        """Returns the state to pickle, without opened models.
 
         Raises:
-            pickle.PicklingError: the run is in a folder that goes with this object.
+            pickle.PicklingError: the run is in a temporary folder.
         """
         if getattr(self, "_temporary", None):
             raise pickle.PicklingError(
@@ -168,7 +168,7 @@ class Model(BaseEstimator, abc.ABC):
 
 @contextlib.contextmanager
 def _preserve_global_state(policy: str | None = None) -> Iterator[None]:
-    """Gives back the states of random numbers and of Keras that a block changes."""
+    """Restores the state of random numbers and of Keras after the block."""
     before = keras.config.dtype_policy()
     numbers, arrays = random.getstate(), np.random.get_state()
     if policy:
@@ -182,10 +182,10 @@ def _preserve_global_state(policy: str | None = None) -> Iterator[None]:
 
 
 def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
-    """Returns settings whose values have the types of their fields.
+    """Builds settings from values of a user.
 
     Raises:
-        InputError: a value has another.
+        InputError: a value has another type than its field.
     """
     hints, made = typing.get_type_hints(settings), {}
     for field in dataclasses.fields(settings):
@@ -207,7 +207,7 @@ def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
 
 
 class _Warnings(io.TextIOBase):
-    """Passes on the warnings of a log."""
+    """A log that prints only the warnings."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -219,27 +219,27 @@ class _Warnings(io.TextIOBase):
 class FineTuned(Model):
     """A model that is fine-tuned with `fit`.
 
-    Settings are named as the flags of its script, with `epochs` for `num_train_epochs`
-    and `batch_size` for `train_batch_size`. `fit` trains three epochs with a warm-up of
-    a tenth, and evaluates after each, where nothing else is set; all other defaults are
-    the script's.
+    Settings have the names of the script's flags; `epochs` is `num_train_epochs` and
+    `batch_size` is `train_batch_size`. By default `fit` trains three epochs, warms up
+    for a tenth of the steps and evaluates after each epoch. All other defaults are
+    those of the script.
 
     Attributes:
-        folder_: the folder of the run, once it is fitted.
-        metrics_: of the best evaluation; of the last steps without validation.
-        history_: what `metrics.jsonl` holds, a dict for each line of progress.
+        folder_: folder of the run, after `fit`.
+        metrics_: of the best evaluation, or of the last steps without validation.
+        history_: the lines of `metrics.jsonl`, a dict each.
     """
 
     family: ClassVar[type[FineTuningTask]]
-    # Kinds of models that it takes; empty: all of the family.
+    # Task types that it opens; empty: all of the family.
     kinds: ClassVar[tuple[str, ...]] = ()
     run_settings: ClassVar[type[FineTuningSettings]]
-    # The columns of a table, that of the labels last; and the flags of its splits.
+    # The columns of a table, labels last; and the flags of its splits.
     columns: ClassVar[tuple[str, ...]]
     files: ClassVar[Mapping[str, str]] = types.MappingProxyType(
         {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
     )
-    # Ends the names of files for rows.
+    # The suffix of files for rows.
     suffix: ClassVar[str] = ".jsonl"
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
@@ -269,15 +269,17 @@ class FineTuned(Model):
     @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings that `fit` takes."""
-        fields = (field for group in cls._groups() for field in flags.fields(group))
+        fields = (
+            field for group in cls._settings_classes() for field in flags.fields(group)
+        )
         names = {field.name for field in fields}
         return sorted(
             (names - _RESERVED_FLAGS) | _ALIASES.keys() | cls.extra_settings.keys()
         )
 
     @classmethod
-    def _groups(cls) -> tuple[type, ...]:
-        """The settings classes of its script."""
+    def _settings_classes(cls) -> tuple[type, ...]:
+        """Returns the settings classes of its script."""
         return (
             cls.family.settings_class,
             cls.run_settings,
@@ -299,13 +301,13 @@ class FineTuned(Model):
 
         Args:
             train: what to train on, see the class.
-            labels: of `train`, where they do not stand in it.
+            labels: of `train`, if it has none.
             validation: what to evaluate on, in the same form, or a tuple of it and its
                 labels; the best weights are kept.
-            output_dir: the folder of the run, which a second call resumes; by default
-                one that is removed with the estimator.
-            verbose: whether to log progress, and not warnings alone; a notebook shows
-                a table and curves.
+            output_dir: folder of the run, which a second call resumes. Default: a
+                temporary folder, removed with the estimator.
+            verbose: whether to log progress, not only warnings. A notebook shows a
+                table and curves.
             **settings: for this call, see the class.
 
         Raises:
@@ -338,7 +340,7 @@ class FineTuned(Model):
 
         Args:
             data: as for `fit`.
-            labels: of `data`, where they do not stand in it.
+            labels: of `data`, if it has none.
             **settings: for this call, see the class.
 
         Raises:
@@ -364,15 +366,15 @@ class FineTuned(Model):
         return list(self.predictor(**options)(self._rows(data)))
 
     def predictor(self, **options: Any) -> Predictor:
-        """Returns what answers raw texts, see `AnswerSettings` for the options."""
+        """Opens the model for raw texts; the options are those of `AnswerSettings`."""
         return self._predictor(self.folder, options)
 
     def save(self, folder: str | Path) -> None:
-        """Writes the model to a folder that `load`, the scripts and others' code open.
+        """Writes the model to a folder that `load` and the scripts open.
 
         Args:
             folder: gets a TF1 checkpoint with the released names, the configuration,
-                the vocabulary and `task.json`; what `save` has written is replaced.
+                the vocabulary and `task.json`. An earlier `save` is replaced.
 
         Raises:
             InputError: the folder cannot be written, or holds a run or other weights.
@@ -397,10 +399,10 @@ class FineTuned(Model):
         """Writes the model for other programs, as `convert_checkpoint.py` does.
 
         Args:
-            path: a folder; or a `.onnx` or `.tflite` file, which takes ids; of keras a
-                file, or the folder for it.
-            format: saved_model takes raw text, hf is for `transformers`, keras for
-                `keras.models.load_model`; a folder of onnx or litert answers texts
+            path: a folder; for onnx and litert also a `.onnx` or `.tflite` file, which
+                takes ids; for keras also a `.keras` file.
+            format: saved_model takes raw text, hf is for `transformers`, keras is for
+                `keras.models.load_model`. A folder of onnx or litert answers texts
                 without TensorFlow (`predict.load`, `predict.py`).
 
         Returns:
@@ -426,7 +428,7 @@ class FineTuned(Model):
         """The folder of the fine-tuned model.
 
         Raises:
-            InputError: it is not fine-tuned, or for something else.
+            InputError: it is not fine-tuned, or for another task.
         """
         folder = getattr(self, "folder_", self.model)
         kind = None if folder is None else ModelFolder(folder).task.get("kind")
@@ -445,7 +447,7 @@ class FineTuned(Model):
         return list(curves.entries(self.folder / "metrics.jsonl"))
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether it can predict; nothing is downloaded to answer."""
+        """Whether it can predict; downloads nothing."""
         if not hasattr(self, "folder_") and released.is_name(self.model or ""):
             return False
         try:
@@ -455,18 +457,18 @@ class FineTuned(Model):
 
     @property
     def _values(self) -> dict[str, Any]:
-        """The settings, those of `fit` too."""
+        """The settings, with those of `fit`."""
         return {**self._settings, **getattr(self, "_fitted", {})}
 
     def _flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
     ) -> dict[str, Any]:
-        """Returns all that a run is given, by the names of flags.
+        """Returns the flags of a run, by name.
 
         Args:
             values: settings.
-            splits: data and labels of "train", "dev" or "test": what to do.
-            folder: of the run, which gets the rows that are no file.
+            splits: data and labels under "train", "dev" and "test".
+            folder: of the run; data that is no file is written there.
         """
         given: dict[str, Any] = {}
         for name, value in values.items():
@@ -484,7 +486,7 @@ class FineTuned(Model):
         if splits.keys() != {"train", "dev"}:
             given.pop("eval_every_epochs")
         for split, (data, labels) in splits.items():
-            given |= self._write(
+            given |= self._prepare_split(
                 split, data, labels, {**self.extra_settings, **values}, folder
             )
         if given.get("labels"):
@@ -496,9 +498,11 @@ class FineTuned(Model):
         return {**given, "output_dir": str(folder)}
 
     def _examples(self, path: str | Path) -> Any:
-        """Reads a file to be answered, as the script does."""
+        """Reads a file to predict, as the script does."""
         given = self._flags(self._values, {"test": (path, None)}, self.folder)
-        task, run = (_build_settings(group, given) for group in self._groups()[:2])
+        task, run = (
+            _build_settings(group, given) for group in self._settings_classes()[:2]
+        )
         stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
@@ -511,7 +515,7 @@ class FineTuned(Model):
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
         task, run, model, devices = (
-            _build_settings(group, given) for group in self._groups()
+            _build_settings(group, given) for group in self._settings_classes()
         )
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
@@ -522,25 +526,25 @@ class FineTuned(Model):
             if isinstance(log, notebooks.Progress):
                 log.show()
             return outcome
-        except InputError as mistake:  # of a row, whose file is our own
+        except InputError as mistake:  # names our file; the user only knows the row
             file = rf"{re.escape(run.output_dir)}.(train|dev)_rows\{self.suffix}"
             text = re.sub(rf"{file}:(\d+)", r"\1, row \2", str(mistake))
             mistake.args = (re.sub(file, r"\1", text),)
             raise
         except Stopped as stop:
-            if stop.signal is signal.SIGINT:  # leaves a notebook or a shell as it is
+            if stop.signal is signal.SIGINT:  # a notebook or a shell goes on
                 raise KeyboardInterrupt from None
             raise
 
-    def _write(
+    def _prepare_split(
         self, split: str, data: Any, labels: Any, values: Mapping, folder: Path
     ) -> dict[str, Any]:
-        """Returns the flags of a split, whose rows it writes unless they are a file.
+        """Returns the flags of a split; writes its rows to a file if they are none.
 
         Args:
             split: "train", "dev" or "test".
-            data: as the user gave it.
-            labels: likewise.
+            data: of the user.
+            labels: of the user.
             values: settings of the class.
             folder: for files.
         """
@@ -550,21 +554,21 @@ class FineTuned(Model):
             data = rows.add_column(table, columns[-1], labels, split)
         if not rows.is_path(data):
             table = rows.read(data, columns, split, lists)
-            data = self._store(table, split, folder)
+            data = self._write_rows(table, split, folder)
         return {self.files[split]: str(data)}
 
     def _columns(self, values: Mapping) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the columns of a table, and those of them that hold lists."""
+        """Returns the columns of a table, and the columns of lists."""
         return self.columns, self.lists
 
-    def _store(self, table: list[rows.Row], split: str, folder: Path) -> str:
+    def _write_rows(self, table: list[rows.Row], split: str, folder: Path) -> str:
         """Writes rows in the format of the task; returns the file's name.
 
         Raises:
             InputError: it cannot be written, or the folder's run has other rows.
         """
         path = folder / f"{split}_rows{self.suffix}"
-        content = self._as_text(table, split).encode("utf-8", "surrogatepass")
+        content = self._format_rows(table, split).encode("utf-8", "surrogatepass")
         begun = split == "train" and path.is_file() and checkpoints.steps(folder)
         if begun and path.read_bytes() != content:
             raise InputError(
@@ -577,8 +581,8 @@ class FineTuned(Model):
             file.write(content)
         return str(path)
 
-    def _as_text(self, table: list[rows.Row], split: str) -> str:
-        """Returns rows as a file of the task has them."""
+    def _format_rows(self, table: list[rows.Row], split: str) -> str:
+        """Returns rows as the text of a file of the task."""
         return rows.to_json_lines(table, split)
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:

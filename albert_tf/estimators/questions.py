@@ -53,7 +53,7 @@ class QuestionAnswerer(FineTuned):
             for question in paragraph.questions
         ]
 
-    def _as_text(self, table, split):
+    def _format_rows(self, table, split):
         return json.dumps(_as_squad(table, split), ensure_ascii=False)
 
 

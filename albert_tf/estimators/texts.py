@@ -53,7 +53,7 @@ class _Texts(FineTuned):
         stored = {name: task[key] for name, key in _STORED.items() if task.get(key)}
         return stored | super()._values
 
-    def _write(self, split, data, labels, values: Mapping, folder: Path):
+    def _prepare_split(self, split, data, labels, values: Mapping, folder: Path):
         text, label = _columns(values["text"]), str(values["label"])
         given = {
             "task_name": "custom",
@@ -81,7 +81,7 @@ class _Texts(FineTuned):
                 given["labels_are_json"] = _are_json(found, split)
             if several:
                 table = rows.add_column(table, label, found, split)
-            data = self._store(table, split, folder)
+            data = self._write_rows(table, split, folder)
         return {**given, self.files[split]: str(data), "text_columns": text}
 
     def _check(self, settings):

@@ -39,18 +39,18 @@ Arrays = Mapping[str, np.ndarray]
 class Task(abc.ABC):
     """One task: what to read, what to build, what to minimise and what to report.
 
-    A loss is given as a sum over the examples and the weight to divide it by, apart:
-    a batch may be divided, among devices and into microbatches, and the sums of all
-    parts over the weights of all parts give what the whole batch gives.
+    Each loss is a sum over examples and a weight to divide it by. A batch may be split
+    among devices and into microbatches: the sums of all parts, divided by the weights
+    of all parts, are the losses of the whole batch.
 
     Attributes:
-        training: the examples to train on; None where there are none.
-        evaluation: the examples to evaluate on; None where there are none.
-        tokens_per_example: most tokens of an example, padding included.
+        training: the examples to train on, or None.
+        evaluation: the examples to evaluate on, or None.
+        tokens_per_example: maximum tokens of an example, with padding.
         key_metric: the metric whose highest value marks the best checkpoint.
         progress_metrics: metrics for lines of progress, beside losses and accuracies.
-        vocabulary: fingerprint of the vocabulary; None where it is not known.
-        confusions: of the last evaluation, the confusion matrix of each split.
+        vocabulary: fingerprint of the vocabulary; None if unknown.
+        confusions: confusion matrices of the last evaluation, by split.
     """
 
     training: Source | None
@@ -64,7 +64,7 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def kind(self) -> str:
-        """What the task is called, by `task.json` and `run.json`."""
+        """The name of the task in `task.json` and `run.json`."""
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -79,38 +79,35 @@ class Task(abc.ABC):
         init_from_group0: bool = False,
         complete: bool = False,
     ) -> str:
-        """Starts a model from weights of any format; returns what was done, in words.
+        """Loads weights of any format into a model; returns a line to log.
 
         Args:
             model: of `build_model`.
             path: the weights, as `weights.load` takes them.
             init_from_group0: see `weights.load`.
-            complete: the model is not going to be trained, so nothing may be missing.
+            complete: whether no weight may be missing, as the model is not trained.
 
         Raises:
             InputError: the weights cannot be read or do not fit.
         """
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Starts a model without weights; returns what was done beyond the random.
-
-        Not called where `load` is.
-        """
+        """Initializes a model without a checkpoint; returns a line to log, or None."""
         return None
 
     def check_folder(self, folder: Path) -> None:
-        """Refuses a folder of weights that are not for this task's data.
+        """Checks that the weights of a folder fit the data.
 
         Args:
-            folder: of the run, or of what it starts from; it need not exist.
+            folder: of the run, or of the initial weights; it need not exist.
 
         Raises:
-            InputError: it was trained with another vocabulary, for example.
+            InputError: they do not fit, such as weights for another vocabulary.
         """
         return
 
     def save_assets(self, folder: Path) -> None:
-        """Writes beside the checkpoints of a run what they are used with.
+        """Writes what the checkpoints of a run are used with, such as a vocabulary.
 
         Raises:
             InputError: the folder cannot be written.
@@ -156,32 +153,28 @@ class Task(abc.ABC):
         return dict(means)
 
     def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns what is kept of each example that is not trained on, [B, ...].
-
-        The batch may have no labels. By default nothing is kept.
-        """
+        """Returns the outputs to predict from, [B, ...]; the batch may lack labels."""
         return {}
 
     def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
-        """Returns the other metrics of an evaluation, those that need every example.
+        """Returns the metrics that need all examples.
 
         Args:
-            predictions: {name: [...]}, one example of `evaluation` after the other.
-            metrics: what `finalize_metrics` returned; complete once `predictions` has
-                ended.
+            predictions: `prediction_outputs` of each example of `evaluation`, in order.
+            metrics: of `finalize_metrics`; complete once `predictions` has ended.
         """
         return {}
 
     def on_new_best_checkpoint(
         self, folder: Path, metrics: Mapping[str, float]
     ) -> None:
-        """Writes what goes with a new best checkpoint, which has just been marked.
+        """Called after a new best checkpoint is saved.
 
         Args:
             folder: of the run.
-            metrics: of the evaluation that marks it.
+            metrics: of the checkpoint.
         """
         return
 
@@ -193,7 +186,7 @@ class Split:
     Attributes:
         name: "train", "dev", "test" or another, which files and messages have.
         examples: as `FineTuningTask.read` returns them.
-        features: what `FineTuningTask.features` makes of them; None before.
+        features: of `FineTuningTask.features`; None before.
     """
 
     name: str
@@ -206,15 +199,15 @@ Splits = Mapping[str, Sequence[Split]]
 
 @dataclasses.dataclass(frozen=True)
 class RunContext:
-    """What a task answers with when the training is over, see `predict_and_write`.
+    """What `FineTuningTask.predict_and_write` needs after training.
 
     Attributes:
         settings: of the run.
-        best: the step and the metrics of the best checkpoint; empty if there is none.
+        best: step and metrics of the best checkpoint; empty without one.
         writes: whether this worker writes files.
         log: logs a line.
-        predict: runs the model on every example of a source, in batches of a size; all
-            workers have to call it.
+        predict: returns the `prediction_outputs` of a source's examples, given the
+            batch size; all workers have to call it.
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
@@ -232,7 +225,7 @@ class RunContext:
 
     @property
     def batch_size(self) -> int:
-        """Examples of a batch: of the flag whose value is checked at the start."""
+        """The batch size for predictions."""
         if self.settings.do_predict:
             return self.settings.predict_batch_size
         return self.settings.eval_batch_size
@@ -246,7 +239,7 @@ class RunContext:
 class FineTuningTask(Task):
     """A family of tasks: a pretrained encoder with one kind of head.
 
-    A family is one class. `train.finetune.run` is the driver of all of them: it calls
+    A family is one class. `train.finetune.run`, the driver of all families, calls
 
     read_examples       files to examples, by split
     encode              examples and tokenizer to arrays, which are kept in a file
@@ -260,15 +253,15 @@ class FineTuningTask(Task):
     serving_fn          how a model answers raw text in a SavedModel
 
     Attributes:
-        kinds: what `task.json` calls the family; some have several.
+        kinds: the family's names in `task.json`.
         settings_class: its flags, and what `task.json` stores.
-        head_keys: keys of `task.json` that have to be alike for a head to be used.
-        folder_keys: keys that have to be alike in the folder of a run beside them.
+        head_keys: keys of `task.json` that must be equal for a head to be reused.
+        folder_keys: further keys that must be equal in `output_dir`.
         best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
-        runtimes: in which a model is exported beside the SavedModel.
+        runtimes: further formats of an export.
 
     Args:
-        settings: completed, see `TaskSettings.with_defaults`.
+        settings: with all defaults, see `TaskSettings.with_defaults`.
         config: the model's.
         tokenizer: that makes its inputs.
         multiple: see `ByLength`.
@@ -333,17 +326,17 @@ class FineTuningTask(Task):
 
     @property
     def kind(self) -> str:
-        """The first of `kinds`, where a family has one alone."""
+        """The task's name in `task.json`: one of `kinds`."""
         return self.kinds[0]
 
     @property
     def description(self) -> dict[str, Any]:
-        """What `task.json` stores of the task."""
+        """The content of `task.json`."""
         return {"kind": self.kind, **self.settings.stored()}
 
     @property
     def label_names(self) -> tuple[tuple[str, ...], bool]:
-        """What others call the labels, and whether no flag can change them."""
+        """Other names of the labels, and whether the labels are fixed."""
         return (), False
 
     @classmethod
@@ -359,14 +352,14 @@ class FineTuningTask(Task):
 
         Args:
             settings: of the family.
-            saved_settings: those of the model's folder; None if there is none.
+            saved_settings: of the model's folder, or None.
             config: of the run.
             log: logs a line.
 
         Returns:
-            The settings with what the data and the folder decide (labels, for one), and
-            under "train", "dev", "test" or other names the splits, without features. An
-            object that stands under two names is encoded once.
+            The settings with what data and folder decide, such as labels; and the
+            splits without features, under "train", "dev", "test" or other names. A
+            split under two names is encoded once.
 
         Raises:
             InputError: a file is missing or broken, or does not fit.
@@ -374,22 +367,22 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def cache_key(self, split: Split) -> dict[str, Any]:
-        """Returns all that decides what `encode` makes, as JSON."""
+        """Returns everything that the result of `encode` depends on, as JSON."""
 
     @abc.abstractmethod
     def encode(self, split: Split) -> Arrays:
-        """Tokenizes examples; returns arrays to be kept in a file."""
+        """Tokenizes examples; returns arrays to cache."""
 
     @abc.abstractmethod
     def features(self, split: Split, arrays: Arrays) -> Any:
-        """Returns what batches are made of."""
+        """Returns features from the arrays of `encode`."""
 
     def cache_file(self, split: Split) -> str:
-        """Returns the name or path of the file that keeps the arrays of a split."""
+        """Returns the name or path of the cache of a split."""
         return f"{self.settings.task_name}_{split.name}.npz"
 
     def summary(self, split: Split) -> list[str]:
-        """Returns lines to log: how many examples, how long they are, what is cut."""
+        """Returns lines to log: number and length of examples, truncation."""
         return []
 
     @abc.abstractmethod
@@ -398,7 +391,7 @@ class FineTuningTask(Task):
 
         Args:
             splits: with features.
-            with_labels: whether batches have what is to be learned.
+            with_labels: whether batches have labels.
 
         Raises:
             InputError: a label is missing.
@@ -409,13 +402,13 @@ class FineTuningTask(Task):
 
         Args:
             split: without them.
-            arrays: what `encode` made of it; None makes them.
+            arrays: of `encode`; None calls it.
         """
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
 
     def set_splits(self, splits: Splits) -> None:
-        """Takes the splits of a run to train and to evaluate on."""
+        """Sets the splits to train and to evaluate on."""
         if splits.get("train"):
             self.training = self.dataset(splits["train"], with_labels=True)
         if splits.get("dev"):
@@ -437,13 +430,13 @@ class FineTuningTask(Task):
         """Returns the metrics of answers; none without labels.
 
         Args:
-            split: of which the first examples may alone have been answered.
-            answers: to them, one or more.
+            split: the examples.
+            answers: to the first of them, one or more.
         """
         return {}
 
     def confusion(self, split: Split, answers: Any) -> Confusion | None:
-        """Returns which classes were taken for which; None without classes or labels.
+        """Returns the confusion matrix; None without classes or labels.
 
         Args:
             split: see `compute_metrics`.
@@ -484,10 +477,10 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
-        """Returns the files with the answers to a split: contents by name."""
+        """Returns the contents of the prediction files of a split, by name."""
 
     def predict_and_write(self, run: RunContext, splits: Splits) -> None:
-        """Predicts what is to be predicted with the best weights, and writes it."""
+        """Predicts the test splits with the best weights, and writes the answers."""
         for split in splits.get("test", ()):
             answers = run.answer(self, split)
             if metrics := self.compute_metrics(split, answers):
@@ -499,7 +492,7 @@ class FineTuningTask(Task):
     def serving_fn(
         self, model: keras.Model, options: AnswerSettings
     ) -> ServingFunction:
-        """Returns how a model answers raw text in a graph.
+        """Returns how a model answers raw text in a TensorFlow graph.
 
         Args:
             model: of `build_model`.
@@ -548,11 +541,11 @@ class FineTuningTask(Task):
         return f"{done}; a new head{left if report.unused else ''}"
 
     def _head_order(self, source: weights.Source) -> tuple[list[int] | None, str]:
-        """Finds out in which order the head of a file has the labels.
+        """Matches the labels of a file's head with those of the task.
 
         Returns:
-            See `weights.load`; an empty list where the head is for other labels or for
-            another task. And what to log, or why it is.
+            The order for `weights.load`, or an empty list if the head is for other
+            labels or another task; and what to log, or the reason.
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.kind)
@@ -574,7 +567,7 @@ class FineTuningTask(Task):
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
-    """Returns metrics as a line of a log has them."""
+    """Returns metrics as a line to log."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
@@ -602,7 +595,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def example_weights(batch: Batch) -> Any:
-    """Returns 1 for true examples and 0 for those that fill up a batch, float32 [B]."""
+    """Returns 1 for examples and 0 for padding of the batch, float32 [B]."""
     if "example_weight" in batch:
         return batch["example_weight"]
     return ops.ones(ops.shape(batch["input_ids"])[:1], "float32")

@@ -393,7 +393,7 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     loaded = kind.load(tmp_path / "saved")
     assert loaded.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
     file = tmp_path / f"rows{model.suffix}"
-    file.write_text(model._as_text(rows, "dev"))
+    file.write_text(model._format_rows(rows, "dev"))
     for data in (asked, file, str(file)):
         again = loaded.predict(data)
         assert str(again) == str(predicted)

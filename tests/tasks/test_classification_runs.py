@@ -91,7 +91,7 @@ def check_predictions(task, test, folder, ending=""):
     declared = catalogue.find(task)
     results = (folder / f"test_results{ending}.tsv").read_text().splitlines()
     outputs = np.array([line.split("\t") for line in results], float)
-    assert outputs.shape == (TEN_ROWS, declared.outputs)
+    assert outputs.shape == (TEN_ROWS, declared.num_outputs)
     lines = (folder / f"submit_results{ending}.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
     words = [line.split("\t")[1] for line in lines[1:]]
