@@ -1,11 +1,11 @@
 """The tasks of the GLUE benchmark (Wang et al. 2019), in its standard layout.
 
-Labels are in the released order, names of metrics are the released ones where the
-release has them; F1 and Spearman are not in the release. `recipes` has the paper's
-settings.
+Labels have the released order, and metrics the released names; F1 and Spearman are not
+in the release. `recipes` has the settings of the paper.
 """
 
 import dataclasses
+from typing import Any
 
 from albert_tf.data.tables import Column
 from albert_tf.tasks import metrics
@@ -17,63 +17,68 @@ _ENTAILMENT = ("entailment", "not_entailment")
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
 
 
-def _files(folder: str) -> dict[str, str]:
-    return {split: f"{folder}/{split}.tsv" for split in ("train", "dev", "test")}
+def _task(
+    name: str, folder: str, text: tuple[str | Column, ...], **more: Any
+) -> TextTask:
+    """Returns a task with the tables and the submission file of the benchmark."""
+    return TextTask(
+        name=name,
+        files={split: f"{folder}/{split}.tsv" for split in ("train", "dev", "test")},
+        submission={"test": f"{folder}.tsv"},
+        text=text,
+        **more,
+    )
 
 
 # Warstadt et al. 2018: The Corpus of Linguistic Acceptability.
-COLA = TextTask(
-    name="cola",
-    files=_files("CoLA"),
+COLA = _task(
+    "cola",
+    "CoLA",
+    ("sentence",),
     headers={"train": _COLA_COLUMNS, "dev": _COLA_COLUMNS},
-    text=("sentence",),
     labels=("0", "1"),
     metrics={"matthew_corr": metrics.matthews, "eval_accuracy": metrics.accuracy},
     key_metric="matthew_corr",
-    submission={"test": "CoLA.tsv"},
     names=("unacceptable", "acceptable"),
 )
 
 # Socher et al. 2013: The Stanford Sentiment Treebank.
-SST2 = TextTask(
-    name="sst-2",
-    files=_files("SST-2"),
-    text=("sentence",),
+SST2 = _task(
+    "sst-2",
+    "SST-2",
+    ("sentence",),
     labels=("0", "1"),
-    submission={"test": "SST-2.tsv"},
     names=("negative", "positive"),
 )
 
 # Dolan and Brockett 2005: The Microsoft Research Paraphrase Corpus.
-MRPC = TextTask(
-    name="mrpc",
-    files=_files("MRPC"),
-    text=("#1 String", "#2 String"),
+MRPC = _task(
+    "mrpc",
+    "MRPC",
+    ("#1 String", "#2 String"),
     label="Quality",
     labels=("0", "1"),
     metrics=_ACCURACY_AND_F1,
-    submission={"test": "MRPC.tsv"},
     names=("not_equivalent", "equivalent"),
 )
 
 # Iyer et al. 2017: Quora Question Pairs.
-QQP = TextTask(
-    name="qqp",
-    files=_files("QQP"),
-    text=("question1", "question2"),
+QQP = _task(
+    "qqp",
+    "QQP",
+    ("question1", "question2"),
     label="is_duplicate",
     labels=("0", "1"),
     metrics=_ACCURACY_AND_F1,
     index="id",
-    submission={"test": "QQP.tsv"},
     names=("not_duplicate", "duplicate"),
 )
 
 # Cer et al. 2017: The Semantic Textual Similarity Benchmark.
-STSB = TextTask(
-    name="sts-b",
-    files=_files("STS-B"),
-    text=_PAIR,
+STSB = _task(
+    "sts-b",
+    "STS-B",
+    _PAIR,
     label="score",
     labels=None,
     bounds=(0.0, 5.0),
@@ -83,7 +88,6 @@ STSB = TextTask(
         "MSE": metrics.mean_squared_error,
     },
     key_metric="pearson",
-    submission={"test": "STS-B.tsv"},
 )
 
 # Williams et al. 2018: The Multi-Genre NLI Corpus.
@@ -103,7 +107,7 @@ MNLI = TextTask(
     aliases=("mnli-m", "mnli-matched"),
 )
 
-# As released: a task of its own, which evaluates on the mismatched genres alone.
+# As released: a separate task, which only evaluates on the mismatched genres.
 MISMATCHED_MNLI = dataclasses.replace(
     MNLI,
     name="mismnli",
@@ -116,8 +120,8 @@ MISMATCHED_MNLI = dataclasses.replace(
     aliases=("mnli-mm", "mnli-mismatched"),
 )
 
-# The released class for it is not registered, so it could not be run.
-# Wang et al. 2019: GLUE's diagnostic table, for models trained on MNLI.
+# Wang et al. 2019: GLUE's diagnostic table, for models trained on MNLI. The release
+# does not register its class for it.
 AX = dataclasses.replace(
     MNLI,
     name="ax",
@@ -131,29 +135,17 @@ AX = dataclasses.replace(
 )
 
 # Rajpurkar et al. 2016: SQuAD, recast as sentence pairs by GLUE.
-QNLI = TextTask(
-    name="qnli",
-    files=_files("QNLI"),
-    text=(Column("question", "sentence1"), Column("sentence", "sentence2")),
+QNLI = _task(
+    "qnli",
+    "QNLI",
+    (Column("question", "sentence1"), Column("sentence", "sentence2")),
     labels=_ENTAILMENT,
-    submission={"test": "QNLI.tsv"},
 )
 
 # Dagan et al. 2006 and others: Recognizing Textual Entailment 1, 2, 3, 5.
-RTE = TextTask(
-    name="rte",
-    files=_files("RTE"),
-    text=_PAIR,
-    labels=_ENTAILMENT,
-    submission={"test": "RTE.tsv"},
-)
+RTE = _task("rte", "RTE", _PAIR, labels=_ENTAILMENT)
 
 # Levesque et al. 2011: The Winograd Schema Challenge, recast by GLUE.
-WNLI = TextTask(
-    name="wnli",
-    files=_files("WNLI"),
-    text=_PAIR,
-    labels=("0", "1"),
-    submission={"test": "WNLI.tsv"},
-    names=("not_entailment", "entailment"),
+WNLI = _task(
+    "wnli", "WNLI", _PAIR, labels=("0", "1"), names=("not_entailment", "entailment")
 )
