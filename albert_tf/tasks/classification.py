@@ -43,21 +43,21 @@ from albert_tf.text.inputs import Inputs
 class Classification(base.FineTuningTask):
     """Classes, several labels per example, or numbers (paper, GLUE).
 
-    The metrics are those of the `TextTask`, of the first evaluated split; those of
-    others have the split's name in front. `eval_loss` as released.
+    Metrics are those of the `TextTask` for the first evaluated split; metrics of other
+    splits have the split's name as a prefix. `eval_loss` as released.
     """
 
     kinds = ("classification", "multi_label", "regression")
     settings_class = ClassificationSettings
-    # Weights of one task may answer another with the same labels: AX is MNLI.
+    # A head fits another task with the same labels: AX uses MNLI's.
     head_keys = ("labels", "label_separator", "texts")
     folder_keys = ("task",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         self.text_task = custom.from_settings(settings)
-        # Targets and decisions of the last evaluation, by split.
-        self._decided: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        # Targets and predictions of the last evaluation, by split.
+        self._predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.key_metric = self.text_task.key_metric
         self.progress_metrics = tuple(self.text_task.metrics)
 
@@ -71,7 +71,7 @@ class Classification(base.FineTuningTask):
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
-        settings, given = _named(settings, saved_settings), settings.labels
+        settings, given = _resolve_settings(settings, saved_settings), settings.labels
         task = custom.from_settings(settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
@@ -100,7 +100,7 @@ class Classification(base.FineTuningTask):
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
         return {
             "task": self.text_task.name,
-            # Not the file's: which of its rows are there depends on several flags.
+            # Not of the file: flags decide which rows are read.
             "texts": cache.digest(texts),
             "vocabulary": self.tokenizer.fingerprint,
             "max_seq_length": self.tokens_per_example,
@@ -173,7 +173,7 @@ class Classification(base.FineTuningTask):
     def prediction_outputs(
         self, outputs: base.Outputs, batch: base.Batch
     ) -> dict[str, Any]:
-        """Keeps probabilities, [B, K]; of a regression the number, [B, 1]."""
+        """Returns probabilities, [B, K]; for a regression the number, [B, 1]."""
         probabilities = {
             "classification": ops.softmax,
             "multi_label": ops.sigmoid,
@@ -186,20 +186,20 @@ class Classification(base.FineTuningTask):
         return np.array([row["outputs"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
-        """Returns the metrics of the task; of a table without labels none."""
+        """Returns the metrics of the task; none for a table without labels."""
         if split.name.startswith("test"):
             return {}
-        decided = self.text_task.decode(answers)
+        predicted = self.text_task.decode(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
-        self._decided[split.name] = targets, decided
-        return self.text_task.compute_metrics(targets, decided)
+        self._predicted[split.name] = targets, predicted
+        return self.text_task.compute_metrics(targets, predicted)
 
     def confusion(self, split, answers):
-        """Returns it where each example has one label."""
-        if split.name not in self._decided or self.text_task.kind != "classification":
+        """Returns it if each example has one label."""
+        if split.name not in self._predicted or self.text_task.kind != "classification":
             return None
         labels = self.text_task.labels or ()
-        return confusion.Confusion.of(labels, *self._decided[split.name])
+        return confusion.Confusion.of(labels, *self._predicted[split.name])
 
     def on_new_best_checkpoint(
         self, folder: Path, metrics: Mapping[str, float]
@@ -208,8 +208,8 @@ class Classification(base.FineTuningTask):
         if self.text_task.labels is None:
             return
         tables = (
-            f"{name}\n{label_report(*decided, self.text_task.labels)}"
-            for name, decided in self._decided.items()
+            f"{name}\n{label_report(*pair, self.text_task.labels)}"
+            for name, pair in self._predicted.items()
         )
         base.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
@@ -218,13 +218,13 @@ class Classification(base.FineTuningTask):
                 base.write(folder / "confusion_matrix.png", picture)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Writes the scores of each label of an evaluation without training, too."""
-        if self._decided and run.writes and not run.settings.do_train:
+        """Also writes the scores of each label of an evaluation without training."""
+        if self._predicted and run.writes and not run.settings.do_train:
             self.on_new_best_checkpoint(run.folder, {})
         super().predict_and_write(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
-        """Returns the released files, and the one of GLUE's site."""
+        """Returns the released files, and the file for GLUE's site."""
         task, examples = self.text_task, split.examples
         ending = split.name.removeprefix("test")
         released = submission.released_files(task, examples, answers)
@@ -259,7 +259,7 @@ class Classification(base.FineTuningTask):
         return AnswerSettings(threshold=config.threshold)
 
 
-def _named(
+def _resolve_settings(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> ClassificationSettings:
     """Returns the settings of the task that the flags name.
@@ -291,7 +291,7 @@ def _named(
 def _class_weights(
     given: Sequence[str], task: TextTask, targets: np.ndarray
 ) -> np.ndarray:
-    """Returns the weight of each example, float32 [n], of its class, int [n]."""
+    """Returns the weight of each example's class, float32 [n]."""
     labels, flag = task.labels or (), f"--class_weights={','.join(given)}"
     if task.kind != "classification":
         raise InputError(f"{flag}: the task is {task.kind}; expected classification")
@@ -315,7 +315,7 @@ def _read(
     task: TextTask,
     name: str,
 ) -> Split:
-    """Reads a table, and logs what was skipped."""
+    """Reads a table, and logs the rows that were skipped."""
     data_dir = settings.data_dir or ""
     table = task.read(
         name,

@@ -1,4 +1,4 @@
-"""The text task that settings describe: a declared one, or your own table."""
+"""The `TextTask` of settings: a data set of the catalogue, or your own table."""
 
 import dataclasses
 import math
@@ -29,15 +29,15 @@ _METRICS: dict[str, dict[str, Score]] = {
         "MSE": metrics.mean_squared_error,
     },
 }
-_NAMED = 20
+_LABELS_IN_A_LINE = 20
 # How pandas, NumPy, JSON, Python, R, SQL and Excel write a missing value.
 _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
 def from_settings(settings: ClassificationSettings) -> TextTask:
-    """Returns the task of settings, which may be those of a `task.json`.
+    """Returns the task of settings, of flags or of a `task.json`.
 
-    Its labels are () if the training table is still to decide them.
+    Its labels are () until the training table is read.
     """
     kind, labels = settings.kind or "classification", settings.labels or ()
     if declared := catalogue.TASKS.get(settings.task_name or ""):
@@ -66,13 +66,13 @@ def from_settings(settings: ClassificationSettings) -> TextTask:
 
 
 def merge_saved_settings(
-    settings: ClassificationSettings, folder: ClassificationSettings | None
+    settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> ClassificationSettings:
-    """Takes kind and labels from the model where the flags leave them open.
+    """Takes kind and labels from the model if no flag gives them.
 
     Args:
         settings: the flags.
-        folder: what the `task.json` of the model stores.
+        saved_settings: of the model's `task.json`, or None.
 
     Raises:
         InputError: no table is named, or the labels are needed and unknown.
@@ -81,20 +81,19 @@ def merge_saved_settings(
         raise InputError(
             "--task_name=custom: expected --train_file, --dev_file or --test_file"
         )
-    if folder and not settings.train_file and not settings.labels:
-        kind = settings.kind or folder.kind
+    if saved_settings and not settings.train_file and not settings.labels:
+        kind = settings.kind or saved_settings.kind
         settings = dataclasses.replace(
             settings,
             kind=kind,
-            labels=None if kind == "regression" else folder.labels,
-            label_separator=folder.label_separator or settings.label_separator,
+            labels=None if kind == "regression" else saved_settings.labels,
+            label_separator=saved_settings.label_separator or settings.label_separator,
         )
     if settings.labels:
         _check_count("--labels", settings.kind, settings.labels)
     elif settings.kind != "regression" and settings.train_file is None:
         raise InputError(
-            "--labels: expected where neither --train_file nor a task.json in "
-            "--output_dir names them"
+            "--labels: required without --train_file or a task.json in --output_dir"
         )
     return settings
 
@@ -111,14 +110,14 @@ def find_labels(
     for example in examples:
         label: Any = example.label
         counts.update(label if isinstance(label, tuple) else (label,))
-    for line in _remarks(task.files["train"], counts):
+    for line in _describe_labels(task.files["train"], counts):
         log(line)
     _check_count(task.files["train"], task.kind, counts)
     return tuple(sorted(counts, key=_natural_sort_key))
 
 
 def settings_fields(task: TextTask) -> dict[str, Any]:
-    """Returns what a task decides of the settings."""
+    """Returns the settings that a task decides."""
     return {
         "task_name": task.name,
         "kind": task.kind,
@@ -140,9 +139,11 @@ def _check_count(location: str, kind: str | None, labels: Collection[str]) -> No
         )
 
 
-def _remarks(path: str, counts: Counter[str]) -> Iterator[str]:
-    """Yields lines for the log on the labels of a table."""
-    few = [f"{label!r} {count:,}" for label, count in counts.most_common(_NAMED)]
+def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
+    """Yields lines to log about the labels of a table."""
+    few = [
+        f"{label!r} {count:,}" for label, count in counts.most_common(_LABELS_IN_A_LINE)
+    ]
     more = len(counts) - len(few)
     others = f" and {more:,} others" if more else ""
     yield f"{path}: labels {', '.join(few)}{others}"
@@ -158,7 +159,7 @@ def _remarks(path: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _natural_sort_key(label: str) -> tuple[bool, float, str]:
-    """Puts numbers first, in their own order: -1 before 1, and 2 before 10."""
+    """Sorts numbers by value and before words: -1, 1, 2, 10, yes."""
     try:
         number = float(label)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A task on texts or pairs of texts: where its data is and what it asks.
+"""A data set of texts or pairs of texts: its tables, labels and metrics.
 
 A data set is one frozen `TextTask` in `catalogue.TASKS`:
 
@@ -30,7 +30,7 @@ from albert_tf.tasks import metrics
 Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None
 
-# Several labels per example: each is predicted from this probability on.
+# With several labels per example, a label is predicted from this probability.
 THRESHOLD = 0.5
 _LABELS_IN_A_MESSAGE = 10
 
@@ -39,10 +39,10 @@ class Example(NamedTuple):
     """One row of a table.
 
     Attributes:
-        guid: the row's index column where the table has one, its number from 0 on else.
+        guid: the value of the index column, or the row's number from 0.
         text_a: the text, or the first of a pair.
         text_b: the second of a pair, else None.
-        label: a word, a number, or all words of the row; None in test tables.
+        label: a label, a number, or several labels; None in test tables.
     """
 
     guid: str
@@ -56,24 +56,24 @@ class TextTask:
     """A data set of texts or pairs of texts with labels or numbers.
 
     Attributes:
-        name: what `--task_name` calls it.
-        files: for each split its table, below the root of the benchmark. A split is
-            "train", or its name begins with "dev" or "test"; test tables have no
+        name: the value of `--task_name`.
+        files: the table of each split, relative to the root of the benchmark. A split
+            is "train", or its name begins with "dev" or "test"; test tables have no
             labels.
-        text: the column of the text, or those of both.
+        text: the column of the text, or the two columns of a pair.
         label: the column of the label.
-        labels: all labels, in the order of the model's outputs; None for regression,
-            () if the training table decides.
+        labels: all labels, in the order of the model's outputs; None for regression;
+            () if they come from the training table.
         metrics: the scores to report, by name.
-        key_metric: the one whose highest value marks the best checkpoint.
-        label_separator: what stands between the labels of an example that may have any
-            number of them; None where each has one.
-        bounds: least and greatest number of a regression.
-        index: the column that numbers the rows, where there is one.
-        headers: for each split whose table has no header, the names of its columns.
-        submission: for splits that the benchmark's site scores, the file it takes.
-        names: what others call the labels, in their order.
-        aliases: other names.
+        key_metric: the metric whose highest value marks the best checkpoint.
+        label_separator: separator of several labels per example; None if each example
+            has one label.
+        bounds: lowest and highest number of a regression.
+        index: the column that identifies the rows, if any.
+        headers: names of the columns, for splits whose table has no header.
+        submission: file of the benchmark's site, for splits that the site scores.
+        names: other names of the labels, in the order of `labels`.
+        aliases: other names of the task.
     """
 
     name: str
@@ -95,18 +95,18 @@ class TextTask:
 
     @property
     def kind(self) -> str:
-        """What `task.json` calls it."""
+        """The task type in `task.json`."""
         if self.labels is None:
             return "regression"
         return "multi_label" if self.label_separator else "classification"
 
     @property
     def num_outputs(self) -> int:
-        """Outputs of the model: K, or 1 for regression."""
+        """Number of outputs of the model: K, or 1 for regression."""
         return len(self.labels) if self.labels else 1
 
     def path(self, split: str, data_dir: str | Path = "") -> Path:
-        """Returns where a split's table is.
+        """Returns the path of a split's table.
 
         Args:
             split: a key of `files`.
@@ -138,15 +138,14 @@ class TextTask:
     ) -> Table[Example]:
         """Reads the examples of a split.
 
-        An empty cell is a text. Only a pair of two empty texts is a broken row, except
-        in a test table, where it has its prediction like every row.
+        An empty cell is a text. A pair of two empty texts is a broken row, except in a
+        test table, where every row gets a prediction.
 
         Args:
             split: a key of `files`.
             data_dir: the root of the benchmark, or the task's own folder.
-            skip_bad_rows: skip broken rows, and note them. Not in test tables, where
-                each row needs its prediction.
-            **options: others of `tables.read`.
+            skip_bad_rows: skip broken rows, except in test tables.
+            **options: further options of `tables.read`.
 
         Raises:
             InputError: there is no such table, it cannot be read, or a row is broken.
@@ -167,7 +166,7 @@ class TextTask:
                 guid=_text(guid or str(next(numbers))),
                 text_a=given[0],
                 text_b=given[1] if len(given) > 1 else None,
-                label=None if is_test else self._parsed(values[-1]),
+                label=None if is_test else self._parse_label(values[-1]),
             )
 
         return tables.read(
@@ -180,7 +179,7 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns what the model should answer, in the form of `decode`."""
+        """Returns the labels of examples, in the form of `decode`."""
         given: list[Any] = [example.label for example in examples]
         if self.labels is None:
             return np.array(given, np.float32)
@@ -193,16 +192,16 @@ class TextTask:
         return targets
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
-        """Decides.
+        """Returns predictions from outputs of the model.
 
-        **As released:** the release leaves regressions outside their bounds.
+        **As released**, except that regressions are clipped to their bounds.
 
         Args:
             outputs: float [n, K] probabilities; float [n, 1] of a regression.
 
         Returns:
-            int32 [n] class numbers; int32 [n, K] of 0 and 1 where examples may have
-            several labels; float32 [n] within the bounds for a regression.
+            Class numbers, int32 [n]; with several labels per example 0 and 1, int32
+            [n, K]; for a regression numbers within the bounds, float32 [n].
         """
         outputs = np.asarray(outputs)
         if self.labels is None:
@@ -226,7 +225,7 @@ class TextTask:
         }
 
     def decode_labels(self, predictions: np.ndarray) -> list[str]:
-        """Returns predictions as a file of labels has them."""
+        """Returns the text of predictions: labels or numbers."""
         if self.labels is None:
             return [str(number) for number in predictions]
         if self.label_separator is None:
@@ -236,19 +235,21 @@ class TextTask:
             for row in predictions
         ]
 
-    def _parsed(self, value: Value) -> Label:
+    def _parse_label(self, value: Value) -> Label:
         if self.labels is None:
-            return self._number(_text(value))
+            return self._parse_number(_text(value))
         if self.label_separator is None and isinstance(value, str):
             words: tuple[str, ...] = (value.strip(),)
         else:
             words = split_labels(value, self.label_separator)
         for word in words:
             if self.labels and word not in self.labels:
-                raise RowError(f"label {word!r}; expected {_listed(self.labels)}")
+                raise RowError(
+                    f"label {word!r}; expected {_format_labels(self.labels)}"
+                )
         return words[0] if self.label_separator is None else words
 
-    def _number(self, text: str) -> float:
+    def _parse_number(self, text: str) -> float:
         low, high = self.bounds or (-math.inf, math.inf)
         try:
             number = float(text)
@@ -261,12 +262,12 @@ class TextTask:
 
 
 def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
-    """Returns the labels in a cell, without white space around them.
+    """Returns the labels in a cell, without surrounding white space.
 
     Args:
-        value: the cell; a list of JSON, or its text, or that of a list of Python, or
-            of an object that holds one, as Label Studio writes it.
-        separator: what stands between labels; None where there is one.
+        value: the cell: a JSON list, or the text of a JSON or Python list or of an
+            object with one list, as Label Studio writes it; or labels and separators.
+        separator: of several labels; None for a single label.
 
     Raises:
         RowError: there are several where one is expected, or a list cannot be read.
@@ -287,8 +288,10 @@ def _parse_list(cell: str) -> list[Any]:
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
-            # NumPy writes no commas, and Python joins texts that have none between.
-            joined = parse is ast.literal_eval and _bare(repr(labels)) != _bare(cell)
+            # NumPy writes no commas, and Python joins adjacent strings.
+            joined = parse is ast.literal_eval and _remove_spaces_and_quotes(
+                repr(labels)
+            ) != _remove_spaces_and_quotes(cell)
             if isinstance(labels, dict):
                 (labels,) = labels.values()
             are_labels = isinstance(labels, list) and not joined
@@ -297,7 +300,7 @@ def _parse_list(cell: str) -> list[Any]:
     raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
 
 
-def _bare(text: str) -> str:
+def _remove_spaces_and_quotes(text: str) -> str:
     return "".join(text.split()).replace('"', "'")
 
 
@@ -307,7 +310,7 @@ def _text(value: Value) -> str:
     return value
 
 
-def _listed(labels: tuple[str, ...]) -> str:
-    shown = ", ".join(map(repr, labels[:_LABELS_IN_A_MESSAGE]))
+def _format_labels(labels: tuple[str, ...]) -> str:
+    first = ", ".join(map(repr, labels[:_LABELS_IN_A_MESSAGE]))
     more = len(labels) - _LABELS_IN_A_MESSAGE
-    return f"one of {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"one of {first}" + (f" and {more} more" if more > 0 else "")

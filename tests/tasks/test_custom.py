@@ -126,10 +126,7 @@ def test_a_single_label_is_nothing_to_learn(write):
         declare(ClassificationSettings(train_file=path, labels=("1",)))
 
 
-NO_LABELS = (
-    "--labels: expected where neither --train_file nor a task.json in --output_dir "
-    "names them"
-)
+NO_LABELS = "--labels: required without --train_file or a task.json in --output_dir"
 
 
 @pytest.mark.parametrize(
