@@ -1,4 +1,4 @@
-"""The data sets of texts by name; one of your own is a line more in `TASKS`."""
+"""The data sets of texts by name; another one is a line in `TASKS`."""
 
 import re
 
@@ -16,13 +16,13 @@ TASKS: dict[str, TextTask] = {
 
 
 def find(name: str) -> TextTask:
-    """Returns the task of a name; case, dashes and underscores do not count.
+    """Returns the task of a name; case, dashes and underscores are ignored.
 
     Raises:
-        InputError: there is no such task, the message lists all.
+        InputError: there is no such task.
     """
     for task in TASKS.values():
-        if _plain(name) in map(_plain, (task.name, *task.aliases)):
+        if _normalize(name) in map(_normalize, (task.name, *task.aliases)):
             return task
     raise InputError(
         f"--task_name={name}: unknown; expected one of {', '.join(sorted(TASKS))} or "
@@ -30,5 +30,5 @@ def find(name: str) -> TextTask:
     )
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub("[-_ ]", "", name).lower()

@@ -199,7 +199,9 @@ class Classification(base.FineTuningTask):
         if split.name not in self._predicted or self.text_task.kind != "classification":
             return None
         labels = self.text_task.labels or ()
-        return confusion.Confusion.of(labels, *self._predicted[split.name])
+        return confusion.Confusion.from_predictions(
+            labels, *self._predicted[split.name]
+        )
 
     def on_new_best_checkpoint(
         self, folder: Path, metrics: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""Which classes a model takes for which, as counts and as a picture."""
+"""Confusion matrices, as counts and as a picture."""
 
 import dataclasses
 import io
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 # With more classes the cells have no numbers.
-_MOST_WITH_NUMBERS = 12
+_MAX_CLASSES_WITH_NUMBERS = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Confusion:
 
     @property
     def is_collapsed(self) -> bool:
-        """Whether examples of several classes are all predicted as one."""
+        """Whether one class is predicted for examples of several classes."""
         true, predicted = (self.counts.any(axis).sum() for axis in (1, 0))
         return bool(predicted == 1 and true > 1)
 
     @classmethod
-    def of(
+    def from_predictions(
         cls, labels: Sequence[str], targets: np.ndarray, predictions: np.ndarray
     ) -> "Confusion":
-        """Counts class numbers, int [n] each."""
+        """Counts pairs of class numbers, int [n] each."""
         from sklearn.metrics import confusion_matrix
 
         numbers = range(len(labels))
@@ -43,7 +43,7 @@ class Confusion:
 
 
 def draw(matrices: Mapping[str, Confusion]) -> bytes:
-    """Draws confusion matrices beside each other; needs no display.
+    """Draws confusion matrices side by side; needs no display.
 
     Args:
         matrices: by their titles, one or more.
@@ -65,7 +65,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
             ax=ax,
             cmap="Blues",
             colorbar=False,
-            include_values=len(names) <= _MOST_WITH_NUMBERS,
+            include_values=len(names) <= _MAX_CLASSES_WITH_NUMBERS,
             values_format="d",
             xticks_rotation="vertical" if sum(map(len, names)) > 40 else "horizontal",
         )

@@ -1,9 +1,9 @@
-"""Which output of another program's classifier has which label of a task, by name."""
+"""Matches the labels of a loaded head with the labels of a task, by name."""
 
 import re
 from collections.abc import Sequence
 
-# Each line is one label, as data sets and models spell it; letters and digits alone.
+# Each line has the spellings of one label, only letters and digits.
 _SYNONYMS = """
 entailment entails entailed
 contradiction contradicts contradictory
@@ -23,29 +23,29 @@ _FIRST = {
 def match(
     labels: Sequence[str], head: Sequence[str], names: Sequence[str] = ()
 ) -> list[int] | None:
-    """Returns for each label of a task the number of the head's output that has it.
+    """Returns the index of each label of a task among a head's outputs.
 
-    Letter case does not count, nor do spaces, hyphens and underscores within a name;
-    some labels have several names. "LABEL_0" is the label "0".
+    Letter case is ignored, and so are spaces, hyphens and underscores within a name.
+    Some labels have synonyms. "LABEL_0" is the label "0".
 
     Args:
         labels: of the task.
-        head: the labels of the head's outputs, in their order.
-        names: what others call the labels of the task, in their order.
+        head: labels of the head's outputs, in their order.
+        names: other names of the task's labels, in their order.
 
     Returns:
-        None if the labels are not the same.
+        None if the labels differ.
     """
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]
-    found = [_plain(label) for label in head]
-    for wanted in ([_plain(label) for label in each] for each in (labels, names)):
-        if len(set(found)) == len(found) and sorted(wanted) == sorted(found):
-            return [found.index(label) for label in wanted]
+    given = [_normalize(label) for label in head]
+    for wanted in ([_normalize(label) for label in each] for each in (labels, names)):
+        if len(set(given)) == len(given) and sorted(wanted) == sorted(given):
+            return [given.index(label) for label in wanted]
     return None
 
 
-def _plain(label: str) -> str:
+def _normalize(label: str) -> str:
     word = re.sub(r"(?<=\w)[\s_-]+(?=\w)", "", label.strip().casefold())
     word = re.sub(r"^label(?=\d+$)", "", word)
     return _FIRST.get(word, word)

@@ -1,9 +1,9 @@
 """From raw text to answers in Python, whatever runs the model.
 
-A pipeline turns a row of text into inputs of the model (`preprocess`), and what the
-model gives for them into an answer (`postprocess`). `serve.predict` sorts the inputs of
-many rows by length and runs them in TensorFlow, ONNX Runtime or LiteRT; nothing here
-needs one of them. `registry` has the pipeline of each kind of task.
+A pipeline turns a row of text into inputs of the model (`preprocess`), and the outputs
+of the model into an answer (`postprocess`). `serve.predict` sorts the inputs of many
+rows by length and runs them in TensorFlow, ONNX Runtime or LiteRT; this module imports
+none of them. `registry` has the pipeline of each task type.
 """
 
 import abc
@@ -21,12 +21,12 @@ from albert_tf.text import inputs
 from albert_tf.text.tokenization import Tokenizer
 
 _MAX_SEQ_LENGTH = 512
-# What fills up an input to the length of its batch; the tokenizer has that of ids.
+# Padding of inputs that is not 0; the tokenizer has the padding of ids.
 _PADDING = {"p_mask": 1}
 
 Row = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
-# From a batch, int32 arrays by name, to a model's outputs.
+# Runs a model on a batch: int32 arrays by name.
 Run = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 
@@ -35,10 +35,10 @@ class Example:
     """A row, encoded.
 
     Attributes:
-        row: as it was given.
-        inputs: the model's inputs for it, one or more, int32 arrays by name without a
-            batch dimension and without padding.
-        context: what `postprocess` needs beside them.
+        row: the row.
+        inputs: one or more inputs of the model: int32 arrays by name, without batch
+            dimension and padding.
+        context: further values for `postprocess`.
     """
 
     row: Row
@@ -47,10 +47,10 @@ class Example:
 
 
 class Pipeline(abc.ABC):
-    """How one kind of task answers rows of text.
+    """Answers rows of text for one task type.
 
     Args:
-        settings: what `task.json` stores, completed; None for a pretrained model.
+        settings: of `task.json`, with defaults; None for a pretrained model.
         config: the model's.
         tokenizer: its vocabulary.
         options: how to answer.
@@ -60,11 +60,11 @@ class Pipeline(abc.ABC):
 
     Attributes:
         settings_class: of `settings`; None for a pretrained model.
-        options: the fields of `AnswerSettings` that it has beside those of all kinds.
-        outputs: what it needs of the model; empty: all of its head.
-        fields: the keys of a row, in the order of columns, and whether each holds a
-            list of texts; None: a text that may be absent.
-        shortest: the least tokens of an input, padding included.
+        options: fields of `AnswerSettings` for this task type only.
+        outputs: outputs of the model to compute; empty: all of its head.
+        fields: keys of a row in the order of columns, and whether the value is a list
+            of texts; None: an optional text.
+        shortest: minimum tokens of an input, with padding.
     """
 
     settings_class: ClassVar[type[TaskSettings] | None] = None
@@ -95,11 +95,11 @@ class Pipeline(abc.ABC):
         """
 
     def select(self, inputs: Arrays, outputs: Arrays) -> Any:
-        """Returns what `postprocess` needs of the outputs for one input.
+        """Returns the outputs of one input for `postprocess`.
 
         Args:
             inputs: one of an example's.
-            outputs: by name, without the batch dimension; padding is not cut off.
+            outputs: by name, without batch dimension, with padding.
         """
         return outputs
 
@@ -109,11 +109,11 @@ class Pipeline(abc.ABC):
 
         Args:
             example: of `preprocess`.
-            outputs: what `select` returned for each of its inputs.
+            outputs: of `select`, for each of its inputs.
         """
 
     def forward(self, inputs: Sequence[Arrays], run: Run) -> list[Any]:
-        """Runs the model on a batch of inputs; returns what `select` takes of each."""
+        """Runs the model on a batch of inputs; returns `select` of each."""
         outputs = run(pad(inputs, self.tokenizer.pad_id, self.shortest))
         return [
             self.select(each, {name: value[i] for name, value in outputs.items()})
@@ -121,7 +121,7 @@ class Pipeline(abc.ABC):
         ]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, of a very long one those of its beginning."""
+        """Returns the ids of a text; a very long text is truncated."""
         return self.tokenizer.encode(
             inputs.cut(self.tokenizer, text, self.max_seq_length)
         )
@@ -137,7 +137,7 @@ class Pipeline(abc.ABC):
 
 
 def max_seq_length(settings: Any, config: AlbertConfig, options: AnswerSettings) -> int:
-    """Returns the most tokens of an input."""
+    """Returns the maximum tokens of an input."""
     if options.max_seq_length is not None:
         return options.max_seq_length
     if settings is not None:
@@ -146,7 +146,7 @@ def max_seq_length(settings: Any, config: AlbertConfig, options: AnswerSettings)
 
 
 def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, Any]:
-    """Stacks inputs, each array filled up at its ends to the largest of its name."""
+    """Stacks inputs; arrays of one name are padded to the same shape."""
     padded = {}
     for name in batch[0]:
         arrays = [each[name] for each in batch]
@@ -160,11 +160,11 @@ def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, An
 
 
 def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> None:
-    """Refuses ids or positions that a model does not have; warns of unused ids.
+    """Checks that a model has the ids and positions of inputs; warns of unused ids.
 
     Raises:
-        InputError: see `AlbertConfig.check_vocabulary`; or a length above the model's
-            positions, or too short for a text.
+        InputError: see `AlbertConfig.check_vocabulary`; or the length exceeds the
+            model's positions, or is too short for a text.
     """
     config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     if length > (longest := config.max_position_embeddings):
@@ -176,11 +176,11 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
 
 
 def round_floats(value: Any) -> Any:
-    """Returns numbers with the digits that a float32 has, and no more."""
+    """Rounds numbers to the digits of a float32."""
     return np.asarray(value, np.float32).astype(str).astype(float).tolist()
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns probabilities along the last axis, of the shape of the logits."""
+    """Returns the softmax of logits along the last axis."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)

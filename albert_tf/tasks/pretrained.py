@@ -1,4 +1,4 @@
-"""What any pretrained model answers: gaps, scores, sentence order, embeddings."""
+"""Pipelines of pretrained models: masks, scores, sentence order, embeddings."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _TOP_K = 5
 
 
 class PretrainedPipeline(Pipeline):
-    """A kind of answer that needs no fine-tuning.
+    """A task type without fine-tuning.
 
     Attributes:
-        parts: of the model, to load.
+        parts: parts of the model to load.
     """
 
     parts: ClassVar[tuple[str, ...]]
@@ -34,7 +34,7 @@ class PretrainedPipeline(Pipeline):
 
 
 class _MaskedLM(PretrainedPipeline):
-    """What the masked LM head answers about one text."""
+    """A pipeline of one text and the masked LM head."""
 
     fields = dict.fromkeys(["text"], False)
     outputs = ("mlm_logits",)
@@ -46,7 +46,7 @@ class _MaskedLM(PretrainedPipeline):
         return models.AlbertPretrainer(self.config, sentence_head=False)
 
     def _inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
-        """Returns the model's inputs of one segment, with places to predict."""
+        """Returns the model's inputs of one segment, with positions to predict."""
         array = np.array(ids, np.int32)
         return {
             "input_ids": array,
@@ -61,7 +61,7 @@ class _MaskedLM(PretrainedPipeline):
 
 
 class FillMask(_MaskedLM):
-    """Tokens for the gaps of a text; for how it is cut see `inputs.encode_masked`."""
+    """Tokens for each [MASK] of a text, see `inputs.encode_masked`."""
 
     options = ("top_k", "targets")
 
@@ -85,7 +85,7 @@ class FillMask(_MaskedLM):
         cut = inputs.cut(self.tokenizer, text, self.max_seq_length)
         ids = self._cut(inputs.encode_masked(self.tokenizer, cut))
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
-        # A model takes no example without a position.
+        # The model requires a position.
         read = self._inputs(ids, gaps if gaps.size else [0])
         return Example(row, [read], len(gaps))
 
@@ -106,15 +106,15 @@ class FillMask(_MaskedLM):
         ]
         text = example.row["text"]
         answer: dict[str, Any] = {"gaps": gaps}
-        if beyond := text.count(MASK) - count:
-            answer = {"gaps": gaps + [[]] * beyond, "beyond_length": beyond}
-        return {**answer, "filled": filled(text, answer["gaps"], self.tokenizer)}
+        if overflow := text.count(MASK) - count:
+            answer = {"gaps": gaps + [[]] * overflow, "beyond_length": overflow}
+        return {**answer, "filled": fill_masks(text, answer["gaps"], self.tokenizer)}
 
 
 class Score(_MaskedLM):
-    """How likely texts are: the pseudo-log-likelihood (Salazar et al. 2020).
+    """The pseudo-log-likelihood of texts (Salazar et al. 2020).
 
-    Each token in turn is masked, and its natural log probability taken.
+    It is the sum of the log probability of each token when only that token is masked.
     """
 
     def preprocess(self, row):
@@ -150,7 +150,7 @@ class Score(_MaskedLM):
 
 
 class SentenceOrder(PretrainedPipeline):
-    """The probability that two texts stand in order."""
+    """The probability that two texts are in order."""
 
     fields = dict.fromkeys(["text_a", "text_b"], False)
     outputs = ("sop_logits",)
@@ -162,16 +162,16 @@ class SentenceOrder(PretrainedPipeline):
         return models.AlbertPretrainer(self.config)
 
     def preprocess(self, row):
-        # An exported model has the masked LM too, whose output is left alone.
-        nowhere = {"masked_lm_positions": np.zeros(1, np.int32)}
-        return Example(row, [{**self.join(row["text_a"], row["text_b"]), **nowhere}])
+        # An exported model also computes the masked LM, at one unused position.
+        unused = {"masked_lm_positions": np.zeros(1, np.int32)}
+        return Example(row, [{**self.join(row["text_a"], row["text_b"]), **unused}])
 
     def postprocess(self, example, outputs):
         return {"in_order": round_floats(softmax(outputs[0]["sop_logits"])[0])}
 
 
 class Embedding(PretrainedPipeline):
-    """The vector of a text, of any layer."""
+    """The vector of a text, from any layer."""
 
     options = ("layer", "pooling")
     fields = dict.fromkeys(["text"], False)
@@ -187,7 +187,7 @@ class Embedding(PretrainedPipeline):
             )
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Other runtimes have the last layer alone.
+        # Other runtimes only have the last layer.
         self.outputs = ("encoder_outputs",)
         if self._pooling == "pooled":
             self.outputs = ("pooled_output",)
@@ -231,16 +231,16 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     return [id for [id] in ids]
 
 
-def filled(
+def fill_masks(
     text: str, gaps: Sequence[Sequence[Mapping[str, Any]]], tokenizer: Tokenizer
 ) -> str:
-    """Fills the gaps of a text with the likeliest pieces.
+    """Replaces each [MASK] of a text by the most likely token.
 
-    A piece that begins no word has no space before it.
+    A token within a word has no space before it.
 
     Args:
-        text: with [MASK] for each gap.
-        gaps: as answered; one without pieces stays [MASK].
+        text: with one or more [MASK].
+        gaps: tokens for each [MASK]; one without tokens stays.
         tokenizer: the vocabulary.
     """
     marks_words = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id

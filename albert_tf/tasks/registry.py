@@ -1,6 +1,6 @@
-"""Every kind of task by its name in `task.json` and `--task`.
+"""The task types, by their names in `task.json` and `--task`.
 
-A new family of tasks has its line in `FINE_TUNED`; commands, `predict`, exports and the
+A new family of tasks is a line in `FINE_TUNED`: commands, `predict`, exports and the
 demo page find it here.
 """
 
@@ -13,7 +13,7 @@ from albert_tf.errors import InputError
 
 
 class Kind(NamedTuple):
-    """Where the classes of a kind of task are, as "module:Class".
+    """The classes of a task type, as "module:Class".
 
     Attributes:
         pipeline: answers raw text, a `pipelines.Pipeline`.
@@ -57,7 +57,7 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
 
     Args:
         kind: of the task.
-        location: where it stands, for messages.
+        location: of the name, for messages.
 
     Raises:
         InputError: there is no such kind.

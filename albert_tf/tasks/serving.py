@@ -1,4 +1,4 @@
-"""How a model answers raw text in a TensorFlow graph, as SavedModels hold it."""
+"""Answers to raw text in a TensorFlow graph, for SavedModels."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,21 +14,20 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 TEXTS = tf.TensorSpec([None], tf.string)
-# The memory that an answer needs grows with the windows that a model reads at once.
+# Limits the memory of an answer.
 _WINDOWS_AT_ONCE = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class ServingFunction:
-    """A model with its way from texts to answers, see `serve.saved_models.export`.
+    """A model and a function from texts to answers, see `serve.saved_models.export`.
 
     Attributes:
-        model: whose weights answer.
-        graph: what else they need, such as lookup tables; its `vocabulary` names the
-            vocabulary.
-        respond: takes the tensors of `specs` by name, and returns tensors by name; for
-            a TensorFlow graph.
-        specs: the inputs by name, strings [B] or [B, C], in the order of columns.
+        model: the model.
+        graph: further resources, such as lookup tables; its `vocabulary` identifies
+            the vocabulary.
+        respond: takes the tensors of `specs` by name and returns tensors by name.
+        specs: inputs by name, string [B] or [B, C], in the order of columns.
     """
 
     model: keras.Model
@@ -37,7 +36,7 @@ class ServingFunction:
     specs: Mapping[str, tf.TensorSpec]
 
     def compile(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns `respond` as one graph; takes tensors by name."""
+        """Returns `respond` as a concrete function of tensors by name."""
         named = {
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
             for name, spec in self.specs.items()
@@ -57,10 +56,10 @@ class TextInputs(tf.Module):
         model: which reads them.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
-        truncate: whether of each text the beginning alone is used.
+        truncate: whether texts are truncated before they are tokenized.
 
     Raises:
-        InputError: a vocabulary or length that the model cannot take.
+        InputError: the vocabulary or the length does not fit the model.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class TextInputs(tf.Module):
 
 
 def check_kind(model: keras.Model, kind: type[keras.Model]) -> None:
-    """Refuses a model of another kind."""
+    """Checks the class of a model."""
     if not isinstance(model, kind):
         raise InputError(f"{type(model).__name__}: expected an {kind.__name__}")
 
@@ -112,15 +111,15 @@ def map_in_chunks(
     inputs: Mapping[str, tf.Tensor],
     specs: Mapping[str, tf.TensorSpec],
 ) -> dict[str, tf.Tensor]:
-    """Runs a model on any number of windows, in parts of like size.
+    """Runs a model on any number of windows, in chunks of similar size.
 
     Args:
-        score: what to do with each part.
+        score: is called with each chunk.
         inputs: [W, T] each.
-        specs: of what `score` returns.
+        specs: of the results of `score`.
 
     Returns:
-        What `score` returns for all windows together.
+        The concatenated results of `score`.
     """
     count = tf.shape(inputs["input_ids"])[0]
     parts = tf.maximum((count + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE, 1)

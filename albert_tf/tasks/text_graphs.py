@@ -1,4 +1,4 @@
-"""Labels, numbers and embeddings of texts, or of pairs of texts, in a graph."""
+"""Serving functions for labels, numbers and embeddings of texts."""
 
 import math
 from collections.abc import Sequence
@@ -28,22 +28,22 @@ def classifier(
     multi_label: bool = False,
     threshold: float | None = None,
 ) -> ServingFunction:
-    """Returns what classifies texts.
+    """Returns a function that classifies texts.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Outputs: `probabilities`,
-    float32 [B, K]; `labels`, string [B, K], whose they are; where each text has one
-    label, `label`, string [B], and `probability`, float32 [B]; where it may have any
-    number, `chosen`, int32 [B, K], 1 for those it has.
+    float32 [B, K], and their `labels`, string [B, K]. With one label per text also
+    `label`, string [B], and `probability`, float32 [B]; with several labels per text
+    `chosen`, int32 [B, K], which is 1 for the labels of the text.
 
     Args:
         model: with an output for each label.
         tokenizer: the vocabulary.
         labels: in the order of the model's outputs.
-        max_seq_length: most tokens of an input.
+        max_seq_length: maximum tokens of an input.
         pairs: whether a text has a second one.
         multi_label: whether labels are independent (sigmoid, not softmax).
-        threshold: probability from which on a label is chosen, or the second of two
-            labels; None takes the likeliest label, and 0.5 with `multi_label`.
+        threshold: minimum probability of a label, or of the second of two labels.
+            None: the most likely label, or 0.5 with `multi_label`.
 
     Raises:
         InputError: the labels, the length, the threshold or the vocabulary do not fit.
@@ -82,16 +82,16 @@ def regressor(
     pairs: bool = False,
     bounds: tuple[float, float] | None = None,
 ) -> ServingFunction:
-    """Returns what gives texts a number.
+    """Returns a function that predicts a number for each text.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Output: `value`, float32 [B].
 
     Args:
         model: with one output.
         tokenizer: the vocabulary.
-        max_seq_length: most tokens of an input.
+        max_seq_length: maximum tokens of an input.
         pairs: whether a text has a second one.
-        bounds: least and greatest value to answer.
+        bounds: lowest and highest value.
 
     Raises:
         InputError: the model, the length or the vocabulary do not fit.
@@ -114,16 +114,16 @@ def embeddings(
     *,
     max_seq_length: int,
 ) -> ServingFunction:
-    """Returns what embeds texts, by every layer.
+    """Returns a function that embeds texts, from every layer.
 
-    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean` and `first`,
-    float32 [B, L, H], of the outputs of each layer the mean over the tokens of the
-    text, [CLS] and [SEP] included, and the one of [CLS]: `mean[:, -1]` is of the last.
+    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean`, float32
+    [B, L, H], the mean of each layer's outputs over all tokens with [CLS] and [SEP];
+    `first`, float32 [B, L, H], each layer's output for [CLS].
 
     Args:
-        model: an `AlbertEncoder`, or a model with one, whose head is left out.
+        model: an `AlbertEncoder`, or a model with one, without its head.
         tokenizer: the vocabulary.
-        max_seq_length: most tokens of an input.
+        max_seq_length: maximum tokens of an input.
 
     Raises:
         InputError: the length or the vocabulary do not fit.

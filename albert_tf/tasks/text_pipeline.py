@@ -1,4 +1,4 @@
-"""Texts, and pairs of texts, to labels or numbers, in Python."""
+"""Pipelines for labels or numbers of texts and of pairs of texts."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from albert_tf.tasks.text_task import THRESHOLD
 
 
 class TextPipeline(Pipeline):
-    """What both kinds share."""
+    """Base of both pipelines."""
 
     settings_class = ClassificationSettings
     outputs = ("logits",)
@@ -21,7 +21,7 @@ class TextPipeline(Pipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        self.fields = {"text": False, "text_b": None}  # a folder may not say more
+        self.fields = {"text": False, "text_b": None}  # if `task.json` does not say
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
             self.fields = dict.fromkeys(names, False)
@@ -31,7 +31,7 @@ class TextPipeline(Pipeline):
 
 
 class ClassificationPipeline(TextPipeline):
-    """One label of a text, or any number of labels."""
+    """One label per text, or several."""
 
     options = ("threshold", "top_k", "labels")
 

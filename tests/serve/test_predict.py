@@ -232,7 +232,7 @@ def test_a_piece_stands_where_its_word_does(text, pieces, expected):
     marks = int("▁" in str(pieces))
     words = types.SimpleNamespace(piece_to_id=lambda piece: marks, unk_id=0)
     gaps = [[{"piece": piece}] if piece else [] for piece in pieces]
-    assert pretrained.filled(text, gaps, words) == expected
+    assert pretrained.fill_masks(text, gaps, words) == expected
 
 
 def test_a_gap_beyond_the_length_is_marked(folder):

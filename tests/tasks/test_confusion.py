@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("draws")
 
 
 def test_counts_stand_in_the_row_of_the_true_class():
-    matrix = Confusion.of(["a", "b", "c"], [0, 0, 1, 2], [0, 2, 1, 2])
+    matrix = Confusion.from_predictions(["a", "b", "c"], [0, 0, 1, 2], [0, 2, 1, 2])
     assert matrix.counts.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 1]]
 
 

@@ -235,7 +235,7 @@ class Tagging(base.FineTuningTask):
         if not tags or None in gold:
             return None
         numbers = self._numbers(gold), self._numbers(tags)
-        return confusion.Confusion.of(self._labels, *numbers)
+        return confusion.Confusion.from_predictions(self._labels, *numbers)
 
     def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the numbers of the labels of sentences, int32 [N]."""
