@@ -469,10 +469,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "data", "message"), REFUSED)
-def test_what_cannot_be_fitted_is_refused(base, settings, data, message):
+@pytest.mark.parametrize(("settings", "given", "message"), REFUSED)
+def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
     with pytest.raises(InputError) as refused:
-        albert_tf.TextClassifier(base, **settings).fit(*data)
+        albert_tf.TextClassifier(base, **settings).fit(*given)
     assert message in str(refused.value)
 
 
