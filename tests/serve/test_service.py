@@ -165,7 +165,7 @@ def every(built, tokenizer, asked, null_thresholds):
         "spans": (question_answering, "spans", questions, search),
         "beams": (
             *(question_answering, "beams", questions),
-            search | {"threshold": null_thresholds["beams"]},
+            search | {"version": "2.0", "threshold": null_thresholds["beams"]},
         ),
         "linear": (
             *(question_answering, "spans", questions),
@@ -339,7 +339,7 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
     found = [answers.merge(read_windows, SEARCH) for read_windows in each.values()]
     if optional:
         return [
-            dataclasses.replace(one, null_odds=one.null_odds - one.listed()[0].score)
+            dataclasses.replace(one, null_odds=one.null_odds - one.nbest()[0].score)
             for one in found
         ]
     return found
@@ -358,7 +358,7 @@ def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     threshold = null_thresholds.get(kind)
     withheld = 0
     for row, candidate in enumerate(expected):
-        span = candidate.listed()[0]
+        span = candidate.nbest()[0]
         count = len(best[row])
         assert texts[row].tolist() == (
             [item["text"] for item in best[row]] + [""] * (7 - count)

@@ -9,6 +9,7 @@ from albert_tf.tasks import pretrained, text_graphs
 from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.squad import features
+from albert_tf.tasks.squad.answers import Search
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text.tokenization import SentencePieceTokenizer
 
@@ -76,24 +77,18 @@ REFUSED = [
         multiple_choice,
         "choice",
         {"max_seq_length": 9, "max_qa_length": 7},
-        "--max_seq_length=9: expected at least 11, --max_qa_length=7 and 4 more",
-    ),
-    (
-        question_answering,
-        "labels",
-        {},
-        "AlbertClassifier: expected a model of spans",
+        "--max_seq_length=9: must be at least 11, --max_qa_length=7 and 4 more",
     ),
     (
         question_answering,
         "spans",
-        {"threshold": 0.5},
+        {"lengths": features.Lengths(), "search": Search(), "threshold": 0.5},
         "threshold 0.5: a model of SQuAD 1.1 has no null odds",
     ),
     (
         question_answering,
         "spans",
-        {"lengths": features.Lengths()},
+        {"lengths": features.Lengths(), "search": Search()},
         "--max_seq_length=384: expected at most 96, the model's "
         "max_position_embeddings",
     ),

@@ -23,21 +23,19 @@ def test_inputs_are_the_released_ones(name, golden, questions, tokenizer):
     assert len(found) == len(examples) == 6
     rows = [3, 0, 5, 1, 4, 2]
     batch = found.batch(rows, 4, lengths.max_seq_length, lengths, tokenizer)
+    position = np.arange(lengths.max_seq_length)
     for place, row in enumerate(rows):
         assert questions[row].answer == examples[row]["label_id"]
         for choice, wanted in enumerate(examples[row]["choices"]):
             count, ones = wanted["n"], wanted["seg_ones"]
-            ids = np.zeros(lengths.max_seq_length, int)
-            ids[:count] = wanted["input_ids"]
-            places = np.arange(lengths.max_seq_length)
-            np.testing.assert_array_equal(batch["input_ids"][place, choice], ids)
-            np.testing.assert_array_equal(
-                batch["input_mask"][place, choice], places < count
-            )
-            np.testing.assert_array_equal(
-                batch["segment_ids"][place, choice],
-                (count - ones <= places) & (places < count),
-            )
+            found_rows = {name: value[place, choice] for name, value in batch.items()}
+            assert found_rows["input_ids"][:count].tolist() == wanted["input_ids"]
+            assert (found_rows["input_ids"][count:] == 0).all()
+            mask = position < count
+            assert (found_rows["input_mask"] == mask).all()
+            assert (
+                found_rows["segment_ids"] == (mask & (position >= count - ones))
+            ).all()
     longest = [max(c["n"] for c in example["choices"]) for example in examples]
     used = np.minimum(found.whole_lengths, lengths.max_seq_length)
     assert used.tolist() == longest
@@ -72,10 +70,10 @@ def test_what_was_cut_is_told(tokenizer):
         "24.3 tokens of a choice on average, 32 at most",
         "1 of 2 articles cut to fit --max_seq_length=32, for 2 questions, by 3.5 "
         "tokens on average, 4 at most",
-        "1 choices longer than --max_qa_length=5: their last tokens are kept",
+        "1 choices longer than --max_qa_length=5: only their last tokens are used",
     ]
     assert found.describe(Lengths(36, 5))[1:] == [
-        "1 choices longer than --max_qa_length=5: their last tokens are kept"
+        "1 choices longer than --max_qa_length=5: only their last tokens are used"
     ]
 
 
@@ -100,6 +98,6 @@ def test_choices_that_a_question_does_not_have_are_padding(tokenizer):
 
 
 def test_lengths_leave_room_for_an_article():
-    message = "--max_seq_length=27: expected at least 28, --max_qa_length=24 and 4 more"
+    message = "--max_seq_length=27: must be at least 28, --max_qa_length=24 and 4 more"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         Lengths(27, 24)

@@ -12,17 +12,15 @@ from albert_tf.tasks.settings.race import RaceSettings
 LENGTHS = {"max_seq_length": 40, "max_qa_length": 12}
 
 
-def config(**changes):
-    sizes = {
-        "vocab_size": 1500,
-        "embedding_size": 8,
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "intermediate_size": 20,
-        "max_position_embeddings": 48,
-    }
-    return AlbertConfig(**{**sizes, **changes})
+CONFIG = AlbertConfig(
+    vocab_size=1500,
+    embedding_size=8,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=48,
+)
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def make(tokenizer):
         settings = RaceSettings(
             **{"task_name": "own", "choices": choices, **LENGTHS, **options}
         )
-        task = race.MultipleChoice(settings, config(), tokenizer)
+        task = race.MultipleChoice(settings, CONFIG, tokenizer)
         task.set_splits({"dev": [evaluation]} if evaluation else {})
         return task
 
@@ -87,21 +85,21 @@ def test_logits_loss_and_probabilities_are_the_released_ones(
     assert found == pytest.approx((each[0] + each[2]) / 2, rel=1e-5)
 
 
-def test_accuracies_of_all_and_of_each_level():
-    def question(answer, level):
-        return Question("", "", "", ("", ""), answer, level, "")
-
-    probabilities = np.array([[0.6, 0.4]] * 5)
-    questions = [question(0, "middle"), question(1, "middle")]
-    questions += [question(0, "high")] * 3
-    assert race.accuracies(probabilities, questions) == {
+def test_accuracies_of_all_and_of_each_level(make, split):
+    probabilities = np.array([[0.6, 0.4, 0.0]] * 6)
+    levels = ("middle", "middle", "high", "high", "high", "high")
+    found = split([0, 1, 0, 0, 0, None], levels)
+    assert make().compute_metrics(found, probabilities) == {
         "eval_accuracy": 0.8,
         "middle_accuracy": 0.5,
         "high_accuracy": 1.0,
     }
-    assert race.accuracies(probabilities, [question(0, "")] * 5) == {
-        "eval_accuracy": 1.0
+    # The first questions, if an evaluation ends before.
+    assert make().compute_metrics(found, probabilities[:2]) == {
+        "eval_accuracy": 0.5,
+        "middle_accuracy": 0.5,
     }
+    assert make().compute_metrics(split([None]), probabilities[:1]) == {}
 
 
 def test_batches_have_the_answers_of_their_questions(make, split, tokenizer):
@@ -126,7 +124,7 @@ def test_texts_decide_what_is_kept_and_answers_do_not(make, split):
 
 
 def test_a_question_without_answer_cannot_be_learned(make, split):
-    message = "own.jsonl:2: no answer; expected one to train or evaluate on"
+    message = "own.jsonl:2: no answer; training and evaluation need one"
     for part in ("train", "dev"):
         with pytest.raises(InputError, match=f"^{message}$"):
             make().set_splits({part: [split([0, None])]})

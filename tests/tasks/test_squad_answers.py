@@ -6,12 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf.tasks.squad import (
-    answers,
-    features,
-    reading,
-    scores,
-)
+from albert_tf.tasks.squad import answers, features, reading, scores
 
 BEAMS = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
 # Predictions that differ because tokens stand elsewhere in the text; the reasons are in
@@ -30,16 +25,9 @@ DIFFERENCES = {
 
 def as_released(recorded, windows):
     """Puts the tokens where the release says."""
-    moved = {}
-    for window, released in zip(windows, recorded.released_spans(), strict=True):
-        id = window.question.id
-        if id not in moved:
-            spans = window.context.spans.copy()
-            moved[id] = dataclasses.replace(window.context, spans=spans)
-        moved[id].spans[window.first_token :][: len(released)] = released
     return [
-        dataclasses.replace(window, context=moved[window.question.id])
-        for window in windows
+        dataclasses.replace(window, spans=spans)
+        for window, spans in zip(windows, recorded.released_spans(), strict=True)
     ]
 
 
@@ -72,8 +60,8 @@ def candidates_of_version_2(recorded, windows):
     return merged(found)
 
 
-def gathered(candidates):
-    return answers.gather(candidates.items())
+def collected(candidates):
+    return answers.collect_answers(candidates.items())
 
 
 def assert_n_best(found, expected, dropped=("q023", "q024")):
@@ -90,7 +78,7 @@ def test_version_1_gives_the_released_lists(recorded):
     candidates = candidates_of_version_1(recorded, windows)
     expected = recorded.results["v1"]
     assert len(candidates) == 34
-    for id, text in gathered(candidates).texts.items():
+    for id, text in collected(candidates).texts.items():
         assert text == expected["predictions"][id], id
     found = {id: answers.n_best(listed) for id, listed in candidates.items()}
     assert_n_best(found, expected)
@@ -104,11 +92,11 @@ def test_version_2_gives_the_released_lists_and_null_odds(recorded):
     candidates = candidates_of_version_2(recorded, windows)
     for threshold in (None, 0.3):
         expected = recorded.results["v2"][f"threshold={threshold}"]
-        found = gathered(candidates).decided(threshold)
+        found = collected(candidates).apply_null_threshold(threshold)
         assert len(found) == 34
         for id, text in found.items():
             assert text == expected["predictions"][id], (threshold, id)
-        odds = gathered(candidates).null_odds
+        odds = collected(candidates).null_odds
         assert odds == {id: expected["null_odds"][id] for id in found}
     listed = {id: answers.n_best(found) for id, found in candidates.items()}
     assert_n_best(listed, recorded.results["v2"]["threshold=None"])
@@ -118,8 +106,8 @@ def test_version_2_is_evaluated_as_released(recorded):
     windows = as_released(recorded, recorded.windows())
     candidates = candidates_of_version_2(recorded, windows)
     # What the release gives the questions that it drops.
-    texts = {**gathered(candidates).texts, "q023": "", "q024": ""}
-    odds = {**gathered(candidates).null_odds, "q023": 1e6, "q024": 1e6}
+    texts = {**collected(candidates).texts, "q023": "", "q024": ""}
+    odds = {**collected(candidates).null_odds, "q023": 1e6, "q024": 1e6}
     expected = recorded.results["v2"]["evaluate_v2"]
     metrics = scores.evaluate(recorded.dataset, texts, odds)
     threshold = metrics["best_f1_thresh"]
@@ -141,7 +129,7 @@ def test_predictions_from_our_own_places_differ_as_listed(recorded):
     ):
         expected = recorded.results[version]
         expected = expected.get("threshold=None", expected)["predictions"]
-        for id, text in gathered(candidates).texts.items():
+        for id, text in collected(candidates).texts.items():
             if text != expected[id]:
                 found[recorded.name, version, id] = text
     assert found == {
@@ -154,15 +142,16 @@ def window(text, first_token, max_context, id="q", context_start=3):
     words = text.split()
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     spans = np.stack([ends - [len(word) for word in words], ends], axis=1)
-    context = features.Context(text, np.arange(len(words)), spans)
+    count = len(max_context)
     return features.Window(
         reading.Question(id, "?", (), False),
-        context,
-        0,
-        np.zeros(context_start + len(max_context) + 1, "int32"),
+        text,
+        np.zeros(context_start + count + 1, "int32"),
         context_start,
-        first_token,
+        spans[first_token:][:count],
         np.array(max_context, bool),
+        0,
+        0,
     )
 
 
@@ -198,19 +187,16 @@ def test_one_text_is_listed_once_with_its_best_score():
     assert (best.text, best.score, best.begin) == ("x y", 4, 4)
 
 
-def beams(**changes):
-    found = {
-        "start_top_index": [4, 3],
-        "start_top_log_probs": [-1.0, -2.0],
-        "end_top_index": [[5, 4, 3], [6, 3, 4]],
-        "end_top_log_probs": [[-0.5, -1.5, -0.1], [-0.2, -0.4, -3.0]],
-    }
-    return {name: np.array(value) for name, value in {**found, **changes}.items()}
-
-
 def test_spans_of_beams_worked_by_hand():
     read = window("a b c", 0, [True] * 3)
-    found = answers.spans_of_beams(read, beams(), answers.Search())
+    beams = {
+        "start_top_index": [4, 3],
+        "start_top_log_probs": [-1.0, -2.0],
+        "end_top_index": [5, 4, 3, 6, 3, 4],
+        "end_top_log_probs": [-0.5, -1.5, -0.1, -0.2, -0.4, -3.0],
+    }
+    beams = {name: np.array(value) for name, value in beams.items()}
+    found = answers.spans_of_beams(read, beams, answers.Search())
     # "b" to "a" runs backwards, and position 6 is the [SEP].
     assert [(s.text, s.score) for s in found] == [
         ("b c", -1.5),
@@ -218,11 +204,6 @@ def test_spans_of_beams_worked_by_hand():
         ("b", -2.5),
         ("a b", -5.0),
     ]
-    flat = beams(
-        end_top_index=[5, 4, 3, 6, 3, 4],
-        end_top_log_probs=[-0.5, -1.5, -0.1, -0.2, -0.4, -3.0],
-    )
-    assert answers.spans_of_beams(read, flat, answers.Search()) == found
 
 
 def test_windows_of_a_question_are_merged():
@@ -237,24 +218,20 @@ def test_windows_of_a_question_are_merged():
 
 def test_a_question_is_answered_up_to_the_threshold():
     found = answers.Answers({"q": "x", "r": "y"}, {"q": 0.5})
-    texts = [found.decided(t)["q"] for t in (0.49, 0.5, 0.51, None)]
+    texts = [found.apply_null_threshold(t)["q"] for t in (0.49, 0.5, 0.51, None)]
     assert texts == ["", "x", "x", "x"]
-    assert found.decided(-9.0) == {"q": "", "r": "y"}
+    assert found.apply_null_threshold(-9.0) == {"q": "", "r": "y"}
 
 
 def test_without_a_valid_span_the_released_texts_stand():
     none = [("a", answers.Candidates((), None)), ("b", answers.Candidates((), 0.0))]
-    assert answers.gather(none) == answers.Answers({"a": "empty", "b": ""}, {"b": 0.0})
-    assert answers.n_best(none[0][1]) == [
-        {
-            "text": "empty",
-            "probability": 1.0,
-            "start_log_prob": 0.0,
-            "end_log_prob": 0.0,
-        }
+    found = answers.collect_answers(none)
+    assert (found.texts, found.null_odds) == ({"a": "empty", "b": ""}, {"b": 0.0})
+    entries = [[*found.n_best[id].values()] for id in "ab"]
+    assert [list(each[0].values()) for each in entries] == [
+        ["empty", 1.0, 0.0, 0.0],
+        ["", 1.0, -1e6, -1e6],
     ]
-    (listed,) = answers.n_best(none[1][1])
-    assert (listed["text"], listed["start_log_prob"]) == ("", -1e6)
 
 
 @pytest.mark.parametrize("max_context", [[], [True]])
@@ -271,7 +248,7 @@ def test_the_files_are_the_released_ones():
         "q": answers.Candidates((span("é", 1.0, 2.0), span("y", 1.0, 1.0)), 0.5),
         'r"': answers.Candidates((span("{}", -3.0, 0.5),), 0.125),
     }
-    files = answers.gather(found.items(), True).files(threshold=0.25)
+    files = answers.collect_answers(found.items()).files(threshold=0.25)
     n_best = files.pop("nbest_predictions.json")
     assert {name: json.loads(text) for name, text in files.items()} == {
         "predictions.json": {"q": "", 'r"': "{}"},

@@ -72,39 +72,38 @@ def test_features_are_the_released_ones(recorded):
         after = window.context_start + len(window.max_context)
         max_context[window.context_start : after] = window.max_context
         assert (max_context == expected["predict/max_context"][i]).all(), i
-        assert window.index == expected["predict/doc_span_index"][i]
         assert len(window.ids) == expected["predict/paragraph_len"][i]
 
 
 def test_targets_are_the_released_ones(recorded):
     windows = recorded.windows(training=True)
-    for name, key in (
-        ("start_positions", "start_position"),
-        ("end_positions", "end_position"),
-        ("is_impossible", "is_impossible"),
-    ):
-        found = [window.targets()[name] for window in windows]
-        assert found == recorded.arrays[f"train/{key}"].tolist(), name
+    for name in ("start_position", "end_position"):
+        found = [getattr(window, name) for window in windows]
+        assert found == recorded.arrays[f"train/{name}"].tolist(), name
 
 
-def spans_of(window):
-    """Where the tokens of the context stand in its text, int32 [C, 2]."""
-    return window.context.spans[window.first_token :][: len(window.max_context)]
+def room(window, lengths):
+    """The tokens of a context that fit into a window."""
+    return lengths.max_seq_length - window.context_start - 1
 
 
-def test_pieces_stand_where_the_release_says_but_for_a_few(recorded):
+def test_offsets_are_the_released_ones_except_for_a_few(recorded):
     about = {
         question.id: paragraph.questions[0].id
         for paragraph in recorded.dataset.paragraphs
         for question in paragraph.questions
     }
     found = {}
-    for window, released in zip(
-        recorded.windows(), recorded.released_spans(), strict=True
+    for window, released, index in zip(
+        recorded.windows(),
+        recorded.released_spans(),
+        recorded.arrays["predict/doc_span_index"].tolist(),
+        strict=True,
     ):
-        text = window.context.text
+        text = window.text
+        step = min(recorded.lengths.doc_stride, room(window, recorded.lengths))
         for token, (ours, theirs) in enumerate(
-            zip(spans_of(window), released, strict=True), window.first_token
+            zip(window.spans, released, strict=True), index * step
         ):
             begin, end = theirs
             bare = text[begin:end].strip()
@@ -135,21 +134,11 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "ran", "?", *"abcdefgh", "#
 PAD, UNK, CLS, SEP, WHO, RAN, MARK, A, B, C, D, E, F, G, H, X = range(16)
 
 
-class Tokenizer(tokenization.WordPieceTokenizer):
-    """Counts the contexts that it cuts into tokens."""
-
-    contexts = 0
-
-    def encode_batch_with_offsets(self, texts):
-        self.contexts += len(texts)
-        return super().encode_batch_with_offsets(texts)
-
-
 @pytest.fixture
 def tokenizer(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(PIECES))
-    return Tokenizer(str(path))
+    return tokenization.WordPieceTokenizer(str(path))
 
 
 def dataset(*paragraphs):
@@ -197,7 +186,7 @@ def test_windows_worked_by_hand(tokenizer):
         [False, True, True],
     ]
     assert [(w.start_position, w.end_position) for w in found] == [(0, 0)] * 6
-    assert spans_of(found[4]).tolist() == [[6, 7], [8, 9], [10, 11], [12, 13], [14, 15]]
+    assert found[4].spans.tolist() == [[6, 7], [8, 9], [10, 11], [12, 13], [14, 15]]
     assert found[4].answer(0, 2) == (6, 11, "x d e")
 
 
@@ -206,8 +195,7 @@ def test_a_word_mark_at_the_end_adds_no_space_to_an_answer(tokenizer):
     (window,) = features.windows(data, tokenizer, LENGTHS)
     # As SentencePiece gives it: "a", a word mark, "b".
     spans = np.array([[0, 1], [3, 3], [3, 4]])
-    context = dataclasses.replace(window.context, spans=spans)
-    window = dataclasses.replace(window, context=context)
+    window = dataclasses.replace(window, spans=spans)
     assert window.answer(0, 1) == (0, 1, "a")
     assert window.answer(1, 1) == (3, 3, "")
     assert window.answer(1, 2) == (3, 4, "b")
@@ -215,17 +203,15 @@ def test_a_word_mark_at_the_end_adds_no_space_to_an_answer(tokenizer):
 
 def test_the_answer_is_a_target_where_all_of_it_is_in_the_window(tokenizer):
     data = dataset(("a b c d e f g h", ("who ran?", " d e", 5)))
-    found = list(features.windows(data, tokenizer, LENGTHS, training=True))
-    assert [window.targets() for window in found] == [
-        # Of "d e", only "d" is in the first.
-        {"start_positions": 0, "end_positions": 0, "is_impossible": 1},
-        {"start_positions": 4, "end_positions": 5, "is_impossible": 0},
-        {"start_positions": 0, "end_positions": 0, "is_impossible": 1},
-    ]
-    assert all(
-        window.targets()["start_positions"] == 0
-        for window in features.windows(data, tokenizer, LENGTHS)
-    )
+    found = features.windows(data, tokenizer, LENGTHS, training=True)
+    batch = found.batch(range(3), 9, targets=True)
+    # Of "d e", only "d" is in the first.
+    assert batch["start_positions"].tolist() == [0, 4, 0]
+    assert batch["end_positions"].tolist() == [0, 5, 0]
+    assert batch["is_impossible"].tolist() == [1, 0, 1]
+    assert batch["is_impossible"].dtype == batch["end_positions"].dtype == np.int32
+    found = features.windows(data, tokenizer, LENGTHS)
+    assert not any(window.start_position for window in found)
 
 
 def test_features_are_padded(tokenizer):
@@ -241,20 +227,13 @@ def test_features_are_padded(tokenizer):
     assert window.features(11)["input_ids"].dtype == np.int32
 
 
-def test_a_context_is_cut_into_pieces_once(tokenizer):
-    asked = [("who", None, 0)] * 7
-    data = dataset(("a b", *asked), ("c", *asked))
-    assert len(list(features.windows(data, tokenizer, LENGTHS))) == 14
-    assert tokenizer.contexts == 2
-
-
 @pytest.mark.parametrize("context", ["", " \n\t", "\u200d"])
 def test_an_empty_context_makes_one_window(tokenizer, context):
     data = dataset((context, ("who", None, 0)))
     (window,) = features.windows(data, tokenizer, LENGTHS, training=True)
     assert window.ids.tolist() == [CLS, WHO, SEP, SEP]
     assert window.features(5)["p_mask"].tolist() == [0, 1, 1, 1, 1]
-    assert window.targets()["is_impossible"] == 1
+    assert window.start_position == 0
     assert window.max_context.shape == (0,)
 
 
@@ -270,13 +249,8 @@ def test_an_answer_without_pieces_is_marked_by_the_one_after(tokenizer):
 
 def test_every_piece_has_most_context_in_one_window(tokenizer):
     # Rooms, strides and counts about each other's size, and far apart.
-    for room, stride, count in [
-        (4, 3, 8),
-        (5, 9, 23),
-        (7, 1, 12),
-        (6, 6, 18),
-        (9, 4, 9),
-    ]:
+    sizes = [(4, 3, 8), (5, 9, 23), (7, 1, 12), (6, 6, 18), (9, 4, 9)]
+    for room, stride, count in sizes:
         lengths = features.Lengths(room + 5, stride, 2)
         data = dataset(
             (" ".join("abcdefgh"[i % 8] for i in range(count)), ("who ran", None, 0))
@@ -284,9 +258,8 @@ def test_every_piece_has_most_context_in_one_window(tokenizer):
         owners = np.zeros(count, int)
         ends = []
         for window in features.windows(data, tokenizer, lengths):
-            part = slice(
-                window.first_token, window.first_token + len(window.max_context)
-            )
+            first = window.spans[0, 0] // 2
+            part = slice(first, first + len(window.max_context))
             owners[part] += window.max_context
             ends.append(part.stop)
             assert len(window.ids) <= lengths.max_seq_length
@@ -305,7 +278,7 @@ def test_a_long_window_counts_for_more_than_a_side(tokenizer):
 
 
 def test_lengths_without_room_are_refused():
-    with pytest.raises(InputError, match="max_seq_length 67: expected at least 68, ma"):
+    with pytest.raises(InputError, match="max_seq_length=67: must be at least 68, "):
         features.Lengths(max_seq_length=67)
 
 

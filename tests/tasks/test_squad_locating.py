@@ -137,8 +137,8 @@ def test_questions_that_cannot_be_learned_are_named_together(tokenizer):
     with pytest.raises(InputError) as refused:
         locating.locate(BAD, tokenizer)
     assert str(refused.value) == (
-        f"f.json: 2 of 4 questions have no answer to train on: {REASONS}; expected "
-        f"texts from the contexts, or --skip_bad_rows to leave such questions out"
+        f"f.json: 2 of 4 questions have no answer to train on: {REASONS}; correct "
+        f"their texts, or use --skip_bad_rows to leave such questions out"
     )
     found = locating.locate(BAD, tokenizer, skip_bad_rows=True)
     assert (list(found.answers), list(found.skipped)) == ([0], [1, 2])
@@ -151,5 +151,5 @@ def test_a_file_of_bad_questions_alone_is_refused(tokenizer):
     open_one = reading.Question("q", "?", (), False)
     paragraphs = (reading.Paragraph(FOXES, (open_one,)),)
     data = reading.Dataset("f.json", "1.1", paragraphs)
-    with pytest.raises(InputError, match=r"train on: 'q' \(no answer\); expected"):
+    with pytest.raises(InputError, match=r"train on: 'q' \(no answer\); correct"):
         locating.locate(data, tokenizer)

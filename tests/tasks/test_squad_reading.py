@@ -140,7 +140,7 @@ QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
         ),
         (
             squad(question(), question("q2"), question()),
-            ": question id 'q1' occurs 2 times; expected an id for each question",
+            ": question id 'q1' occurs 2 times; each question needs its own id",
         ),
         (squad(), ": no questions; expected some under data.paragraphs"),
     ],
@@ -220,11 +220,13 @@ def test_without_answers_a_question_of_version_2_is_impossible(write, absent):
     asked = [question("a"), {"id": "b", "question": "Who sang?", **absent}]
     dataset = reading.read(write(squad(*asked, version="v2.0")))
     assert [q.is_impossible for q in dataset.questions] == [False, True]
-    assert dataset.unanswered is None
+    assert dataset.first_question_without_answer is None
     # Nobody has answered a question here, and the last one must have an answer.
     dataset = reading.read(write(squad(asked[1], version="v2.0")))
-    assert dataset.unanswered == "b"
-    assert reading.read(write(squad(*asked)), "1.1").unanswered == "b"
+    assert dataset.first_question_without_answer == "b"
+    assert (
+        reading.read(write(squad(*asked)), "1.1").first_question_without_answer == "b"
+    )
 
 
 def test_ids_are_text_that_a_file_can_hold(write):

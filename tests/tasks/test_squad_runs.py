@@ -219,12 +219,12 @@ def test_questions_without_answers_are_answered(two, run, files):
     _, text = run("two", do_predict=True, predict_file=str(test))
     # The file alone looks like SQuAD 1.1.
     assert f"{test}: SQuAD 2.0" in text
-    assert f"{test}: not scored, question '3-0-0' has no answer to compare" in text
+    assert f"{test}: not scored; question '3-0-0' has no answer\n" in text
     assert len(read(folder / "null_odds.json")) == len(
         read(folder / "nbest_predictions.json")
     )
     assert (folder / "eval_results.txt").read_bytes() == before
-    with pytest.raises(InputError, match=r"'3-0-0' has no answer; expected one for --"):
+    with pytest.raises(InputError, match=r"'3-0-0' has no answer; --do_eval and --f"):
         run("two", do_eval=True, predict_file=str(test))
 
 
@@ -237,10 +237,10 @@ def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files)
     folder, _ = one
     before = (folder / "eval_results.txt").read_bytes()
     _, text = run("one", do_predict=True, predict_file=str(partly))
-    assert f"{partly}: not scored, question '2-1-2' has no answer to compare" in text
+    assert f"{partly}: not scored; question '2-1-2' has no answer\n" in text
     assert len(read(folder / "predictions.json")) == 24
     assert (folder / "eval_results.txt").read_bytes() == before
-    with pytest.raises(InputError, match=r"question '2-1-2' has no answer; expected o"):
+    with pytest.raises(InputError, match=r"question '2-1-2' has no answer; --do_eval"):
         run(
             "new",
             do_train=True,
@@ -373,18 +373,6 @@ def test_records_of_others_are_learned_and_predicted(run, files, tmp_path):
     assert [line for line in expected if line not in text] == []
 
 
-def test_a_threshold_is_refused_in_version_1(run, files):
-    with pytest.raises(
-        InputError, match=r"--null_score_diff_threshold=1\.0: in SQuAD 1\.1"
-    ):
-        run(
-            "empty",
-            do_predict=True,
-            predict_file=str(files / "other-1.1.json"),
-            null_score_diff_threshold=1.0,
-        )
-
-
 def test_a_folder_of_another_version_or_kind_is_left_as_it_is(
     one, run, files, tmp_path, snapshot
 ):
@@ -415,7 +403,7 @@ def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkey
         raise KeyboardInterrupt
 
     steps = {"num_warmup_steps": 0, "save_checkpoints_steps": 1, "log_steps": 1}
-    monkeypatch.setattr(QuestionAnswering, "finish", killed)
+    monkeypatch.setattr(QuestionAnswering, "predict_and_write", killed)
     with pytest.raises(KeyboardInterrupt):
         train(run, files, "2.0", "killed", num_train_steps=2, **steps)
     folder = run.root / "killed"
@@ -475,11 +463,7 @@ def test_the_script_takes_every_released_flag(version, files, capsys, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("null_score_diff_threshold", 0.5),
-        ("fit_threshold", True),
-    ],
+    ("name", "value"), [("null_score_diff_threshold", 0.5), ("fit_threshold", True)]
 )
 def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
     settings = SquadSettings(**{name: value})
@@ -487,6 +471,6 @@ def test_a_threshold_is_refused_where_every_question_has_an_answer(name, value):
     with pytest.raises(InputError) as mistake:
         QuestionAnswering.read_examples(settings, None, run, print)
     assert str(mistake.value) == (
-        f"--{name}={value}: in SQuAD 1.1 every question has an answer; expected no "
-        f"threshold"
+        f"--{name}={value}: only for SQuAD 2.0; in SQuAD 1.1 every question has an "
+        f"answer"
     )

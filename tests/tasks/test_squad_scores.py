@@ -241,9 +241,13 @@ def test_files_of_something_else_are_refused(write, file):
     ("data", "arguments", "message"),
     [
         (V2, (PREDICTIONS, {"p": 1.0}), "no null odds for 4 of 5 questions, the first"),
-        (V2, (PREDICTIONS, None, 1.0), "threshold 1.0 without null odds to compare"),
+        (V2, (PREDICTIONS, None, 1.0), "threshold 1.0: needs null odds to compare"),
         (dataset("1.1", q=[]), ({"q": "x"},), "f.json: question 'q' has no answer to"),
-        (dataset("1.1", q=["x"]), ({}, {}), "f.json: null odds or a threshold for"),
+        (
+            dataset("1.1", q=["x"]),
+            ({}, {}),
+            "f.json: null odds and thresholds are only for",
+        ),
     ],
 )
 def test_what_cannot_be_scored_is_refused(data, arguments, message):
@@ -253,7 +257,7 @@ def test_what_cannot_be_scored_is_refused(data, arguments, message):
 
 def test_a_threshold_is_searched_with_answers_only():
     data = dataset("2.0", q=[])
-    with pytest.raises(InputError, match=r"f\.json: no question has an answer; exp"):
+    with pytest.raises(InputError, match=r"f\.json: no question has an answer; the s"):
         scores.search_threshold(data, {"q": "x"}, {"q": 1.0})
 
 

@@ -104,7 +104,7 @@ def test_numbers_that_are_words(written):
 
 def test_conll_u_needs_the_column_of_labels(written):
     path = written("1\tAnna\t_\tPROPN" + "\t_" * 6)
-    with pytest.raises(InputError, match="of CoNLL-U with --label_column=4"):
+    with pytest.raises(InputError, match="for CoNLL-U with --label_column=4"):
         reading.read_file(path, token_column="2")
     [sentence] = reading.read_file(path, "4", token_column="2")
     assert sentence[:2] == (("Anna",), ("PROPN",))
@@ -220,7 +220,7 @@ def test_entities_of_iob1_become_those_of_iob2(written):
         (
             "0 a O\n1 b O\n\n# 3\n0 c O\n0-1 d O\n1 e O\n\n2 f O",
             None,
-            ": column 1 numbers the tokens; expected --token_column=2, of CoNLL-U with "
+            ": column 1 numbers the tokens; use --token_column=2, for CoNLL-U with "
             "--label_column=4; or 1, if the numbers are the words",
         ),
         (
@@ -236,7 +236,7 @@ def test_entities_of_iob1_become_those_of_iob2(written):
         (
             "a O\nb I-",
             None,
-            ":2: label 'I-': expected the type of an entity after it, as in 'I-PER'",
+            ":2: label 'I-': needs the type of an entity, as in 'I-PER'",
         ),
         (
             "a O\nb I-PER",
@@ -259,8 +259,8 @@ def test_entities_of_iob1_become_those_of_iob2(written):
         (
             "a B-PER\nb X-PER",
             None,
-            ":2: label 'X-PER' beside 'B-PER'; expected O, B-... and I-... alone "
-            "(IOB2), or labels without B- and I-",
+            ":2: label 'X-PER' beside labels with B- or I-; use only O, B-... and "
+            "I-... (IOB2), or no labels with B- and I-",
         ),
     ],
 )
@@ -276,7 +276,7 @@ def test_labels_may_stand_before_their_tokens(written):
     with pytest.raises(InputError) as refused:
         reading.read_file(path)
     assert str(refused.value) == (
-        f"{path}: column 1 has the labels of entities; expected --token_column=2 "
+        f"{path}: column 1 has the labels of entities; use --token_column=2 "
         f"--label_column=1; or --token_column=1, if they are the words"
     )
     [sentence] = reading.read_file(path, "1", token_column="2")
@@ -305,7 +305,7 @@ def test_commas_of_a_table_are_no_part_of_its_words(written):
     path = written("\nAnna,B-PER\nleft,O\n", "a.csv")
     with pytest.raises(InputError) as refused:
         reading.read_file(path)
-    message = '"Anna,B-PER": commas between columns; expected spaces or tabs, or JSON'
+    message = '"Anna,B-PER": commas between columns; use spaces or tabs, or JSON'
     assert str(refused.value) == f"{path}:2: {message}"
     for text, name in (("1,000\nx", "a.txt"), ("1,000\tO\nx\tO", "a.csv")):
         assert reading.read_file(written(text, name))[0].words == ("1,000", "x")

@@ -3,6 +3,6 @@
 reading    files to questions
 features   questions to the model's inputs
 task       the family: loss, accuracies, predictions
-rows       questions with choices to answers, in Python
-graph      the same in a graph
+pipeline   questions with choices to answers, in Python
+graph      the same in a TensorFlow graph
 """

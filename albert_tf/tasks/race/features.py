@@ -1,7 +1,7 @@
 """Questions to the inputs of the model: `[CLS] article [SEP] question option [SEP]`.
 
-The tokens of an article are stored once, however many questions and options it is read
-with; inputs are put together batch by batch.
+The tokens of an article are stored once, however many questions and options it has;
+inputs are put together batch by batch.
 
 **As released:** of a question with its option the last `max_qa_length` tokens are kept,
 and the article is cut at its end so that both fit. Segment 1 is the question's.
@@ -15,23 +15,21 @@ import numpy as np
 
 from albert_tf.errors import InputError
 from albert_tf.tasks.race.reading import Question
-from albert_tf.text import inputs
-from albert_tf.text.inputs import Inputs
 from albert_tf.text.tokenization import Tokenizer
 
 # [CLS] and two [SEP].
 _SPECIAL = 3
-# Texts of which the tokens are held as lists at once.
+# Number of texts whose tokens are held as lists.
 _CHUNK = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-    """How long inputs are; see the released flags of the same names.
+    """The lengths of inputs; see the released flags of the same names.
 
     Attributes:
-        max_seq_length: most tokens of an input, [CLS] and [SEP] included.
-        max_qa_length: most tokens of a question with its option.
+        max_seq_length: maximum number of tokens of an input with [CLS] and [SEP].
+        max_qa_length: maximum number of tokens of a question with its option.
 
     Raises:
         InputError: an article would have no room.
@@ -44,7 +42,7 @@ class Lengths:
         needed = self.max_qa_length + _SPECIAL + 1
         if self.max_seq_length < needed:
             raise InputError(
-                f"--max_seq_length={self.max_seq_length}: expected at least {needed}, "
+                f"--max_seq_length={self.max_seq_length}: must be at least {needed}, "
                 f"--max_qa_length={self.max_qa_length} and {_SPECIAL + 1} more"
             )
 
@@ -61,7 +59,7 @@ class Features:
         choice_bounds: int64 [m + 1] for m choices of all questions.
         question_bounds: int64 [n + 1]; question q has the choices [bounds[q],
             bounds[q + 1]).
-        choices_cut: int64 [], how many of these were cut.
+        choices_cut: int64 [], number of choices that were cut.
     """
 
     article_ids: np.ndarray
@@ -79,29 +77,29 @@ class Features:
     @property
     def whole_lengths(self) -> np.ndarray:
         """Tokens of each question's longest input if no article were cut, int64 [n]."""
-        of_choices = np.diff(self.choice_bounds)
-        longest = np.maximum.reduceat(of_choices, self.question_bounds[:-1])
+        choices = np.diff(self.choice_bounds)
+        longest = np.maximum.reduceat(choices, self.question_bounds[:-1])
         return np.diff(self.article_bounds)[self.article_of] + longest + _SPECIAL
 
     def describe(self, lengths: Lengths) -> list[str]:
-        """Says in words how long inputs are, and how much was cut."""
-        whole, most = self.whole_lengths, lengths.max_seq_length
-        used = np.minimum(whole, most)
-        lost = whole[whole > most] - most
+        """Returns lines to log: how long inputs are, and how much was cut."""
+        whole, limit = self.whole_lengths, lengths.max_seq_length
+        used = np.minimum(whole, limit)
+        lost = whole[whole > limit] - limit
         lines = [
             f"{used.mean():.1f} tokens of a choice on average, {used.max()} at most"
         ]
         if lost.size:
-            cut = np.unique(self.article_of[whole > most])
+            cut = np.unique(self.article_of[whole > limit])
             lines.append(
                 f"{len(cut):,} of {len(self.article_bounds) - 1:,} articles cut to fit "
-                f"--max_seq_length={most}, for {len(lost):,} questions, by "
+                f"--max_seq_length={limit}, for {len(lost):,} questions, by "
                 f"{lost.mean():.1f} tokens on average, {lost.max()} at most"
             )
         if self.choices_cut:
             lines.append(
                 f"{self.choices_cut:,} choices longer than --max_qa_length="
-                f"{lengths.max_qa_length}: their last tokens are kept"
+                f"{lengths.max_qa_length}: only their last tokens are used"
             )
         return lines
 
@@ -116,43 +114,35 @@ class Features:
         """Makes the inputs of some questions.
 
         Args:
-            rows: numbers of the questions, B.
-            choices: of every question of the batch, C; those that a question does not
-                have are padding.
+            rows: indices of the questions, B.
+            choices: number of choices of the batch, C; a question with fewer gets
+                padding.
             length: tokens of every row of the batch, T.
-            lengths: that the features were made with.
+            lengths: those that the features were made with.
             tokenizer: likewise.
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, int32 [B, C, T] each.
-
-        Raises:
-            ValueError: an input is longer than `length`.
         """
         cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-        parts, first_lengths = [], []
-        places: list[int] = []
-        for place, row in enumerate(rows):
-            begin, end = self.article_bounds[self.article_of[row] :][:2]
-            numbers = range(*self.question_bounds[row:][:2])
-            places += range(place * choices, place * choices + len(numbers))
-            for number in numbers:
-                first, last = self.choice_bounds[number:][:2]
-                room = lengths.max_seq_length - _SPECIAL - (last - first)
-                article = self.article_ids[begin : min(end, begin + room)]
-                question = self.choice_ids[first:last]
-                parts.append(np.concatenate([cls, article, sep, question, sep]))
-                first_lengths.append(len(article) + 2)
-        bounds = np.cumsum([0, *map(len, parts)])
-        together = Inputs(np.concatenate(parts), bounds, np.array(first_lengths), 0, 0)
-        padded = inputs.pad(together, range(len(parts)), length, tokenizer.pad_id)
-        batch = {}
-        for name, value in padded.items():
-            filler = tokenizer.pad_id if name == "input_ids" else 0
-            batch[name] = np.full((len(rows) * choices, length), filler, np.int32)
-            batch[name][places] = value
         shape = (len(rows), choices, length)
-        return {name: value.reshape(shape) for name, value in batch.items()}
+        input_ids = np.full(shape, tokenizer.pad_id, np.int32)
+        input_mask, segment_ids = np.zeros((2, *shape), np.int32)
+        for i, row in enumerate(rows):
+            begin, end = self.article_bounds[self.article_of[row] :][:2]
+            for j, choice in enumerate(range(*self.question_bounds[row:][:2])):
+                question = self.choice_ids[slice(*self.choice_bounds[choice:][:2])]
+                room = lengths.max_seq_length - _SPECIAL - len(question)
+                article = self.article_ids[begin : min(end, begin + room)]
+                ids = np.concatenate([cls, article, sep, question, sep])
+                input_ids[i, j, : len(ids)] = ids
+                input_mask[i, j, : len(ids)] = 1
+                segment_ids[i, j, len(article) + 2 : len(ids)] = 1
+        return {
+            "input_ids": input_ids,
+            "input_mask": input_mask,
+            "segment_ids": segment_ids,
+        }
 
 
 def encode(
@@ -167,15 +157,15 @@ def encode(
     Args:
         tokenizer: the vocabulary.
         questions: one or more.
-        lengths: how long inputs may be.
-        num_threads: at most so many threads tokenize.
+        lengths: maximum lengths of inputs.
+        num_threads: maximum number of threads that tokenize.
     """
-    numbers: dict[str, int] = {}
-    article_of = [numbers.setdefault(q.article, len(numbers)) for q in questions]
-    completed = [q.completed(i) for q in questions for i in range(len(q.options))]
-    article_ids, article_bounds, _ = _tokens(tokenizer, list(numbers), num_threads)
-    choice_ids, choice_bounds, cut = _tokens(
-        tokenizer, completed, num_threads, last=lengths.max_qa_length
+    articles: dict[str, int] = {}
+    article_of = [articles.setdefault(q.article, len(articles)) for q in questions]
+    choices = [choice for question in questions for choice in question.choices]
+    article_ids, article_bounds, _ = _tokenize(tokenizer, [*articles], num_threads)
+    choice_ids, choice_bounds, choices_cut = _tokenize(
+        tokenizer, choices, num_threads, last=lengths.max_qa_length
     )
     return Features(
         article_ids,
@@ -184,22 +174,21 @@ def encode(
         choice_ids,
         choice_bounds,
         np.cumsum([0, *(len(question.options) for question in questions)]),
-        np.array(cut),
+        np.array(choices_cut),
     )
 
 
-def _tokens(
+def _tokenize(
     tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, last: int = 0
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the tokens of texts one after the other, their bounds, how many were cut.
+    """Returns the tokens of all texts, their bounds, and the number of texts cut.
 
-    With `last`, the last so many tokens of each text are kept.
+    `last` keeps only this many last tokens of each text.
     """
     ids, ends, cut = array.array("i"), array.array("q", [0]), 0
     for begin in range(0, len(texts), _CHUNK):
-        for tokens in tokenizer.encode_batch(
-            texts[begin : begin + _CHUNK], num_threads
-        ):
+        chunk = texts[begin : begin + _CHUNK]
+        for tokens in tokenizer.encode_batch(chunk, num_threads):
             cut += bool(last) and len(tokens) > last
             ids.extend(tokens[-last:])
             ends.append(len(ids))

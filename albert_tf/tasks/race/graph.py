@@ -1,16 +1,16 @@
-"""Questions with choices, as RACE asks them, answered from raw text in a graph."""
+"""Questions with choices to answers in a TensorFlow graph, from raw text."""
 
 import tensorflow as tf
 
 from albert_tf.model import models
 from albert_tf.tasks.race.features import Lengths
-from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs, check_kind
+from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
-# `reading.BLANK` without what RE2 lacks: an underscore that is no blank is replaced by
-# another character for a while.
-_INNER, _KEPT = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
+# `reading.BLANK` for RE2, which has no lookaround: another character stands in for an
+# underscore that is no blank.
+_INNER, _UNDERSCORE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 
 
 def multiple_choice(
@@ -20,14 +20,14 @@ def multiple_choice(
     max_seq_length: int,
     max_qa_length: int = 128,
 ) -> ServingFunction:
-    """Returns what chooses among options.
+    """Returns a function that chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
     `probabilities`, float32 [B, C]; `choice`, int32 [B], the number of the likeliest
     option, from 0; `answer`, string [B], that option.
 
-    Empty options at the end of a row stand for none, with probability 0: so questions
-    of a batch can have different numbers of options.
+    Empty options at the end of a row stand for none, with probability 0, so that the
+    questions of a batch can have different numbers of options.
 
     The option takes the place of each blank of the question, see `reading`, or stands
     behind it. **As released:** of both the last `max_qa_length` tokens are kept, and
@@ -36,27 +36,26 @@ def multiple_choice(
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
-        max_seq_length: most tokens of an input.
-        max_qa_length: most tokens of a question with its option.
+        max_seq_length: maximum number of tokens of an input.
+        max_qa_length: maximum number of tokens of a question with its option.
 
     Raises:
-        InputError: the model, the lengths or the vocabulary do not fit.
+        InputError: the lengths or the vocabulary do not fit.
     """
-    check_kind(model, models.AlbertMultipleChoice)
-    lengths = Lengths(max_seq_length, max_qa_length)  # refuses what leaves no room
+    lengths = Lengths(max_seq_length, max_qa_length)
     inputs = TextInputs(model, tokenizer, max_seq_length, truncate=False)
 
     def respond(article, question, options):
         shape = tf.shape(options)
-        texts = article, question, options
-        tokens = {
+        rows = _encode_rows(inputs, tokenizer, lengths, article, question, options)
+        batch = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
-            for name, x in _rows(inputs, tokenizer, lengths, *texts).items()
+            for name, x in rows.items()
         }
-        given = tf.cast(options != "", tf.int32)
-        is_present = tf.cumsum(given, axis=1, reverse=True)[:, :, None] > 0
-        tokens["input_mask"] *= tf.cast(is_present, tf.int32)
-        probabilities = tf.nn.softmax(model(tokens)["logits"])
+        is_given = tf.cast(options != "", tf.int32)
+        is_present = tf.cumsum(is_given, axis=1, reverse=True)[:, :, None] > 0
+        batch["input_mask"] *= tf.cast(is_present, tf.int32)
+        probabilities = tf.nn.softmax(model(batch)["logits"])
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {
             "probabilities": probabilities,
@@ -69,7 +68,7 @@ def multiple_choice(
     return ServingFunction(model, inputs, respond, texts)
 
 
-def _rows(
+def _encode_rows(
     inputs: TextInputs,
     tokenizer: Tokenizer,
     lengths: Lengths,
@@ -79,31 +78,31 @@ def _rows(
 ) -> dict[str, tf.Tensor]:
     """Returns the inputs of B * C rows, one for each option."""
     count = tf.shape(options)[1]
-    texts = _with_option(tf.repeat(question, count), tf.reshape(options, [-1]))
-    asked, passage = inputs.tokenize(texts), inputs.tokenize(article)
-    kept = tf.minimum(asked.row_lengths(), lengths.max_qa_length)
-    length = tf.repeat(passage.row_lengths(), count)
-    length = tf.minimum(length, lengths.max_seq_length - 3 - kept)
-    one = tf.ones_like(kept)
+    texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
+    choices, passages = inputs.tokenize(texts), inputs.tokenize(article)
+    used = tf.minimum(choices.row_lengths(), lengths.max_qa_length)
+    length = tf.repeat(passages.row_lengths(), count)
+    length = tf.minimum(length, lengths.max_seq_length - 3 - used)
+    one = tf.ones_like(used)
     separator = in_graph.single(tokenizer.sep_id, one)
     ids = in_graph.assemble(
         [
             in_graph.single(tokenizer.cls_id, one),
-            (passage.values, tf.repeat(passage.row_starts(), count), length),
+            (passages.values, tf.repeat(passages.row_starts(), count), length),
             separator,
-            (asked.values, asked.row_limits() - kept, kept),
+            (choices.values, choices.row_limits() - used, used),
             separator,
         ]
     )
     return in_graph.pad(ids, length + 2, tokenizer.pad_id)
 
 
-def _with_option(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
+def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     """Puts options in the blanks of questions, or behind them; string [N] each."""
     for _ in range(2):  # the letter after one underscore may stand before the next
-        questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_KEPT}\2")
+        questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_UNDERSCORE}\2")
     parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), "_")
-    parts = parts.with_values(tf.strings.regex_replace(parts.values, _KEPT, "_"))
+    parts = parts.with_values(tf.strings.regex_replace(parts.values, _UNDERSCORE, "_"))
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]

@@ -1,4 +1,4 @@
-"""Reads RACE, and anybody's own questions with choices.
+"""Reads RACE, and other questions with choices.
 
 RACE has a folder for each split and level, and in it a file for each passage, as it is
 distributed, or all of them in `all.txt`, one after the other, as the released script
@@ -12,15 +12,15 @@ Other sets are JSON lines, or a list, with a question each:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, or the number of an option from 0 on. Without an id the place in
-the file serves as one. Other keys are ignored. Answers may be absent or null where they
-are not needed. Empty options at the end of a list stand for none.
+`answer` is a letter, or the number of an option from 0 on. Without an id the location
+in the file serves as one. Other keys are ignored. Answers that are not needed may be
+absent or null. Empty options at the end of a list stand for none.
 """
 
 import dataclasses
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ from albert_tf.errors import InputError
 
 LETTERS = string.ascii_uppercase
 LEVELS = ("middle", "high")
-# Stands in a question for what an option fills in: underscores, but not a single one
-# between letters or digits (`file_name`).
+# The place of an option in a question: underscores, but not a single one between
+# letters or digits (`file_name`).
 BLANK = re.compile(r"__+|(?<![^\W_])_|_(?![^\W_])")
 _ALL = "all.txt"
 
@@ -44,10 +44,10 @@ class Question:
 
     Attributes:
         id: its own, or that of its passage and its number there from 1 on.
-        article: what it is about; may be empty.
-        text: may have blanks where the option belongs, see `completed`; may be empty.
+        article: the passage that it is about; may be empty.
+        text: may have blanks for the option, see `choices`; may be empty.
         options: C texts.
-        answer: number of the right option; None where it is not known.
+        answer: number of the right option; None if it is not known.
         level: "middle" or "high" of RACE, else empty.
         location: where it was read, for messages.
     """
@@ -61,20 +61,16 @@ class Question:
     location: str
 
     @property
-    def numbers(self) -> range:
-        """The numbers of the options."""
-        return range(len(self.options))
-
-    def completed(self, number: int) -> str:
-        """Returns the question with an option in place of each blank, or after it.
+    def choices(self) -> list[str]:
+        """The question with each option in place of its blanks, or after it, C texts.
 
         **As released:** each `_` of RACE's questions is a blank. Of other questions a
         run of underscores is one, and one between letters (`file_name`) is none.
         """
-        option = self.options[number]
-        blank = "_" if self.level else BLANK
-        text, blanks = re.subn(blank, lambda _: option, self.text)
-        return text if blanks else f"{text} {option}"
+        parts = re.split("_" if self.level else BLANK, self.text)
+        if len(parts) == 1:
+            return [f"{self.text} {option}" for option in self.options]
+        return [option.join(parts) for option in self.options]
 
 
 def read_split(
@@ -93,7 +89,7 @@ def read_split(
         encoding: of files without a byte order mark.
 
     Raises:
-        InputError: a folder is missing or empty, or what `read_file` refuses.
+        InputError: a folder is missing or empty, or see `read_file`.
     """
     roots = (Path(data_dir, "RACE"), Path(data_dir))
     root = next((root for root in roots if (root / split).is_dir()), None)
@@ -104,110 +100,88 @@ def read_split(
         )
     questions: list[Question] = []
     for level in levels:
-        for path in _files(root / split / level):
-            questions += _read(path, level, encoding)
+        for path in _list_files(root / split / level):
+            questions += read_file(path, encoding, level)
     return questions
 
 
-def read_file(path: str | Path, encoding: str = "utf-8") -> list[Question]:
+def read_file(
+    path: str | Path, encoding: str = "utf-8", level: str = ""
+) -> list[Question]:
     """Reads a file of either kind; see `files.to_utf8`.
+
+    Args:
+        path: the file.
+        encoding: of a file without a byte order mark.
+        level: of its questions.
 
     Raises:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing
-            or of another type; there are not as many answers or lists of options as
-            questions; there are fewer than two options; an answer is not among the
-            options, or could be several.
+            or of another type; the numbers of questions, answers and lists of options
+            differ; there are fewer than two options; an answer is not among them.
     """
-    return _read(Path(path), "", encoding)
-
-
-def _files(folder: Path) -> list[Path]:
-    """Lists the files of a level."""
-    if not folder.is_dir():
-        raise InputError(
-            f"{folder}: no such folder; expected it, or --middle_only or --high_only "
-            f"without it"
-        )
-    files = sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_file() and not path.name.startswith(".")
-    )
-    if not files:
-        raise InputError(f"{folder}: no file; expected one for each passage, or {_ALL}")
-    together = folder / _ALL
-    return [together] if together in files else files
-
-
-def _read(path: Path, level: str, encoding: str) -> list[Question]:
     questions: list[Question] = []
     for location, value in json_values.objects(read_text(path, encoding), path):
-        if isinstance(value, dict) and "questions" in value:
-            questions += _passage(value, level, location)
-        else:
-            questions.append(_single(value, location))
+        questions += _parse(value, level, location)
     if not questions:
         raise InputError(f"{path}: no question; expected JSON with one or more")
     return questions
 
 
-def _passage(value: dict[str, Any], level: str, location: str) -> list[Question]:
-    """Returns the questions of a passage of RACE."""
-    article = get(value, "article", str, location)
-    texts = get(value, "questions", list, location)
-    options = get(value, "options", list, location)
-    answers: list[Any] = [None] * len(texts)
-    if value.get("answers") is not None:
-        answers = get(value, "answers", list, location)
-    if not len(texts) == len(options) == len(answers):
+def _list_files(folder: Path) -> list[Path]:
+    """Returns the files of a level."""
+    if not folder.is_dir():
         raise InputError(
-            f"{location}: {len(texts)} questions, {len(options)} lists of options, "
-            f"{len(answers)} answers; expected as many of each"
+            f"{folder}: no such folder; add it, or use --middle_only or --high_only"
         )
-    id = _id(value, location)
-    questions = []
-    for i, (text, choices, answer) in enumerate(
-        zip(texts, options, answers, strict=True), 1
-    ):
-        where = f"{location}: question {i}"
-        if not isinstance(text, str):
-            raise InputError(f"{where}: {describe(text)}; expected a text")
-        choices = _options(choices, where)
-        number = _answer(answer, choices, where)
-        questions.append(
-            Question(f"{id}-{i}", article, text, choices, number, level, where)
-        )
-    return questions
+    files = [path for path in sorted(folder.glob("[!.]*")) if path.is_file()]
+    if not files:
+        raise InputError(f"{folder}: no file; expected one for each passage, or {_ALL}")
+    return [folder / _ALL] if folder / _ALL in files else files
 
 
-def _single(value: Any, location: str) -> Question:
-    """Returns the question of a line."""
+def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
+    """Yields the questions of a passage of RACE, or one question."""
     article = get(value, "article", str, location)
-    text = get(value, "question", str, location)
-    options = _options(get(value, "options", list, location), location)
-    answer = _answer(value.get("answer"), options, location)
-    return Question(_id(value, location), article, text, options, answer, "", location)
-
-
-def _id(value: dict[str, Any], location: str) -> str:
-    """Returns the id of a passage or a question; without one its place."""
     id = value.get("id")
     if id is None or id == "":
-        return Path(location).name
+        id = Path(location).name
     if not isinstance(id, str | int | float):
         raise InputError(f"{location}: the id is {describe(id)}; expected a text")
-    return str(id)
+    if "questions" not in value:
+        text = get(value, "question", str, location)
+        options = _parse_options(get(value, "options", list, location), location)
+        answer = _parse_answer(value.get("answer"), options, location)
+        yield Question(str(id), article, text, options, answer, level, location)
+        return
+    texts = get(value, "questions", list, location)
+    lists = get(value, "options", list, location)
+    answers = [None] * len(texts)
+    if value.get("answers") is not None:
+        answers = get(value, "answers", list, location)
+    if not len(texts) == len(lists) == len(answers):
+        raise InputError(
+            f"{location}: {len(texts)} questions, {len(lists)} lists of options, "
+            f"{len(answers)} answers; expected as many of each"
+        )
+    for i, (text, options, answer) in enumerate(
+        zip(texts, lists, answers, strict=True), 1
+    ):
+        part = f"{location}: question {i}"
+        if not isinstance(text, str):
+            raise InputError(f"{part}: {describe(text)}; expected a text")
+        options = _parse_options(options, part)
+        answer = _parse_answer(answer, options, part)
+        yield Question(f"{id}-{i}", article, text, options, answer, level, part)
 
 
 def present(options: Sequence[str]) -> Sequence[str]:
     """Returns options without the empty ones at the end, which stand for none."""
-    if options and options[-1]:
-        return options
     count = max((i for i, option in enumerate(options, 1) if option), default=1)
     return options[:count]
 
 
-def _options(value: Any, location: str) -> tuple[str, ...]:
+def _parse_options(value: Any, location: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(o, str) for o in value):
         raise InputError(f"{location}: the options are not a list of texts")
     options = tuple(present(value))
@@ -218,16 +192,16 @@ def _options(value: Any, location: str) -> tuple[str, ...]:
     return options
 
 
-def _answer(value: Any, options: tuple[str, ...], location: str) -> int | None:
+def _parse_answer(value: Any, options: tuple[str, ...], location: str) -> int | None:
     """Returns the number of the option that a letter or a number means."""
+    letters = LETTERS[: len(options)]
     if value is None:
         return None
-    count = len(options)
-    if isinstance(value, str) and len(value) == 1 and value in LETTERS[:count]:
-        return LETTERS.index(value)
-    if type(value) is int and 0 <= value < count:
+    if isinstance(value, str) and len(value) == 1 and value in letters:
+        return letters.index(value)
+    if type(value) is int and 0 <= value < len(letters):
         return value
     raise InputError(
         f"{location}: answer {errors.quote(value)}; expected a letter from A to "
-        f"{LETTERS[count - 1]}, or a number from 0 to {count - 1}"
+        f"{letters[-1]}, or a number from 0 to {len(letters) - 1}"
     )

@@ -2,9 +2,8 @@
 
 import collections
 import dataclasses
-import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,17 +47,13 @@ class MultipleChoice(base.FineTuningTask):
         splits: Splits = {
             part: [Split(part, _read(settings, part))] for part in config.parts
         }
-        choices = (saved_settings.choices if saved_settings else None) or 0
-        read = (question for [split] in splits.values() for question in split.examples)
-        choices = max((len(question.options) for question in read), default=choices)
+        counts = [len(q.options) for [split] in splits.values() for q in split.examples]
+        saved_choices = saved_settings and saved_settings.choices
+        choices = max(counts, default=saved_choices or 0)
         return dataclasses.replace(settings, choices=choices), splits
 
     def cache_key(self, split: Split) -> dict[str, Any]:
-        texts = (
-            text
-            for question in split.examples
-            for text in (question.article, *map(question.completed, question.numbers))
-        )
+        texts = (text for q in split.examples for text in (q.article, *q.choices))
         return {
             "texts": cache.digest(texts),
             "choices": cache.digest(str(len(q.options)) for q in split.examples),
@@ -67,13 +62,12 @@ class MultipleChoice(base.FineTuningTask):
         }
 
     def encode(self, split: Split) -> Arrays:
-        encoded = features.encode(
-            self.tokenizer,
-            split.examples,
-            self.lengths,
-            num_threads=cores.available(),
+        threads = cores.available()
+        return vars(
+            features.encode(
+                self.tokenizer, split.examples, self.lengths, num_threads=threads
+            )
         )
-        return dict(vars(encoded))
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         return Features(**arrays)
@@ -88,10 +82,8 @@ class MultipleChoice(base.FineTuningTask):
             f"{split.name}: {len(split.features):,} questions with {choices} choices "
             f"about {articles:,} articles"
         )
-        return [
-            line + (f" ({parts})" if parts else ""),
-            *(f"  {line}" for line in split.features.describe(self.lengths)),
-        ]
+        details = split.features.describe(self.lengths)
+        return [line + (f" ({parts})" if parts else ""), *(f"  {x}" for x in details)]
 
     def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         [split] = splits
@@ -99,7 +91,7 @@ class MultipleChoice(base.FineTuningTask):
         if with_labels and (unknown := np.flatnonzero(answers < 0)).size:
             question = split.examples[unknown[0]]
             raise InputError(
-                f"{question.location}: no answer; expected one to train or evaluate on"
+                f"{question.location}: no answer; training and evaluation need one"
             )
 
         def make(rows, length):
@@ -134,21 +126,41 @@ class MultipleChoice(base.FineTuningTask):
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the accuracies of all questions with an answer, and of each level."""
-        questions = split.examples[: len(answers)]
-        known = [question.answer is not None for question in questions]
-        if not any(known):
-            return {}
-        return accuracies(answers[known], list(itertools.compress(questions, known)))
+        gold = _answers(split)[: len(answers)]
+        levels = np.array([q.level for q in split.examples[: len(answers)]], str)
+        right = answers.argmax(axis=-1) == gold
+        scores = {}
+        for name, part in (
+            ("eval_accuracy", gold >= 0),
+            *(
+                (f"{level}_accuracy", (gold >= 0) & (levels == level))
+                for level in LEVELS
+            ),
+        ):
+            if part.any():
+                scores[name] = float(right[part].mean())
+        return scores
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
-        """Returns a line for each question, and the scores where answers are known."""
+        """Returns a line for each question, and the scores if answers are known."""
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
-            right = _answers(split)
-            given = answers[right >= 0, right[right >= 0]]
+            gold = _answers(split)
+            given = answers[gold >= 0, gold[gold >= 0]]
             loss = -np.log(np.maximum(given, 1e-30)).mean()
             scores |= {"answered": len(given), "eval_loss": float(loss), **metrics}
-        lines = (json.dumps(line) + "\n" for line in _lines(answers, split.examples))
+        lines = []
+        for question, row in zip(split.examples, answers, strict=True):
+            choice = int(row.argmax())
+            line = {
+                "id": question.id,
+                "choice": choice,
+                "letter": LETTERS[choice],
+                "probabilities": row[: len(question.options)].astype(float).tolist(),
+            }
+            if question.answer is not None:
+                line["answer"] = question.answer
+            lines.append(json.dumps(line) + "\n")
         return {
             "predictions.jsonl": "".join(lines),
             "predict_results.txt": "".join(
@@ -165,33 +177,13 @@ class MultipleChoice(base.FineTuningTask):
         )
 
 
-def accuracies(
-    probabilities: np.ndarray, questions: Sequence[Question]
-) -> dict[str, float]:
-    """Returns the share of right choices: `eval_accuracy`, and of each level.
-
-    Args:
-        probabilities: float [n, C].
-        questions: n questions with answers, one or more.
-    """
-    right = probabilities.argmax(axis=-1) == [question.answer for question in questions]
-    levels = np.array([question.level for question in questions])
-    scores = {"eval_accuracy": float(right.mean())}
-    for level in LEVELS:
-        if (levels == level).any():
-            scores[f"{level}_accuracy"] = float(right[levels == level].mean())
-    return scores
-
-
 def _read(settings: RaceSettings, part: str) -> list[Question]:
     file = FILES[part]
     if path := getattr(settings, file):
         return reading.read_file(path, settings.encoding)
     if settings.data_dir is None:
         flag = FLAGS[part]
-        raise InputError(
-            f"--{flag}: expected --data_dir or --{file} with it, or --no{flag}"
-        )
+        raise InputError(f"--{flag}: needs --data_dir or --{file}; or use --no{flag}")
     levels: tuple[str, ...] = LEVELS
     if settings.high_only or settings.middle_only:
         levels = ("high",) if settings.high_only else ("middle",)
@@ -199,23 +191,6 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
 
 
 def _answers(split: Split) -> np.ndarray:
-    """Returns the right choice of each question, int32 [n]; -1 where it is unknown."""
+    """Returns the right choice of each question, int32 [n]; -1 if it is unknown."""
     answers = (-1 if q.answer is None else q.answer for q in split.examples)
     return np.fromiter(answers, np.int32, len(split.examples))
-
-
-def _lines(
-    probabilities: np.ndarray, questions: Sequence[Question]
-) -> Iterator[Mapping[str, Any]]:
-    """Yields the objects of `predictions.jsonl`."""
-    for question, row in zip(questions, probabilities, strict=True):
-        choice = int(row.argmax())
-        line = {
-            "id": question.id,
-            "choice": choice,
-            "letter": LETTERS[choice],
-            "probabilities": [float(value) for value in row[: len(question.options)]],
-        }
-        if question.answer is not None:
-            line["answer"] = question.answer
-        yield line

@@ -1,16 +1,14 @@
 """Scores of positions to answers: n-best lists, null odds, thresholds and files.
 
-A model scores the positions of one window; `spans_of_logits` (SQuAD 1.1) and
-`spans_of_beams` (SQuAD 2.0) make spans of that, `candidates` merges the windows of a
-question, and `gather` keeps what the files hold.
+A model scores the positions of one window; `spans_of_logits` (linear head) and
+`spans_of_beams` (conditional head) make spans of the scores, `candidates` merges the
+windows of a question, and `collect_answers` keeps the contents of the files.
 
-Which spans are valid, their order, the softmax over the n-best list and what stands in
-the files are the release's.
-
-**As released:** in SQuAD 1.1 the logits of padding are searched for starts and ends;
-here they are left out, see `spans_of_logits`. A question is answered where its null
-odds are below the threshold; here also where they are equal, as in the official
-scripts.
+**As released:** the valid spans, their order, the softmax over the n-best list and the
+contents of the files. But the release also searches the logits of padding for starts
+and ends, so that answers depend on `max_seq_length`; here they are left out. And the
+release answers a question if its null odds are below the threshold; here also if they
+are equal, as in the official scripts.
 """
 
 import dataclasses
@@ -18,15 +16,15 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from albert_tf.tasks.squad.features import Window, Windows
 
-# What the release writes for a question of SQuAD 1.1 of which no span is valid.
+# As released: the answer to a question of SQuAD 1.1 without a valid span.
 NO_SPAN_TEXT = "empty"
-# The score of the release for the one empty answer where no span of 2.0 is valid.
+# As released: the score of the empty answer of 2.0 without a valid span.
 NO_SPAN_SCORE = -1e6
 
 
@@ -35,11 +33,11 @@ class Span:
     """A possible answer.
 
     Attributes:
-        text: of the context, without white space at its ends.
-        start_score: of its first token, a logit (1.1) or a log probability (2.0).
+        text: part of the context, without white space at its ends.
+        start_score: of its first token, a logit (linear head) or a log probability.
         end_score: of its last token.
         begin: its first character in the context; -1 for an answer not from there.
-        end: the character after its last.
+        end: the character after its last one.
     """
 
     text: str
@@ -50,18 +48,18 @@ class Span:
 
     @property
     def score(self) -> float:
-        """What spans are ordered by."""
+        """The sum of both scores, by which spans are sorted."""
         return self.start_score + self.end_score
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What counts as an answer; see the released flags of the same names.
+    """Limits of the search; see the released flags of the same names.
 
     Attributes:
-        n_best_size: spans of a question that are kept, and of 1.1 also the starts and
-            the ends of a window that are combined.
-        max_answer_length: tokens of an answer at most.
+        n_best_size: number of spans to keep of a question, and for the linear head also
+            of the starts and the ends of a window to combine.
+        max_answer_length: maximum number of tokens of an answer.
     """
 
     n_best_size: int = 20
@@ -71,22 +69,16 @@ class Search:
 def spans_of_logits(
     window: Window, start_logits: np.ndarray, end_logits: np.ndarray, search: Search
 ) -> list[Span]:
-    """Makes spans of the best starts and ends of a window, for SQuAD 1.1.
+    """Makes spans of the best starts and ends of a window, for the linear head.
 
-    The best are drawn from all positions of the window, also those where no answer can
-    be ([CLS], the question, [SEP]), so a window may have no span at all.
-
-    **As released:** padding is searched, too: where its logits are among the best they
-    take the places of spans, and answers depend on `max_seq_length`. Here the caller
-    leaves it out, so that neither the length nor the neighbours in a batch decide; to
-    search it, give its logits.
+    The best are drawn from all given positions, also those where no answer can be
+    ([CLS], the question, [SEP]), so a window may have no span at all.
 
     Args:
-        window: what the model read.
-        start_logits: float [positions], of each position as an answer's first; all
-            that are given are searched.
+        window: the input of the model.
+        start_logits: float [positions], of each position as an answer's first.
         end_logits: float [positions], of each position as its last.
-        search: what counts as an answer.
+        search: limits.
 
     Returns:
         At most `n_best_size` spans with different texts, best first.
@@ -96,37 +88,38 @@ def spans_of_logits(
         for logits in (start_logits, end_logits)
     )
     first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-    return _valid(window, first, last, start_logits[first], end_logits[last], search)
+    scores = start_logits[first], end_logits[last]
+    return _select_spans(window, first, last, *scores, search)
 
 
 def spans_of_beams(
     window: Window, outputs: Mapping[str, np.ndarray], search: Search
 ) -> list[Span]:
-    """Makes spans of the starts and ends that a model of SQuAD 2.0 gives for a window.
+    """Makes spans of the starts and ends of a conditional head.
 
     Args:
-        window: what the model read.
+        window: the input of the model.
         outputs: `start_top_index` and `start_top_log_probs` [S], `end_top_index` and
-            `end_top_log_probs` [S * E] or [S, E], the ends of each start in turn.
-        search: what counts as an answer.
+            `end_top_log_probs` [S * E], the ends of each start in turn.
+        search: limits.
 
     Returns:
         At most `n_best_size` spans with different texts, best first.
     """
     starts = outputs["start_top_index"]
-    ends = outputs["end_top_index"].reshape(-1)
+    ends = outputs["end_top_index"]
     each = len(ends) // len(starts)
-    return _valid(
+    return _select_spans(
         window,
         np.repeat(starts, each),
         ends,
         np.repeat(outputs["start_top_log_probs"], each),
-        outputs["end_top_log_probs"].reshape(-1),
+        outputs["end_top_log_probs"],
         search,
     )
 
 
-def _valid(
+def _select_spans(
     window: Window,
     first: np.ndarray,
     last: np.ndarray,
@@ -134,27 +127,27 @@ def _valid(
     end_scores: np.ndarray,
     search: Search,
 ) -> list[Span]:
-    """Keeps the candidates that can be answers; all arrays are [candidates]."""
+    """Returns the best spans that can be answers; all arrays are [candidates]."""
     count = len(window.max_context)
     first, last = first - window.context_start, last - window.context_start
     valid = (first >= 0) & (last < count)
     valid &= (first <= last) & (last - first < search.max_answer_length)
     valid &= window.max_context[np.where(valid, first, 0)] if count else False
-    places = np.flatnonzero(valid)
-    total = start_scores[places].astype(float) + end_scores[places]
-    places = places[np.argsort(-total, kind="stable")]
-    return _best(
+    indices = np.flatnonzero(valid)
+    total = start_scores[indices].astype(float) + end_scores[indices]
+    indices = indices[np.argsort(-total, kind="stable")]
+    return _drop_repeated_texts(
         (
             Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
-            for i in places
+            for i in indices
             for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
         ),
         search.n_best_size,
     )
 
 
-def _best(spans: Iterable[Span], size: int) -> list[Span]:
-    """Returns the first of some sorted spans that have different texts."""
+def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
+    """Returns the first `size` of sorted spans that have different texts."""
     best: dict[str, Span] = {}
     for span in spans:
         best.setdefault(span.text, span)
@@ -168,15 +161,15 @@ class Candidates:
     """The possible answers of one question.
 
     Attributes:
-        spans: best first, with different texts; none where no span was valid.
+        spans: best first, with different texts; empty if no span is valid.
         null_odds: logit of "no answer"; None in SQuAD 1.1.
     """
 
     spans: tuple[Span, ...]
     null_odds: float | None
 
-    def listed(self) -> tuple[Span, ...]:
-        """Returns the n-best list as written: never empty."""
+    def nbest(self) -> tuple[Span, ...]:
+        """Returns the spans of the n-best list, which is never empty."""
         if self.spans:
             return self.spans
         if self.null_odds is None:
@@ -194,37 +187,34 @@ def candidates(
     head: str,
     version: str,
 ) -> Iterator[tuple[str, Candidates]]:
-    """Finds the possible answers of one question after the other.
+    """Yields the id and the possible answers of each question.
 
-    Of a question whose windows were not all seen nothing comes.
+    It ends before the first question of which a window was not predicted.
 
     Args:
-        windows: what was read.
-        predictions: of each, in the same order.
-        search: what counts as an answer.
+        windows: the inputs of the model.
+        predictions: the outputs for each, in the same order.
+        search: limits.
         head: "conditional" or "linear".
-        version: "1.1", or "2.0" where a question may have no answer.
+        version: "1.1", or "2.0" if a question may have no answer.
     """
     predictions = iter(predictions)
     for number, question in enumerate(windows.questions):
-        places = range(*windows.bounds[number : number + 2].tolist())
-        scored = list(itertools.islice(predictions, len(places)))
-        if len(scored) < len(places):
+        indices = range(*windows.bounds[number : number + 2].tolist())
+        outputs = list(itertools.islice(predictions, len(indices)))
+        if len(outputs) < len(indices):
             return
-        if not scored:  # the question is left out
+        if not outputs:  # the question is left out
             continue
-        each = [
-            _spans(windows[place], one, search, head)
-            for place, one in zip(places, scored, strict=True)
-        ]
-        if version == "1.1":
-            each = [(spans, None) for spans, _ in each]
-        found = merge(each, search)
-        if head != "conditional" and found.null_odds is not None:
-            # The null score becomes odds against the best span.
-            odds = found.null_odds - found.listed()[0].score
-            found = dataclasses.replace(found, null_odds=odds)
-        yield question.id, found
+        pairs = zip(indices, outputs, strict=True)
+        merged = merge(
+            [_make_spans(windows[i], each, search, head) for i, each in pairs], search
+        )
+        odds = merged.null_odds
+        if head == "linear" and odds is not None:  # odds against the best span
+            odds -= merged.nbest()[0].score
+        odds = None if version == "1.1" else odds
+        yield question.id, Candidates(merged.spans, odds)
 
 
 def merge(
@@ -234,47 +224,43 @@ def merge(
 
     Args:
         windows: the spans of each, and its logit of "no answer" in SQuAD 2.0, of which
-            the least counts.
-        search: what counts as an answer.
+            the lowest counts.
+        search: limits.
     """
-    spans = itertools.chain.from_iterable(spans for spans, _ in windows)
-    best = _best(sorted(spans, key=lambda span: -span.score), search.n_best_size)
+    every = itertools.chain.from_iterable(spans for spans, _ in windows)
+    spans = sorted(every, key=lambda span: -span.score)
     odds = [float(null) for _, null in windows if null is not None]
-    return Candidates(tuple(best), min(odds, default=None))
+    return Candidates(
+        tuple(_drop_repeated_texts(spans, search.n_best_size)), min(odds, default=None)
+    )
 
 
-def _spans(
-    window: Window, scored: Mapping[str, np.ndarray], search: Search, head: str
-) -> tuple[list[Span], float | None]:
-    """Returns the spans of a window, and its null odds or null score.
-
-    **As released:** the linear head's logits of padding are searched, too. Here they
-    are left out, so that the neighbours in a batch decide nothing.
-    """
+def _make_spans(
+    window: Window, outputs: Mapping[str, np.ndarray], search: Search, head: str
+) -> tuple[list[Span], float]:
+    """Returns the spans of a window, and its null odds or null score."""
     if head == "conditional":
-        return spans_of_beams(window, scored, search), float(scored["cls_logits"])
-    start, end = (scored[name][: len(window.ids)] for name in LOGITS)
+        return spans_of_beams(window, outputs, search), float(outputs["cls_logits"])
+    start, end = (outputs[name][: len(window.ids)] for name in LOGITS)
     null = float(start[0]) + float(end[0])
     return spans_of_logits(window, start, end, search), null
 
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What is kept of every question, by id, in the order of the file.
+    """The answers to every question, by id, in the order of the file.
 
     Attributes:
         texts: the best text of each, whatever the odds.
         null_odds: logit of "no answer" of each; empty in SQuAD 1.1.
-        n_best: see the function; empty if it was not asked for.
-        places: of each entry of `n_best`, its first character and the one after its
-            last.
-        n_best_size: entries of `n_best` at most.
+        n_best: the entries of `nbest_predictions.json` of each, by their text and their
+            characters [begin, end).
+        n_best_size: maximum number of entries.
     """
 
     texts: dict[str, str]
     null_odds: dict[str, float]
-    n_best: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
-    places: dict[str, list[tuple[int, int]]] = dataclasses.field(default_factory=dict)
+    n_best: dict[str, dict[tuple, dict]] = dataclasses.field(default_factory=dict)
     n_best_size: int = 20
 
     def __add__(self, other: Self) -> Self:
@@ -282,44 +268,35 @@ class Answers:
 
         The scores of a span are those of the first model that has it.
         """
-        n_best, places = {}, {}
-        for id in self.n_best:
-            merged: dict[Any, dict] = {}
-            for each in (self, other):
-                for entry, place in zip(each.n_best[id], each.places[id], strict=True):
-                    key = entry["text"], place
-                    earlier = merged.get(key, {**entry, "probability": 0.0})
-                    total = earlier["probability"] + entry["probability"]
-                    merged[key] = {**earlier, "probability": total}
-            n_best[id] = list(merged.values())
-            places[id] = [place for _, place in merged]
-        null_odds = {
-            id: odds + other.null_odds[id] for id, odds in self.null_odds.items()
-        }
-        return dataclasses.replace(
-            self, null_odds=null_odds, n_best=n_best, places=places
-        )
+        n_best = {}
+        for id, entries in self.n_best.items():
+            n_best[id] = dict(entries)
+            for key, entry in other.n_best[id].items():
+                earlier = entries.get(key, {**entry, "probability": 0.0})
+                total = earlier["probability"] + entry["probability"]
+                n_best[id][key] = {**earlier, "probability": total}
+        odds = {id: each + other.null_odds[id] for id, each in self.null_odds.items()}
+        return dataclasses.replace(self, null_odds=odds, n_best=n_best)
 
     def __truediv__(self, count: int) -> Self:
         """Divides a sum, sorts its spans and keeps the first `n_best_size`."""
         n_best = {}
         for id, entries in self.n_best.items():
-            means = [{**e, "probability": e["probability"] / count} for e in entries]
-            means.sort(key=lambda entry: -entry["probability"])
-            n_best[id] = means[: self.n_best_size]
+            means = {
+                key: {**entry, "probability": entry["probability"] / count}
+                for key, entry in entries.items()
+            }
+            order = sorted(means, key=lambda key: -means[key]["probability"])
+            n_best[id] = {key: means[key] for key in order[: self.n_best_size]}
         return dataclasses.replace(
             self,
-            texts={id: entries[0]["text"] for id, entries in n_best.items()},
+            texts={id: next(iter(keys))[0] for id, keys in n_best.items()},
             null_odds={id: odds / count for id, odds in self.null_odds.items()},
             n_best=n_best,
         )
 
-    def __len__(self) -> int:
-        """Returns the number of questions."""
-        return len(self.texts)
-
-    def decided(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the answers: "" where the null odds are above a threshold.
+    def apply_null_threshold(self, threshold: float | None = None) -> dict[str, str]:
+        """Returns the answers: "" if the null odds are above a threshold.
 
         Args:
             threshold: None answers every question.
@@ -333,49 +310,42 @@ class Answers:
         }
 
     def files(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the released files, without those that would hold nothing.
+        """Returns the released files: contents by name, in SQuAD 1.1 without null odds.
 
         Args:
-            threshold: see `decided`.
+            threshold: see `apply_null_threshold`.
         """
+        n_best = {id: list(entries.values()) for id, entries in self.n_best.items()}
         files = {
-            "nbest_predictions.json": self.n_best,
-            "predictions.json": self.decided(threshold),
+            "nbest_predictions.json": n_best,
+            "predictions.json": self.apply_null_threshold(threshold),
             "null_odds.json": self.null_odds,
         }
         return {
             name: json.dumps(contents, indent=4) + "\n"
             for name, contents in files.items()
-            if contents or name == "predictions.json"
+            if contents
         }
 
 
-def gather(
-    questions: Iterable[tuple[str, Candidates]],
-    keeps_n_best: bool = False,
-    n_best_size: int = 20,
+def collect_answers(
+    questions: Iterable[tuple[str, Candidates]], n_best_size: int = 20
 ) -> Answers:
-    """Keeps the best answer of each question.
-
-    Args:
-        questions: the candidates of one after the other, with its id.
-        keeps_n_best: keep the n-best lists, too.
-        n_best_size: their length at most.
-    """
+    """Collects the answers of questions, given with their ids."""
     answers = Answers({}, {}, n_best_size=n_best_size)
-    for id, found in questions:
-        answers.texts[id] = found.listed()[0].text
-        if found.null_odds is not None:
-            answers.null_odds[id] = found.null_odds
-        if keeps_n_best:
-            answers.n_best[id] = n_best(found)
-            answers.places[id] = [(span.begin, span.end) for span in found.listed()]
+    for id, candidates in questions:
+        spans = candidates.nbest()
+        answers.texts[id] = spans[0].text
+        if candidates.null_odds is not None:
+            answers.null_odds[id] = candidates.null_odds
+        keys = [(span.text, span.begin, span.end) for span in spans]
+        answers.n_best[id] = dict(zip(keys, n_best(candidates), strict=True))
     return answers
 
 
 def n_best(candidates: Candidates) -> list[dict]:
     """Returns an entry of `nbest_predictions.json`; its probabilities add up to 1."""
-    spans = candidates.listed()
+    spans = candidates.nbest()
     highest = max(span.score for span in spans)
     weights = [math.exp(span.score - highest) for span in spans]
     total = sum(weights)

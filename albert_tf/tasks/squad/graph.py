@@ -1,17 +1,15 @@
-"""Questions answered from raw text, wholly inside a graph.
+"""Answers to questions in a TensorFlow graph, from raw text, as SavedModels hold it.
 
-So any program that loads a SavedModel can ask, not only Python. What `features` and
-`answers` do for one question after the other is done here for a whole batch at once.
-Letters: B questions, W windows of all questions, T tokens of a window, M spans.
+`features` and `answers` work on one question after the other; this module does the same
+for a batch. Letters: B questions, W windows of all questions, T tokens of a window, M
+spans.
 """
 
 from collections.abc import Mapping
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks.pipelines import check_inputs
 from albert_tf.tasks.serving import TEXTS, ServingFunction, map_in_chunks
@@ -24,54 +22,51 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 _FAR = np.iinfo(np.int32).max
+_ENDS = ("begin", "end")
+_SCORE_SPECS = {
+    "first": tf.TensorSpec([None, None], tf.int32),
+    "last": tf.TensorSpec([None, None], tf.int32),
+    "score": tf.TensorSpec([None, None], tf.float64),
+    "null": tf.TensorSpec([None], tf.float32),
+}
 
 
 def question_answering(
     model: models.AlbertSpanLabeler | models.AlbertConditionalSpanLabeler,
     tokenizer: Tokenizer,
     *,
-    lengths: Lengths | None = None,
-    search: Search | None = None,
-    version: str | None = None,
+    lengths: Lengths,
+    search: Search,
+    version: str = "1.1",
     threshold: float | None = None,
 ) -> ServingFunction:
-    """Returns what answers questions from a passage of any length.
+    """Returns a function that answers questions from a context of any length.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B];
-    `begin` and `end`, int32 [B], its characters in the context, -1 where it is not from
-    there; `score`, float32 [B], what spans are ordered by; `probability`, float32 [B],
-    of the span among those of the n-best list, which `n_best_answers` and
-    `n_best_probabilities` [B, n] hold, "" and 0 behind their ends. A model of SQuAD 2.0
-    also gives `null_odds`, float32 [B], the logit of "no answer" (of a linear head the
-    null score less the best span's); above `threshold` the answer is "", and begin and
-    end are -1, while the other outputs stay.
+    `begin` and `end`, int32 [B], its characters in the context, -1 without an answer;
+    `score`, float32 [B], by which spans are sorted; `probability`, float32 [B], of the
+    span among those of the n-best list; `n_best_answers` and `n_best_probabilities` [B,
+    n], "" and 0 behind the end of a list. SQuAD 2.0 adds `null_odds`, float32 [B], the
+    logit of "no answer" (of a linear head the null score less the score of the best
+    span). Above `threshold` the answer is "", and begin and end are -1; the other
+    outputs stay.
 
-    Where there is no span at all, as in an empty context, the answer is "", and its
-    probability 0. **As released:** the files of `run_squad.py` have "empty" with
-    probability 1 there, in SQuAD 1.1.
-
-    Padding takes no part: the spans are those that `answers` finds in the scores of the
-    window's own positions.
+    Without any span, as in an empty context, the answer is "" with probability 0. **As
+    released:** the files of `run_squad.py` have "empty" with probability 1 for it, in
+    SQuAD 1.1.
 
     Args:
         model: of SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        lengths: of windows; None takes the released ones.
-        search: what counts as an answer; None takes the released settings.
-        version: "1.1", or "2.0" where a question may have no answer; None: as
-            released, 2.0 with the conditional head alone.
+        lengths: of windows.
+        search: limits of the answers.
+        version: "1.1", or "2.0" if a question may have no answer.
         threshold: for 2.0; None answers every question.
 
     Raises:
-        InputError: the model, the lengths, the threshold or the vocabulary do not fit.
+        InputError: the lengths, the threshold or the vocabulary do not fit.
     """
-    kinds = (models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
-    if not isinstance(model, kinds):
-        raise InputError(f"{type(model).__name__}: expected a model of spans")
-    if version is None:
-        version = "2.0" if _is_conditional(model) else "1.1"
     check_threshold(version, threshold)
-    lengths, search = lengths or Lengths(), search or Search()
     check_inputs(model.config, tokenizer, lengths.max_seq_length)
     graph = _Questions(model, tokenizer, lengths, search, version == "2.0", threshold)
     specs = {"question": TEXTS, "context": TEXTS}
@@ -83,41 +78,45 @@ class _Questions(tf.Module):
         self, model, tokenizer: Tokenizer, lengths, search, optional, threshold
     ):
         super().__init__()
-        score = _beams if _is_conditional(model) else _pairs
+        self._is_linear = isinstance(model, models.AlbertSpanLabeler)
+        score = _score_pairs if self._is_linear else _score_beams
         # Not the model itself: an attribute would be saved as a Keras model too.
         self._score = lambda inputs: score(model, inputs, search)
+        self._min_length = 1
+        if not self._is_linear:
+            self._min_length = max(model.head.start_n_top, model.head.end_n_top)
         self._optional = optional
-        # A linear head has no odds, but a score of no answer to compare with others.
-        self._compares = not _is_conditional(model)
         self.vocabulary = metadata.identity_json(tokenizer)
         self._tokenize = GraphTokenizer(tokenizer, with_offsets=True)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
         self._lengths, self._search, self._threshold = lengths, search, threshold
-        self._shortest = _candidates(model)
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers questions, string [B], from contexts, string [B]."""
-        # The bytes that are no UTF-8 become the characters that tokens are counted in.
+        # Offsets count characters, also those that replace bytes that are no UTF-8.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = self._tokenize(question)
         ids, begins, ends = self._tokenize.encode_with_offsets(context)
-        kept = tf.minimum(query.row_lengths(), self._lengths.max_query_length)
-        windows = _Windows(ids, kept, self._lengths)
-        inputs = windows.inputs(query, ids, self._special, self._shortest)
-        scored = map_in_chunks(self._score, inputs, _SCORED)
-        valid = windows.valid(scored, self._search.max_answer_length)
-        spans = _with_texts(valid, context, begins.values, ends.values)
+        query_lengths = tf.minimum(query.row_lengths(), self._lengths.max_query_length)
+        windows = _Windows(ids, query_lengths, self._lengths)
+        inputs = windows.inputs(query, ids, self._special, self._min_length)
+        scores = map_in_chunks(self._score, inputs, _SCORE_SPECS)
+        spans = windows.select_spans(scores, self._search.max_answer_length)
+        spans = _add_texts(spans, context, begins.values, ends.values)
         best = _n_best(spans, tf.size(question), self._search.n_best_size)
         outputs = _outputs(best, self._search.n_best_size, self._optional)
         if self._optional:
             odds = tf.math.unsorted_segment_min(
-                scored["null"], windows.row, tf.size(question)
+                scores["null"], windows.row, tf.size(question)
             )
-            if self._compares:
+            if self._is_linear:
                 odds -= outputs["score"]
             outputs["null_odds"] = odds
             if self._threshold is not None:
-                outputs = _without_answers(outputs, odds > self._threshold)
+                is_null = odds > self._threshold
+                outputs["answer"] = tf.where(is_null, "", outputs["answer"])
+                for name in _ENDS:
+                    outputs[name] = tf.where(is_null, -1, outputs[name])
         return outputs
 
 
@@ -148,16 +147,16 @@ class _Windows:
         self.query_length = tf.gather(query_lengths, row)
         # In the tokens of all contexts, one after the other.
         self.start = tf.gather(ids.row_starts(), row) + first
-        self._max_context = self._in_middle(tf.size(ids.values))
+        self._max_context = self._has_max_context(tf.size(ids.values))
 
-    def _in_middle(self, count: tf.Tensor) -> tf.Tensor:
-        """Returns of every token of every window if it has most text around it there.
+    def _has_max_context(self, count: tf.Tensor) -> tf.Tensor:
+        """Returns whether a token has its most context in a window; see `features`.
 
         Args:
             count: tokens of all contexts, int32 [].
 
         Returns:
-            bool, those of one window after the other.
+            bool, the tokens of one window after the other.
         """
         inner = tf.ragged.range(self.length)
         window = tf.cast(inner.value_rowids(), tf.int32)
@@ -170,45 +169,42 @@ class _Windows:
         owner = tf.math.unsorted_segment_min(first, token, count)
         return tf.gather(owner, token) == window
 
-    def inputs(self, query, ids, special, shortest: int) -> dict[str, tf.Tensor]:
-        """Returns the model's inputs, int32 [W, T], `p_mask` included.
+    def inputs(self, query, ids, special, min_length: int) -> dict[str, tf.Tensor]:
+        """Returns the model's inputs with `p_mask`, int32 [W, T].
 
         Args:
             query: int32 [B, None], the questions.
             ids: int32 [B, None], the contexts.
             special: ids of [CLS], [SEP] and padding.
-            shortest: T at least.
+            min_length: minimum of T.
         """
         cls, sep, pad = special
         one = tf.ones_like(self.length)
+        query_start = tf.gather(query.row_starts(), self.row)
         rows = in_graph.assemble(
             [
                 in_graph.single(cls, one),
-                (
-                    query.values,
-                    tf.gather(query.row_starts(), self.row),
-                    self.query_length,
-                ),
+                (query.values, query_start, self.query_length),
                 in_graph.single(sep, one),
                 (ids.values, self.start, self.length),
                 in_graph.single(sep, one),
             ]
         )
         begin = self.query_length + 2
-        longest = tf.maximum(tf.reduce_max(rows.row_lengths()), shortest)
-        inputs = in_graph.pad(rows, begin, pad, tf.cast(longest, tf.int32))
-        place = tf.range(longest)
-        inside = (place >= begin[:, None]) & (place < (begin + self.length)[:, None])
-        possible = inside | (place == 0)
-        return {**inputs, "p_mask": tf.cast(~possible, tf.int32)}
+        length = tf.maximum(tf.reduce_max(rows.row_lengths()), min_length)
+        inputs = in_graph.pad(rows, begin, pad, tf.cast(length, tf.int32))
+        position, begin = tf.range(length), begin[:, None]
+        end = begin + self.length[:, None]
+        is_possible = (position == 0) | (position >= begin) & (position < end)
+        return {**inputs, "p_mask": tf.cast(~is_possible, tf.int32)}
 
-    def valid(self, scored: Mapping[str, tf.Tensor], longest: int):
-        """Keeps the candidates that can be answers; see `answers`.
+    def select_spans(self, scores: Mapping[str, tf.Tensor], max_answer_length: int):
+        """Returns the candidates that can be answers; see `answers`.
 
         Args:
-            scored: `first` and `last`, int32 [W, candidates], positions; `score`,
+            scores: `first` and `last`, int32 [W, candidates], positions; `score`,
                 float64 [W, candidates].
-            longest: tokens of an answer at most.
+            max_answer_length: maximum number of tokens of an answer.
 
         Returns:
             dict of `row` int32 [M], `first` and `last` int32 [M], tokens of all
@@ -216,48 +212,28 @@ class _Windows:
         """
         start = tf.cast(self.query_length + 2, tf.int32)[:, None]
         length = tf.cast(self.length, tf.int32)[:, None]
-        first, last = scored["first"] - start, scored["last"] - start
-        can = (first >= 0) & (last < length)
-        can &= (first <= last) & (last - first < longest)
-        places = tf.where(can)
-        window = places[:, 0]
-        first, last = tf.gather_nd(first, places), tf.gather_nd(last, places)
-        before = tf.cumsum(self.length, exclusive=True)
-        at = tf.gather(before, window) + tf.cast(first, tf.int64)
-        middle = tf.gather(self._max_context, at)
+        first, last = scores["first"] - start, scores["last"] - start
+        is_valid = (first >= 0) & (last < length)
+        is_valid &= (first <= last) & (last - first < max_answer_length)
+        indices = tf.where(is_valid)
+        window = indices[:, 0]
+        first, last = tf.gather_nd(first, indices), tf.gather_nd(last, indices)
+        before = tf.gather(tf.cumsum(self.length, exclusive=True), window)
+        has_max = tf.gather(self._max_context, before + tf.cast(first, tf.int64))
         token = tf.cast(tf.gather(self.start, window), tf.int32)
         spans = {
             "row": tf.gather(self.row, window),
             "first": token + first,
             "last": token + last,
-            "score": tf.gather_nd(scored["score"], places),
+            "score": tf.gather_nd(scores["score"], indices),
         }
-        return {name: tf.boolean_mask(x, middle) for name, x in spans.items()}
+        return {name: tf.boolean_mask(x, has_max) for name, x in spans.items()}
 
 
-def _is_conditional(model: keras.Model) -> bool:
-    return isinstance(model, models.AlbertConditionalSpanLabeler)
-
-
-def _candidates(model: keras.Model) -> int:
-    """Returns how many positions a window needs for the model's search."""
-    if _is_conditional(model):
-        return max(model.head.start_n_top, model.head.end_n_top)
-    return 1
-
-
-_SCORED = {
-    "first": tf.TensorSpec([None, None], tf.int32),
-    "last": tf.TensorSpec([None, None], tf.int32),
-    "score": tf.TensorSpec([None, None], tf.float64),
-    "null": tf.TensorSpec([None], tf.float32),
-}
-
-
-def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:
+def _score_pairs(model, inputs, search) -> dict[str, tf.Tensor]:
     """Combines the best starts and ends; see `answers.spans_of_logits`.
 
-    `null` is the score of no answer: that of the first token alone.
+    `null` is the score of no answer: that of [CLS].
     """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], search.n_best_size)
@@ -276,7 +252,7 @@ def _pairs(model, inputs, search) -> dict[str, tf.Tensor]:
     }
 
 
-def _beams(model, inputs, search) -> dict[str, tf.Tensor]:
+def _score_beams(model, inputs, search) -> dict[str, tf.Tensor]:
     """Returns the spans of a conditional head; see `answers.spans_of_beams`."""
     outputs = model(inputs)
     each = model.head.end_n_top
@@ -290,14 +266,14 @@ def _beams(model, inputs, search) -> dict[str, tf.Tensor]:
     }
 
 
-def _with_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
-    """Adds `text`, `begin` and `end` to the spans of `_Windows.valid`.
+def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
+    """Adds `text`, `begin` and `end` to the spans of `_Windows.select_spans`.
 
     Args:
         spans: int32 [M] `row`, `first` and `last`.
         context: string [B].
-        begins: int32 [N], where the tokens of all contexts begin in their text.
-        ends: int32 [N], where they end.
+        begins: int32 [N], the first character of each token of all contexts.
+        ends: int32 [N], the character after its last one.
     """
     begin, end = tf.gather(begins, spans["first"]), tf.gather(ends, spans["last"])
     texts = tf.strings.substr(
@@ -309,12 +285,12 @@ def _with_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
 
 
 def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
-    """Keeps the best spans of each question, of those with one text the best.
+    """Returns the best spans of each question with different texts.
 
     Args:
         spans: dict of tensors [M], those of one question in the order of its windows.
         rows: B.
-        size: how many to keep.
+        size: maximum number of spans.
 
     Returns:
         `text`, `score`, `begin` and `end`, ragged [B, at most size], best first.
@@ -331,16 +307,16 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     row, order = tf.gather(row, first), tf.gather(order, first)
     counts = tf.math.bincount(row, minlength=rows, maxlength=rows, dtype=tf.int64)
     starts = tf.cumsum(counts, exclusive=True)
-    kept = tf.ragged.range(starts, starts + tf.minimum(counts, size))
-    order = tf.gather(order, kept.values)
+    best = tf.ragged.range(starts, starts + tf.minimum(counts, size))
+    order = tf.gather(order, best.values)
     return {
-        name: kept.with_values(tf.gather(spans[name], order))
+        name: best.with_values(tf.gather(spans[name], order))
         for name in ("text", "score", "begin", "end")
     }
 
 
 def _outputs(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
-    """Returns the outputs of n-best lists; see `answers.Candidates.listed`."""
+    """Returns the outputs of n-best lists; see `answers.Candidates.nbest`."""
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     none = best["score"].row_lengths() == 0
     zeros, is_empty = tf.zeros_like(scores), none[:, None]
@@ -357,16 +333,4 @@ def _outputs(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
         "probability": probabilities[:, 0],
         "n_best_answers": texts,
         "n_best_probabilities": probabilities,
-    }
-
-
-_ENDS = ("begin", "end")
-
-
-def _without_answers(outputs, withheld: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns outputs without the answers where `withheld`, bool [B]."""
-    return {
-        **outputs,
-        "answer": tf.where(withheld, "", outputs["answer"]),
-        **{name: tf.where(withheld, -1, outputs[name]) for name in _ENDS},
     }

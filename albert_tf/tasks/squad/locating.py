@@ -1,4 +1,4 @@
-"""Finds the answers to train on in their contexts.
+"""Finds the training answers in their contexts.
 
 A file may count `answer_start` in UTF-16 units or in bytes, as some label tools do, and
 an answer may differ from its context in white space, normal form or letter case, if the
@@ -17,16 +17,16 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad.reading import Answer, Dataset
 from albert_tf.text.tokenization import CharacterMap, Tokenizer
 
-# What `answer_start` may count beside characters: an encoding, and the bytes of a unit.
+# Other units of `answer_start`: an encoding, and the bytes of a unit.
 _UNITS = {"UTF-16 units": ("utf-16-le", 2), "bytes of UTF-8": ("utf-8", 1)}
 
 
 class Located(NamedTuple):
-    """The answers of a dataset, by the numbers of their questions.
+    """The answers of a dataset, by the indices of their questions.
 
     Attributes:
-        answers: as the contexts have them; impossible questions have none.
-        skipped: why a question cannot be trained on.
+        answers: as they stand in the contexts; impossible questions have none.
+        skipped: why a question is left out.
         notes: lines to log.
     """
 
@@ -40,74 +40,74 @@ def locate(
 ) -> Located:
     """Finds the first answer of each question.
 
-    If not all answers are at `answer_start`, whatever it counts, each is taken from the
-    nearest location.
+    `answer_start` counts characters, or the other unit at which all answers stand. If
+    there is none, each answer is taken from the place nearest to its `answer_start`.
 
     Args:
-        dataset: to train on.
-        tokenizer: decides which texts are alike.
-        skip_bad_rows: leave out questions that cannot be trained on.
+        dataset: the training questions.
+        tokenizer: decides which texts are equal.
+        skip_bad_rows: leave out questions without an answer in their context.
 
     Raises:
         InputError: questions that are not impossible have no answer, or one that is
             empty or not in its context; with `skip_bad_rows`, only if no question is
             left.
     """
-    asked = [
-        (p.context, question) for p in dataset.paragraphs for question in p.questions
-    ]
-    wanted: dict[int, _Wanted] = {}
+    questions = list(dataset.questions)
+    contexts = (p.context for p in dataset.paragraphs for _ in p.questions)
+    searches: dict[int, _Search] = {}
     skipped: dict[int, str] = {}
-    for number, (context, question) in enumerate(asked):
+    for i, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         if question.is_impossible:
             continue
         if not question.answers:
-            skipped[number] = "no answer"
+            skipped[i] = "no answer"
             continue
-        wanted[number] = _Wanted(context, question.answers[0], tokenizer)
-        if wanted[number].nearest is None:
+        search = _Search(context, question.answers[0], tokenizer)
+        if search.nearest is None:
             text = errors.quote(question.answers[0].text)
-            skipped[number] = f"{text} is not in its context"
-            del wanted[number]
+            skipped[i] = f"{text} is not in its context"
+        else:
+            searches[i] = search
 
-    def named(reasons: Mapping[int, str]) -> str:
-        return ", ".join(f"{asked[n][1].id!r} ({why})" for n, why in reasons.items())
+    def format_ids(reasons: Mapping[int, str]) -> str:
+        return ", ".join(f"{questions[i].id!r} ({why})" for i, why in reasons.items())
 
-    some = f"{dataset.path}: {len(skipped):,} of {len(asked):,} questions"
-    if skipped and not (skip_bad_rows and len(skipped) < len(asked)):
+    count = f"{dataset.path}: {len(skipped):,} of {len(questions):,} questions"
+    if skipped and not (skip_bad_rows and len(skipped) < len(questions)):
         raise InputError(
-            f"{some} have no answer to train on: {named(skipped)}; expected texts from "
-            f"the contexts, or --skip_bad_rows to leave such questions out"
+            f"{count} have no answer to train on: {format_ids(skipped)}; correct their "
+            f"texts, or use --skip_bad_rows to leave such questions out"
         )
-    notes = [f"Warning: {some} are left out: {named(skipped)}"] if skipped else []
+    notes = [f"Warning: {count} are left out: {format_ids(skipped)}"] if skipped else []
     for unit in ("characters", *_UNITS):
-        found = {n: one.at(one.start(unit)) for n, one in wanted.items()}
+        found = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
         if all(found.values()):
             break
     else:
-        unit, found = "characters", {n: one.nearest for n, one in wanted.items()}
-    answers = {number: answer for number, answer in found.items() if answer}
+        unit, found = "characters", {i: each.nearest for i, each in searches.items()}
+    answers = {i: answer for i, answer in found.items() if answer}
     moved = {
-        number: f"{answer.start - wanted[number].begin:+,}"
-        for number, answer in answers.items()
-        if answer.start != wanted[number].begin
+        i: f"{answer.start - searches[i].begin:+,}"
+        for i, answer in answers.items()
+        if answer.start != searches[i].begin
     }
     if unit != "characters":
         notes.append(f"{dataset.path}: every answer_start counts {unit}")
     elif moved:
         notes.append(
-            f"Warning: {dataset.path}: {len(moved):,} of {len(wanted):,} answers are "
+            f"Warning: {dataset.path}: {len(moved):,} of {len(searches):,} answers are "
             f"not at answer_start and were moved to the nearest location, by these "
-            f"numbers of characters: {named(moved)}"
+            f"numbers of characters: {format_ids(moved)}"
         )
     return Located(answers, skipped, notes)
 
 
-class _Wanted:
-    """An answer to look for in a context.
+class _Search:
+    """The search for an answer in a context.
 
     Attributes:
-        begin: where it is said to begin, its white space left out.
+        begin: the stated first character of the answer without its white space.
     """
 
     def __init__(self, context: str, answer: Answer, tokenizer: Tokenizer):
@@ -117,16 +117,16 @@ class _Wanted:
         self._tokenizer = tokenizer
         self.begin = answer.start + self._indent
 
-    def start(self, unit: str) -> int:
-        """Returns `answer_start` in characters if it counts such units."""
+    def start_in(self, unit: str) -> int:
+        """Returns `answer_start` in characters if it counts this unit."""
         if unit not in _UNITS:
             return self._start
         encoding, size = _UNITS[unit]
         before = self._context.encode(encoding)[: size * max(self._start, 0)]
         return len(before.decode(encoding, "ignore"))
 
-    def at(self, start: int) -> Answer | None:
-        """Returns the answer as it is at a character of the context, if it is."""
+    def find(self, start: int) -> Answer | None:
+        """Returns the answer as it stands at a character of the context, if it does."""
         begin = start + self._indent
         if self._text and start >= 0 and self._context.startswith(self._text, begin):
             return Answer(self._text, begin)
@@ -135,7 +135,7 @@ class _Wanted:
     @functools.cached_property
     def nearest(self) -> Answer | None:
         """The answer at `answer_start`, or else at the nearest location, if any."""
-        return self.at(self._start) or min(
+        return self.find(self._start) or min(
             self._matches,
             key=lambda answer: abs(answer.start - self.begin),
             default=None,
@@ -148,21 +148,21 @@ class _Wanted:
         origins = np.repeat(
             np.arange(len(context)), [len(_FOLDED[ord(c)]) for c in context]
         )
-        wanted, ids = self._text.translate(_FOLDED), self._tokenizer.encode(self._text)
-        parts = []
-        at = folded.find(wanted) if wanted else -1
-        while at >= 0:
-            begin, end = int(origins[at]), int(origins[at + len(wanted) - 1]) + 1
+        text, ids = self._text.translate(_FOLDED), self._tokenizer.encode(self._text)
+        matches = []
+        place = folded.find(text) if text else -1
+        while place >= 0:
+            begin, end = int(origins[place]), int(origins[place + len(text) - 1]) + 1
             while end < len(context) and unicodedata.combining(context[end]):
                 end += 1
             if self._tokenizer.encode(context[begin:end]) == ids:
-                parts.append(Answer(context[begin:end], begin))
-            at = folded.find(wanted, at + 1)
-        return parts
+                matches.append(Answer(context[begin:end], begin))
+            place = folded.find(text, place + 1)
+        return matches
 
 
 def _fold(character: str) -> str:
-    """Drops whatever a tokenizer may drop, so that no likely part is missed."""
+    """Drops what any tokenizer may drop, so that no possible match is missed."""
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     return "".join(c for c in decomposed if unicodedata.category(c)[0] not in "CMZ")
 

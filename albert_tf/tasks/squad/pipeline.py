@@ -32,46 +32,44 @@ class QuestionAnsweringPipeline(Pipeline):
             self.shortest = max(settings.start_n_top, settings.end_n_top)
 
     def preprocess(self, row):
-        asked = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
-        question = Question("", asked, (), False)
-        paragraph = Paragraph(row["context"], (question,))
+        text = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
+        paragraph = Paragraph(row["context"], (Question("", text, (), False),))
         dataset = Dataset("", self.settings.version, (paragraph,))
         windows = features.windows(dataset, self.tokenizer, self.lengths)
-        read = [window.features(len(window.ids)) for window in windows]
-        return Example(row, read, windows)
+        arrays = [window.features(len(window.ids)) for window in windows]
+        return Example(row, arrays, windows)
 
     def postprocess(self, example, outputs):
         head, version = self.settings.head, self.settings.version
-        [(_, found)] = answers.candidates(
+        [(_, candidates)] = answers.candidates(
             example.context, outputs, self.search, head, version
         )
-        spans, odds = found.spans, found.null_odds
-        chances = [entry["probability"] for entry in answers.n_best(found)]
+        spans, odds = candidates.spans, candidates.null_odds
+        entries = answers.n_best(candidates)
+        best = [
+            {
+                "answer": span.text,
+                "begin": span.begin,
+                "end": span.end,
+                "probability": round_floats(entry["probability"]),
+            }
+            for span, entry in zip(spans, entries, strict=False)
+        ]
         answer = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
-        if spans and (self.threshold is None or odds is None or odds <= self.threshold):
-            answer = _described(spans[0], chances[0])
-        elif spans:
-            answer["probability"] = round_floats(chances[0])
+        if best:
+            is_null = None not in (self.threshold, odds) and odds > self.threshold
+            probability = {"probability": best[0]["probability"]}
+            answer = answer | probability if is_null else {**best[0]}
         if odds is not None:
             answer["null_odds"] = round_floats(odds)
         if self.top_k is not None:
-            best = zip(spans[: self.top_k], chances, strict=False)
-            answer["answers"] = [_described(*each) for each in best]
+            answer["answers"] = best[: self.top_k]
         return answer
 
 
 def check_threshold(version: str, threshold: float | None) -> None:
-    """Refuses a threshold where there are no odds."""
+    """Refuses a threshold for SQuAD 1.1."""
     if threshold is not None and version == "1.1":
         raise InputError(
             f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"
         )
-
-
-def _described(span: answers.Span, probability: float) -> dict:
-    return {
-        "answer": span.text,
-        "begin": span.begin,
-        "end": span.end,
-        "probability": round_floats(probability),
-    }

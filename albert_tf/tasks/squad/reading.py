@@ -8,13 +8,12 @@
      "answers": {"text": [text], "answer_start": [character]}}
 
 Records of the second form are the lines of a file, or the items of a list that is the
-whole file or its `data`. Both forms of `answers` are read in both. The file may be
+whole file or its `data`. Either form of `answers` is read in both. The file may be
 compressed with gzip.
 
-`version` and `is_impossible` may be absent, and so may the answers if they are not
-needed. In SQuAD 2.0 a question without answers is impossible, as in the official
-script, unless no question of the file has an answer. An id may be a number. Other keys
-are ignored.
+`version` and `is_impossible` may be absent, and so may answers that are not needed. In
+SQuAD 2.0 a question without answers is impossible, as in the official script, unless no
+question of the file has an answer. An id may be a number. Other keys are ignored.
 """
 
 import collections
@@ -32,8 +31,8 @@ from albert_tf.data.files import read_text
 from albert_tf.data.json_values import get
 from albert_tf.errors import InputError
 
-# Keys that articles do not have.
-_OF_RECORDS = ("context", "question")
+# Keys of records, which articles do not have.
+_RECORD_KEYS = ("context", "question")
 
 
 class Answer(NamedTuple):
@@ -44,10 +43,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question.
-
-    One that has no answers and is not impossible has not been answered by anybody yet.
-    """
+    """A question; one without answers that is not impossible is not labeled."""
 
     id: str
     text: str
@@ -56,7 +52,7 @@ class Question(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """A context and the questions asked about it."""
+    """A context and the questions about it."""
 
     context: str
     questions: tuple[Question, ...]
@@ -68,7 +64,7 @@ class Dataset:
 
     Attributes:
         path: the file.
-        version: "1.1", or "2.0" where a question may have no answer.
+        version: "1.1", or "2.0" if a question may have no answer.
         paragraphs: in the order of the file.
     """
 
@@ -83,8 +79,8 @@ class Dataset:
             yield from paragraph.questions
 
     @property
-    def unanswered(self) -> str | None:
-        """The id of the first question that has nothing to be scored against."""
+    def first_question_without_answer(self) -> str | None:
+        """The id of the first question that cannot be scored."""
         open_ones = (q.id for q in self.questions if not (q.answers or q.is_impossible))
         return next(open_ones, None)
 
@@ -108,38 +104,38 @@ def read(
     """
     header: dict[str, Any] = {}
     items = list(json_values.objects(read_text(path, encoding), path, header))
-    asked = [pair for location, item in items for pair in _asked(item, location, path)]
-    questions = [question for _, question in asked]
-    ids = collections.Counter([question.id for question in questions])
-    if len(ids) < len(questions):
-        [(id, count)] = ids.most_common(1)
-        raise InputError(
-            f"{path}: question id {id!r} occurs {count} times; expected an id for each "
-            f"question"
-        )
-    if not ids:
+    pairs = [pair for location, item in items for pair in _read(item, location, path)]
+    questions = [question for _, question in pairs]
+    if not questions:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
-    version = version or _version(header.get("version"), questions)
+    counts = collections.Counter([question.id for question in questions])
+    [(id, count)] = counts.most_common(1)
+    if count > 1:
+        raise InputError(
+            f"{path}: question id {id!r} occurs {count} times; each question needs its "
+            f"own id"
+        )
+    version = version or _infer_version(header.get("version"), questions)
     if version == "2.0" and any(q.answers or q.is_impossible for q in questions):
-        asked = [
+        pairs = [
             (context, q if q.answers else q._replace(is_impossible=True))
-            for context, q in asked
+            for context, q in pairs
         ]
-    # A context that each of its questions repeats is tokenized once too.
+    # A context that its questions repeat is tokenized once.
     paragraphs = (
-        Paragraph(context, tuple(question for _, question in pairs))
-        for context, pairs in itertools.groupby(asked, operator.itemgetter(0))
+        Paragraph(context, tuple(question for _, question in group))
+        for context, group in itertools.groupby(pairs, operator.itemgetter(0))
     )
     return Dataset(str(path), version, tuple(paragraphs))
 
 
-def answers(value: Any, location: str) -> tuple[Answer, ...]:
+def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
     """Returns the answers to a question.
 
     Args:
         value: a list of objects with `text` and `answer_start`, one such object, or one
             with a list under each key; None if there are no answers.
-        location: where they stand, for messages.
+        location: of the question, for messages.
 
     Raises:
         InputError: they have another form.
@@ -152,54 +148,47 @@ def answers(value: Any, location: str) -> tuple[Answer, ...]:
             given = [{"text": text, "answer_start": start} for text, start in pairs]
         else:
             given = [given]
-    if isinstance(given, list) and all(isinstance(each, dict) for each in given):
-        return tuple(
-            [
-                Answer(
-                    get(each, "text", str, location),
-                    get(each, "answer_start", int, location),
-                )
-                for each in given
-            ]
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise InputError(
+            f"{location}: answers is {errors.quote(value)}; expected dicts of "
+            f"text and answer_start, or one with lists of them"
         )
-    raise InputError(
-        f"{location}: answers is {errors.quote(value)}; expected dicts of text and "
-        f"answer_start, or one with lists of them"
-    )
+    answers = []
+    for each in given:
+        text = get(each, "text", str, location)
+        answers.append(Answer(text, get(each, "answer_start", int, location)))
+    return tuple(answers)
 
 
-def _asked(
-    item: Any, location: str, path: str | Path
-) -> Iterator[tuple[str, Question]]:
+def _read(item: Any, location: str, path: str | Path) -> Iterator[tuple[str, Question]]:
     """Yields the questions of an article or a record, each with its context."""
-    if isinstance(item, dict) and not item.keys().isdisjoint(_OF_RECORDS):
-        question = _question(item, location, path)
+    if isinstance(item, dict) and not item.keys().isdisjoint(_RECORD_KEYS):
+        question = _parse_question(item, location, path)
         yield get(item, "context", str, location), question
         return
     for i, paragraph in enumerate(get(item, "paragraphs", list, location)):
-        where = f"{location}.paragraphs[{i}]"
-        context = get(paragraph, "context", str, where)
-        for j, asked in enumerate(get(paragraph, "qas", list, where)):
-            yield context, _question(asked, f"{where}.qas[{j}]", path)
+        part = f"{location}.paragraphs[{i}]"
+        context = get(paragraph, "context", str, part)
+        for j, question in enumerate(get(paragraph, "qas", list, part)):
+            yield context, _parse_question(question, f"{part}.qas[{j}]", path)
 
 
-def _question(value: Any, location: str, path: str | Path) -> Question:
-    number = isinstance(value, dict) and type(value.get("id")) is int
-    id = str(get(value, "id", int if number else str, location))
+def _parse_question(value: Any, location: str, path: str | Path) -> Question:
+    is_number = isinstance(value, dict) and type(value.get("id")) is int
+    id = str(get(value, "id", int if is_number else str, location))
     location = f"{path}: question {id!r}"
     return Question(
         id,
         get(value, "question", str, location),
-        answers(value.get("answers"), location),
+        parse_answers(value.get("answers"), location),
         get(value, "is_impossible", bool, location, default=False),
     )
 
 
-def _version(stated: Any, questions: Sequence[Question]) -> str:
-    """Returns the version that a file shows."""
+def _infer_version(stated: Any, questions: Sequence[Question]) -> str:
     # The first number of "2.0", "v2.0" or "squad_v2", but not of a date.
     is_stated = re.findall(r"\d+", str(stated))[:1] == ["2"]
-    is_shown = any(question.is_impossible for question in questions)
+    is_impossible = any(question.is_impossible for question in questions)
     answered = [bool(question.answers) for question in questions]
     is_mixed = not stated and any(answered) and not all(answered)
-    return "2.0" if is_stated or is_shown or is_mixed else "1.1"
+    return "2.0" if is_stated or is_impossible or is_mixed else "1.1"

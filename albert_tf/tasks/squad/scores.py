@@ -14,7 +14,7 @@ from typing import Any
 
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
-from albert_tf.tasks.squad.reading import Dataset, Question, read
+from albert_tf.tasks.squad.reading import Dataset, read
 
 _log = logging.getLogger(__name__)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -38,8 +38,8 @@ def f1(answer: str, truth: str, empty_counts: bool = False) -> float:
     Args:
         answer: what was predicted.
         truth: what is right.
-        empty_counts: two answers without words agree, which is 1 (SQuAD 2.0); else
-            they have no word in common, which is 0 (SQuAD 1.1).
+        empty_counts: whether two answers without words score 1 (SQuAD 2.0), or 0
+            (SQuAD 1.1).
     """
     words, true_words = normalize(answer).split(), normalize(truth).split()
     if empty_counts and not (words and true_words):
@@ -77,21 +77,18 @@ def evaluate_files(
     """
     dataset = read(dataset_json, version)
     answers = _values(predictions_json, str, "answers")
-    asked = [question.id for question in dataset.questions]
-    missing = [id for id in asked if id not in answers]
-    if len(missing) == len(asked):
+    ids = [question.id for question in dataset.questions]
+    missing = [id for id in ids if id not in answers]
+    if len(missing) == len(ids):
         first = next(iter(answers), None)
         raise InputError(
             f"{predictions_json}: none of its {len(answers):,} question ids is in "
-            f"{dataset_json}; its first is {first!r}, expected one such as {asked[0]!r}"
+            f"{dataset_json}; its first is {first!r}, expected one such as {ids[0]!r}"
         )
     if missing:
         _log.warning(
-            "%s: no prediction for %d of %d questions, which score 0; the first is %r",
-            predictions_json,
-            len(missing),
-            len(asked),
-            missing[0],
+            f"{predictions_json}: no prediction for {len(missing)} of {len(ids)} "
+            f"questions, which score 0; the first is {missing[0]!r}"
         )
     odds = null_odds_json and _values(null_odds_json, (int, float), "numbers")
     return evaluate(dataset, answers, odds or None, threshold)
@@ -109,10 +106,10 @@ def evaluate(
         dataset: questions and answers.
         predictions: {question id: answer}, "" for none. A question that is not in it
             scores 0.
-        null_odds: {question id: score of "no answer"}, of SQuAD 2.0; then the best
-            thresholds are given too.
-        threshold: questions with null odds above it count as not answered; None counts
-            all as they are.
+        null_odds: {question id: score of "no answer"}, only for SQuAD 2.0; adds the
+            best thresholds.
+        threshold: questions with null odds above it count as not answered; None changes
+            nothing.
 
     Returns:
         Percent: `exact_match`, `f1` (1.1); `exact`, `f1`, `total`, the same with
@@ -122,16 +119,61 @@ def evaluate(
     Raises:
         InputError: a question has no answer or score if one is needed.
     """
-    if dataset.version == "1.1":
-        if null_odds is not None or threshold is not None:
-            raise InputError(
-                f"{dataset.path}: null odds or a threshold for SQuAD 1.1, where every "
-                f"question has an answer; expected neither"
-            )
-        return _evaluate_v1(dataset, predictions)
+    is_v1 = dataset.version == "1.1"
+    if is_v1 and (null_odds is not None or threshold is not None):
+        raise InputError(
+            f"{dataset.path}: null odds and thresholds are only for SQuAD 2.0; in "
+            f"SQuAD 1.1 every question has an answer"
+        )
     if threshold is not None and null_odds is None:
-        raise InputError(f"threshold {threshold} without null odds to compare with")
-    return _evaluate_v2(dataset, predictions, null_odds, threshold)
+        raise InputError(f"threshold {threshold}: needs null odds to compare with")
+    questions = list(dataset.questions)
+    raw: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
+    for question in questions:
+        id, answer = question.id, predictions.get(question.id)
+        if is_v1 and not question.answers:
+            raise InputError(
+                f"{dataset.path}: question {id!r} has no answer to compare with; in "
+                f"SQuAD 1.1 each needs one or more"
+            )
+        if answer is not None:
+            # In 2.0 an answer of punctuation and articles only counts as none.
+            texts = [each.text for each in question.answers]
+            truths = [text for text in texts if is_v1 or normalize(text)] or [""]
+            raw["exact"][id] = max(exact_match(answer, t) for t in truths)
+            raw["f1"][id] = max(f1(answer, t, not is_v1) for t in truths)
+    ids = [question.id for question in questions]
+    if is_v1:
+        means = _means(raw, "", ids)
+        return {"exact_match": means["exact"], "f1": means["f1"]}
+    answerable = {question.id for question in questions if question.answers}
+    scores = raw
+    if null_odds is not None:
+        missing = [id for id in raw["f1"] if id not in null_odds]
+        if missing:
+            raise InputError(
+                f"{dataset.path}: no null odds for {len(missing)} of "
+                f"{len(raw['f1'])} questions, the first is {missing[0]!r}; each needs "
+                f"its own"
+            )
+        if threshold is not None:
+            scores = {
+                name: {
+                    id: float(id not in answerable) if null_odds[id] > threshold else x
+                    for id, x in values.items()
+                }
+                for name, values in raw.items()
+            }
+    metrics = _means(scores, "", ids)
+    for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
+        if part := [id for id in ids if (id in answerable) is has_answer]:
+            metrics |= _means(scores, prefix, part)
+    if null_odds is not None:
+        for name, values in raw.items():
+            given = values, predictions, null_odds, answerable
+            best, best_at = best_threshold(*given, len(ids))
+            metrics |= {f"best_{name}": best, f"best_{name}_thresh": best_at}
+    return metrics
 
 
 def best_threshold(
@@ -143,8 +185,8 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Finds the highest total score, and the threshold that gives it.
 
-    As the official script: questions become answered one by one, with rising null
-    odds. Where none should be answered, the threshold is 0.
+    As in the official script, questions become answered one by one, with rising null
+    odds. If none should be answered, the threshold is 0.
 
     Args:
         scores: in [0, 1], by question id, if all are answered as predicted.
@@ -154,8 +196,8 @@ def best_threshold(
         total: number of questions, also those without a prediction.
 
     Returns:
-        The mean score in percent, and the threshold: answer where the null odds are at
-        or below it.
+        The mean score in percent, and the threshold: answer if the null odds are at or
+        below it.
     """
     current = best = float(sum(id not in answerable for id in scores))
     threshold = 0.0
@@ -177,8 +219,8 @@ def search_threshold(
     """Returns the threshold with the highest F1 for other questions.
 
     Args:
-        dataset: of SQuAD 2.0; not the one to be judged with the threshold.
-        predictions: the answers when every question is answered.
+        dataset: of SQuAD 2.0; not the one to be scored with the threshold.
+        predictions: the answers if every question is answered.
         null_odds: {question id: score of "no answer"}.
 
     Raises:
@@ -186,8 +228,8 @@ def search_threshold(
     """
     if not any(question.answers for question in dataset.questions):
         raise InputError(
-            f"{dataset.path}: no question has an answer; expected answers to search a "
-            f"threshold with"
+            f"{dataset.path}: no question has an answer; the search for a threshold "
+            f"needs answers"
         )
     return center_threshold(evaluate(dataset, predictions, null_odds), null_odds)
 
@@ -197,8 +239,8 @@ def center_threshold(
 ) -> float:
     """Returns the middle of the gap in the null odds that gives the best F1.
 
-    The official threshold is the null odds of a question itself, which the rounding of
-    another runtime may put on its other side.
+    The official threshold equals the null odds of a question, so that the rounding of
+    another runtime may change its answer.
 
     Args:
         metrics: of `evaluate`, with the official threshold.
@@ -217,63 +259,6 @@ def center_threshold(
     return (below + above) / 2.0
 
 
-def _evaluate_v1(dataset: Dataset, predictions: Mapping[str, str]) -> dict[str, float]:
-    totals = {"exact_match": 0.0, "f1": 0.0}
-    count = 0
-    for question in dataset.questions:
-        if not question.answers:
-            raise InputError(
-                f"{dataset.path}: question {question.id!r} has no answer to compare "
-                f"with; expected one or more in SQuAD 1.1"
-            )
-        count += 1
-        answer = predictions.get(question.id)
-        if answer is not None:
-            truths = [truth.text for truth in question.answers]
-            totals["exact_match"] += max(exact_match(answer, t) for t in truths)
-            totals["f1"] += max(f1(answer, t) for t in truths)
-    return {name: 100.0 * total / count for name, total in totals.items()}
-
-
-def _evaluate_v2(
-    dataset: Dataset,
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float] | None,
-    threshold: float | None,
-) -> dict[str, float]:
-    every = [question.id for question in dataset.questions]
-    answerable = {question.id for question in dataset.questions if question.answers}
-    questions = [q for q in dataset.questions if q.id in predictions]
-    raw: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
-    for q in questions:
-        answer = predictions[q.id]
-        # Answers of punctuation and articles alone count as none.
-        truths = [a.text for a in q.answers if normalize(a.text)] or [""]
-        raw["exact"][q.id] = max(exact_match(answer, t) for t in truths)
-        raw["f1"][q.id] = max(f1(answer, t, empty_counts=True) for t in truths)
-    kept = raw
-    if null_odds is not None:
-        _require_odds(dataset, questions, null_odds)
-        if threshold is not None:
-            kept = {
-                name: {
-                    id: float(id not in answerable) if null_odds[id] > threshold else s
-                    for id, s in scores.items()
-                }
-                for name, scores in raw.items()
-            }
-    metrics = _means(kept, "", every)
-    for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
-        if ids := [id for id in every if (id in answerable) is has_answer]:
-            metrics |= _means(kept, prefix, ids)
-    if null_odds is not None:
-        for name, scores in raw.items():
-            given = scores, predictions, null_odds, answerable
-            best, at = best_threshold(*given, len(every))
-            metrics |= {f"best_{name}": best, f"best_{name}_thresh": at}
-    return metrics
-
-
 def _means(
     scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
 ) -> dict[str, float]:
@@ -282,17 +267,6 @@ def _means(
         for name, values in scores.items()
     }
     return {**means, f"{prefix}total": len(ids)}
-
-
-def _require_odds(
-    dataset: Dataset, questions: list[Question], null_odds: Mapping[str, float]
-) -> None:
-    missing = [question.id for question in questions if question.id not in null_odds]
-    if missing:
-        raise InputError(
-            f"{dataset.path}: no null odds for {len(missing)} of {len(questions)} "
-            f"questions, the first is {missing[0]!r}; expected one for each"
-        )
 
 
 def _values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:

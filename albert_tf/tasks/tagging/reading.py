@@ -8,9 +8,9 @@ which its entities begin and end:
     {"tokens": ["Anna", "left", "Oslo"], "tags": ["B-PER", "O", "B-LOC"]}
     {"text": "Anna left Oslo", "label": [[0, 4, "PER"], [10, 14, "LOC"]]}
 
-Where all labels are O, B-TYPE and I-TYPE they mark entities (IOB2), else each stands
-for itself, as parts of speech do. Other notations of entities become IOB2: `B_TYPE`,
-`TYPE-B`, BIOES, BILOU and BMES; and TYPE and O alone.
+If all labels are O, B-TYPE and I-TYPE they mark entities (IOB2); else each stands for
+itself, as parts of speech do. Other notations of entities become IOB2: `B_TYPE`,
+`TYPE-B`, BIOES, BILOU and BMES; and only TYPE and O.
 """
 
 import itertools
@@ -22,15 +22,16 @@ from typing import Any, NamedTuple
 from albert_tf import errors
 from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
+from albert_tf.text.words import split_words
 
 OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
 _DOCUMENT = "-DOCSTART-"
-# Of CoNLL-U: words written as one, and words that are not written.
+# Ids of CoNLL-U for words written as one, and for words that are not written.
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U = 10
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_PARTS = "BSUW"
-# Names of a text's spans, and of what a span has.
+# Keys of the spans of a text, and of their parts.
 _SPANS = ("label", "labels", "entities", "spans")
 _SPAN = (
     ("begin", "start", "start_offset"),
@@ -44,8 +45,8 @@ class Sentence(NamedTuple):
 
     Attributes:
         words: one or more.
-        labels: as many; None where they are not known.
-        lines: where each word stands in its file, from 1 on; or its row.
+        labels: as many; None if they are not known.
+        lines: the line of each word in its file, from 1 on; or its row.
     """
 
     words: tuple[str, ...]
@@ -69,45 +70,48 @@ def read_file(
         label_column: number of the column from 1 on, by default the last one; of JSON
             the key, by default "tags". Without another column or the key, the labels
             are not known.
-        tag_scheme: "iob2"; or "iob1", where B- only parts neighbours of one type: its
-            labels become those of IOB2; or "words", where each label stands for itself.
+        tag_scheme: "iob2"; or "iob1", in which B- only separates neighbours of one
+            type, and whose labels become those of IOB2; or "words", in which each label
+            stands for itself.
         token_column: number of the column from 1 on, by default the first one; of JSON
             the key, by default "tokens".
         encoding: of a file without a byte order mark.
-        log: gets a line where labels are written otherwise than in the file.
+        log: logs a line if labels become others than those of the file.
 
     Raises:
-        InputError: the file cannot be read, has no sentence, a line has another number
-            of columns than those before, or is no such JSON; the first column numbers
-            the tokens, and no column is named; entities are not marked by the scheme.
+        InputError: the file cannot be read or has no sentence, a line has another
+            number of columns than those before, or the JSON has another form; the first
+            column numbers the tokens, and no column is named; entities are not marked
+            by the scheme.
     """
     text = files.read_text(path, encoding)
     is_json = files.suffix(path) in (".json", ".jsonl")
-    read = _of_json if is_json else _of_columns
+    read = _read_json if is_json else _read_columns
     sentences = read(path, text, token_column, label_column, log)
     if not sentences:
         raise InputError(f"{path}: no sentence; expected one or more")
     if tag_scheme == "words":
         return sentences
     labels = {label for each in sentences for label in set(each.labels or ())}
-    if bio := _bio(labels):
+    if iob := _convert_notation(labels):
         log(
-            f"{path}: labels {', '.join(map(repr, sorted(bio)))} mark entities and "
+            f"{path}: labels {', '.join(map(repr, sorted(iob)))} mark entities and "
             f"become those of IOB2; with --tag_scheme=words each stands for itself"
         )
-        if not any(label.startswith(BEGIN) for label in bio.values()):
+        if not any(label.startswith(BEGIN) for label in iob.values()):
             tag_scheme = "iob1"
-    if not bio and not has_entities(labels):
-        _check_alike(path, sentences)
-    else:
-        sentences = [_in_iob2(path, each, tag_scheme, bio) for each in sentences]
-    return sentences
+    elif not has_entities(labels):
+        for label, line in iter_labels(sentences):
+            if any(map(_is_marked, labels)) and not has_entities([label]):
+                raise InputError(
+                    f"{path}:{line}: label {label!r} beside labels with B- or I-; use "
+                    f"only O, B-... and I-... (IOB2), or no labels with B- and I-"
+                )
+        return sentences
+    return [_to_iob2(path, each, tag_scheme, iob) for each in sentences]
 
 
-Rows = list[tuple[int, list[str]]]
-
-
-def _of_columns(
+def _read_columns(
     path: Any,
     text: str,
     token_column: str | None,
@@ -116,80 +120,92 @@ def _of_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    table = [_cells(line) if line.strip() else [_DOCUMENT] for line in lines]
-    given = (
-        line for line, cells in zip(lines, table, strict=True) if cells[0] != _DOCUMENT
+    table = [
+        (number, line, _split_cells(line) if line.strip() else [_DOCUMENT])
+        for number, line in enumerate(lines, 1)
+    ]
+    blocks = [
+        list(rows)
+        for is_between, rows in itertools.groupby(table, lambda r: r[2][0] == _DOCUMENT)
+        if not is_between
+    ]
+    rows = itertools.chain.from_iterable(blocks)
+    number, usual, cells = next(
+        (row for row in rows if row[1][0] != "#"), blocks[0][0] if blocks else table[0]
     )
-    first = usual = next(given, "")
-    if first.startswith("#"):
-        usual = next((line for line in given if line[0] != "#"), first)
-    width, has_tabs = len(_cells(usual)), "\t" in usual
+    width, has_tabs = len(cells), "\t" in usual
     if width == 1 and "," in usual and files.suffix(path) == ".csv":
         raise InputError(
-            f"{path}:{lines.index(usual) + 1}: {errors.quote(usual)}: commas between "
-            f"columns; expected spaces or tabs, or JSON"
+            f"{path}:{number}: {errors.quote(usual)}: commas between columns; use "
+            f"spaces or tabs, or JSON"
         )
-    token = _place(path, "token_column", token_column or "1", width or 1) or 0
-    sentences: list[Rows] = [[]]
-    for number, (line, cells) in enumerate(zip(lines, table, strict=True), 1):
-        if cells[0] == _DOCUMENT:
-            sentences.append([])
-            continue
-        # A comment stands before a sentence, and is no row of it.
-        if (
-            sentences[-1]
-            or line[0] != "#"
-            or (len(cells) == width and ("\t" in line) == has_tabs and not token)
-        ):
-            if len(cells) != width or not cells[token]:
-                raise InputError(
-                    f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
-                    f"as before, of which number {token + 1} is the token"
-                )
-            sentences[-1].append((number, cells))
-    if width > 1 and token_column != "1" and _are_numbered(sentences):
+    token = _column_index(path, "token_column", token_column or "1", width) or 0
+
+    def is_comment(row: tuple[int, str, list[str]]) -> bool:
+        _, line, cells = row
+        is_usual = len(cells) == width and ("\t" in line) == has_tabs and not token
+        return line[0] == "#" and not is_usual
+
+    # Comments stand before a sentence.
+    sentences = [list(itertools.dropwhile(is_comment, block)) for block in blocks]
+    for number, line, cells in itertools.chain.from_iterable(sentences):
+        if len(cells) != width or not cells[token]:
+            raise InputError(
+                f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
+                f"as before, of which number {token + 1} is the token"
+            )
+    firsts = [[cells[0] for *_, cells in rows] for rows in sentences if rows]
+    if width > 1 and token_column != "1" and _are_numbered(firsts):
         if token_column is None or (width == _CONLL_U and label_column is None):
             raise InputError(
-                f"{path}: column 1 numbers the tokens; expected --token_column=2, of "
+                f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
         sentences = [
-            [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
+            [row for row in rows if not _NO_TOKEN.fullmatch(row[2][0])]
             for rows in sentences
         ]
-    firsts = (cells[0] for rows in sentences for _, cells in rows)
-    if width > 1 and token_column is None and first and has_entities(firsts):
+    is_default = width > 1 and token_column is None and firsts
+    if is_default and has_entities(itertools.chain.from_iterable(firsts)):
         raise InputError(
-            f"{path}: column 1 has the labels of entities; expected --token_column=2 "
+            f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
-    column = _place(path, "label_column", label_column, width, token)
-    return [_sentence(rows, token, column) for rows in sentences if rows]
+    label = _column_index(path, "label_column", label_column, width, token)
+    return [
+        Sentence(
+            tuple([cells[token] for *_, cells in rows]),
+            None if label is None else tuple([cells[label] for *_, cells in rows]),
+            tuple([number for number, *_ in rows]),
+        )
+        for rows in sentences
+        if rows
+    ]
 
 
-def _cells(line: str) -> list[str]:
+def _split_cells(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
 
 
-def _are_numbered(sentences: list[Rows]) -> bool:
+def _are_numbered(columns: Iterable[list[str]]) -> bool:
     """Whether the first column counts the tokens, of each sentence or of all."""
     last = 0
-    for rows in filter(None, sentences):
-        firsts = [cells[0] for _, cells in rows if not _NO_TOKEN.fullmatch(cells[0])]
+    for cells in columns:
+        ids = [cell for cell in cells if not _NO_TOKEN.fullmatch(cell)]
         for begin in (0, 1, last + 1):
-            if firsts == [str(begin + i) for i in range(len(firsts))]:
-                last = begin + len(firsts) - 1
+            if ids == [str(begin + i) for i in range(len(ids))]:
+                last = begin + len(ids) - 1
                 break
         else:
             return False
     return last > 0
 
 
-def _place(
+def _column_index(
     path: Any, flag: str, column: str | None, width: int, token: int | None = None
 ) -> int | None:
-    """Returns the place of a column in a row; None where there is none."""
-    others = [column for column in range(width) if column != token]
+    """Returns the index of a column from 0 on; None if there is none."""
+    others = [index for index in range(width) if index != token]
     if column is None or not others:
         return others[-1] if others else None
     if not column.isdecimal() or int(column) - 1 not in others:
@@ -200,15 +216,7 @@ def _place(
     return int(column) - 1
 
 
-def _sentence(rows: Rows, token: int, column: int | None) -> Sentence:
-    numbers, table = zip(*rows, strict=True)
-    columns = list(zip(*table, strict=True))
-    return Sentence(
-        columns[token], None if column is None else columns[column], numbers
-    )
-
-
-def _of_json(
+def _read_json(
     path: Any,
     text: str,
     token_column: str | None,
@@ -216,7 +224,9 @@ def _of_json(
     log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
-    rows: list[tuple[str, Any, dict[str, Any]]] = []
+    sentences, cut = [], []
+    words: Any
+    labels: Any
     for location, row in json_values.objects(text, path):
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
             row = {"text": row[0], **row[1]}  # as spaCy has them
@@ -224,98 +234,40 @@ def _of_json(
             raise InputError(
                 f"{location}: {errors.quote(row)}; expected an object with tokens"
             )
-        key = token_column or ("tokens" if "tokens" in row else "text")
-        rows.append((location, row.get(key), row))
-    places = iter(_split([words for _, words, _ in rows if isinstance(words, str)]))
-    sentences, cut = [], []
-    for location, words, row in rows:
+        words = row.get(token_column or ("tokens" if "tokens" in row else "text"))
         if isinstance(words, str):
             names = (label_column,) if label_column else _SPANS
             spans = next((row[name] for name in names if name in row), None)
-            if not isinstance(spans, list | None):
-                raise InputError(f"{location}: {errors.quote(spans)}; expected spans")
-            whole = next(places)
-            sentence = _of_spans(location, words, spans, whole)
-            if len(sentence.words) > len(whole):
+            words, labels, is_cut = _parse_spans(location, words, spans)
+            if is_cut:
                 cut.append(location)
         else:
-            sentence = _of_lists(location, words, row, label_column or "tags")
+            labels = row.get(label_column or "tags")
+            _check_lists(location, words, labels, label_column or "tags")
         line = location.removeprefix(f"{path}:")
-        sentences.append(sentence._replace(lines=(line,) * len(sentence.words)))
+        labels = None if labels is None else tuple(labels)
+        sentences.append(Sentence(tuple(words), labels, (line,) * len(words)))
     if cut:
         log(
-            f"Warning: {path}: {len(cut):,} of {len(rows):,} texts have spans that "
-            f"begin or end within a word, first {cut[0]}; expected places in characters"
+            f"Warning: {path}: {len(cut):,} of {len(sentences):,} texts have spans "
+            f"that begin or end within a word, first {cut[0]}; expected places in "
+            f"characters"
         )
     return sentences
 
 
-def _of_lists(location: str, words: Any, row: dict[str, Any], key: str) -> Sentence:
-    """Returns a sentence whose words and labels are lists."""
-    if not _are_words(words) or any(re.search(r"[\t\r\n]", w) for w in words):
+def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
+    """Refuses words and labels that are no lists of texts of one length."""
+    if not _are_words(words) or any(re.search(r"[\t\r\n]", word) for word in words):
         raise InputError(
             f"{location}: tokens is {errors.quote(words)}; expected a list of words "
             f"without tabs and line ends"
         )
-    labels = row.get(key)
     if labels is not None and not (_are_words(labels) and len(labels) == len(words)):
         raise InputError(
             f"{location}: {key} is {errors.quote(labels)}; expected a list of "
             f"{len(words)} texts, one for each token"
         )
-    return Sentence(tuple(words), None if labels is None else tuple(labels), ())
-
-
-def _split(texts: list[str]) -> Iterator[list[tuple[int, int]]]:
-    """Yields where the words of each text stand, as `predict.py` finds them."""
-    if texts:
-        from albert_tf.text import in_graph  # other files need no TensorFlow
-
-        _, begins, ends = in_graph.split_words(texts)
-        for places in zip(begins.to_list(), ends.to_list(), strict=True):
-            yield list(zip(*places, strict=True))
-
-
-def _of_spans(
-    location: str, text: str, spans: Any, places: list[tuple[int, int]]
-) -> Sentence:
-    """Returns the words of a text, which are cut where a span begins or ends."""
-    known = sorted(_span(location, text, span) for span in spans or ())
-    for before, after in itertools.pairwise(known):
-        if after[0] < before[1]:
-            raise InputError(f"{location}: spans {before} and {after} overlap")
-    edges = {edge for begin, end, _ in known for edge in (begin, end)}
-    cut = [sorted({*word, *(e for e in edges if word[0] < e < word[1])})
-           for word in places]  # fmt: skip
-    words, labels, found = [], [], set()
-    for begin, end in itertools.chain.from_iterable(map(itertools.pairwise, cut)):
-        words.append(text[begin:end])
-        span = next((s for s in known if s[0] <= begin and end <= s[1]), None)
-        label = OUTSIDE if span is None else (INSIDE if span in found else BEGIN)
-        labels.append(label + ("" if span is None else span[2]))
-        found.add(span)
-    if not words or not found.issuperset(known):
-        raise InputError(f"{location}: no word in the text, or in one of its spans")
-    return Sentence(tuple(words), None if spans is None else tuple(labels), ())
-
-
-def _span(location: str, text: str, span: Any) -> tuple[int, int, str]:
-    """Returns the first character of a span, the one after its last, and its type."""
-    values, said = span, None
-    if isinstance(span, dict):
-        values = [next((span[n] for n in names if n in span), None) for names in _SPAN]
-        said = span.get("text")
-    if isinstance(values, list) and len(values) == 3:
-        begin, end, kind = values
-        kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
-        if type(begin) is type(end) is int and 0 <= begin < end <= len(text):
-            is_said = said in (None, text[begin:end])
-            if is_said and kind and isinstance(kind, str):
-                return begin, end, kind
-    raise InputError(
-        f"{location}: span {errors.quote(span)}; expected its first character, the one "
-        f"after its last, and its type"
-    )
 
 
 def _are_words(value: Any) -> bool:
@@ -323,7 +275,62 @@ def _are_words(value: Any) -> bool:
     return is_list and all(isinstance(text, str) and text for text in value)
 
 
-def labelled(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]]:
+def _parse_spans(
+    location: str, text: str, value: Any
+) -> tuple[list[str], list[str] | None, bool]:
+    """Returns words, labels, and whether a span begins or ends within a word.
+
+    Such words are cut there.
+    """
+    if not isinstance(value, list | None):
+        raise InputError(f"{location}: {errors.quote(value)}; expected spans")
+    spans = sorted(_parse_span(location, text, span) for span in value or ())
+    for before, after in itertools.pairwise(spans):
+        if after[0] < before[1]:
+            raise InputError(f"{location}: spans {before} and {after} overlap")
+    edges = {edge for begin, end, _ in spans for edge in (begin, end)}
+    places = split_words(text)
+    parts = [
+        part
+        for begin, end in places
+        for part in itertools.pairwise(
+            [begin, *sorted(edge for edge in edges if begin < edge < end), end]
+        )
+    ]
+    labels, used = [], set()
+    for begin, end in parts:
+        span = next((s for s in spans if s[0] <= begin and end <= s[1]), None)
+        if span is None:
+            labels.append(OUTSIDE)
+            continue
+        labels.append((INSIDE if span in used else BEGIN) + span[2])
+        used.add(span)
+    if not parts or len(used) < len(spans):
+        raise InputError(f"{location}: no word in the text, or in one of its spans")
+    words = [text[begin:end] for begin, end in parts]
+    return words, None if value is None else labels, len(parts) > len(places)
+
+
+def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
+    """Returns the first character of a span, the one after its last, and its type."""
+    values, part = span, None
+    if isinstance(span, dict):
+        values = [next((span[n] for n in names if n in span), None) for names in _SPAN]
+        part = span.get("text")
+    if isinstance(values, list) and len(values) == 3:
+        begin, end, kind = values
+        kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
+        is_place = type(begin) is type(end) is int and 0 <= begin < end <= len(text)
+        is_same = is_place and part in (None, text[begin:end])
+        if is_same and kind and isinstance(kind, str):
+            return begin, end, kind
+    raise InputError(
+        f"{location}: span {errors.quote(span)}; expected its first character, the one "
+        f"after its last, and its type"
+    )
+
+
+def iter_labels(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]]:
     """Yields all labels with their lines."""
     for sentence in sentences:
         yield from zip(sentence.labels or (), sentence.lines, strict=False)
@@ -338,70 +345,56 @@ def _is_marked(label: str) -> bool:
     return label[:2] in (BEGIN, INSIDE)
 
 
-def _check_alike(path: Any, sentences: Iterable[Sentence]) -> None:
-    """Refuses labels of which some mark entities, and others do not."""
-    lines: dict[str, int | str] = {}
-    for label, line in labelled(sentences):
-        lines.setdefault(label, line)
-    marked = next(filter(_is_marked, lines), None)
-    others = (label for label in lines if label != OUTSIDE and not _is_marked(label))
-    if marked and (other := next(others, None)):
-        raise InputError(
-            f"{path}:{lines[other]}: label {other!r} beside {marked!r}; expected O, "
-            f"B-... and I-... alone (IOB2), or labels without B- and I-"
-        )
-
-
-def _bio(labels: set[str]) -> dict[str, str]:
-    """Returns labels of entities in another notation, and each with B- or I-."""
+def _convert_notation(labels: set[str]) -> dict[str, str]:
+    """Returns labels of entities in another notation, each with one of B- or I-."""
     kinds = labels - {OUTSIDE}
     if OUTSIDE not in labels or all(map(_is_marked, kinds)):
         return {}
     marks = [mark for mark in map(_NOTATION.fullmatch, kinds) if mark]
-    firsts = [(mark[1] or mark[4]) in _FIRST_PARTS for mark in marks]
-    if len(marks) == len(kinds) and any(firsts):
-        return {
-            mark[0]: (BEGIN if is_first else INSIDE) + (mark[2] or mark[3])
-            for mark, is_first in zip(marks, firsts, strict=True)
-        }
+    prefixes = [
+        BEGIN if (mark[1] or mark[4]) in _FIRST_PARTS else INSIDE for mark in marks
+    ]
+    if len(marks) == len(kinds) and BEGIN in prefixes:
+        pairs = zip(marks, prefixes, strict=True)
+        return {mark[0]: prefix + (mark[2] or mark[3]) for mark, prefix in pairs}
     # Names of one character are parts of speech, of which O may be one.
     are_types = not any(map(_is_marked, kinds)) and min(map(len, kinds)) > 1
     return {kind: INSIDE + kind for kind in kinds} if are_types else {}
 
 
-def _in_iob2(
-    path: Any, sentence: Sentence, tag_scheme: str, bio: dict[str, str]
+def _to_iob2(
+    path: Any, sentence: Sentence, tag_scheme: str, iob: dict[str, str]
 ) -> Sentence:
-    """Returns a sentence that begins each entity with B-."""
-    if {*(sentence.labels or ())} <= {OUTSIDE}:
+    """Returns a sentence in which each entity begins with B-."""
+    if sentence.labels is None or set(sentence.labels) == {OUTSIDE}:
         return sentence
-    given = [bio.get(label, label) for label in sentence.labels or ()]
+    given = [iob.get(label, label) for label in sentence.labels]
     labels: list[str] = []
     for before, label, line in zip(("", *given), given, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
-                f"{path}:{line}: label {label!r}: expected the type of an entity after "
-                f"it, as in '{label}PER'"
+                f"{path}:{line}: label {label!r}: needs the type of an entity, as in "
+                f"'{label}PER'"
             )
         if label.startswith(INSIDE) and before[2:] != label[2:]:
-            begun = BEGIN + label[2:]
+            begin = BEGIN + label[2:]
             if tag_scheme == "iob2":
                 position = f"after {before!r}" if before else "at the beginning"
                 raise InputError(
-                    f"{path}:{line}: label {label!r} {position}; expected {begun!r} "
+                    f"{path}:{line}: label {label!r} {position}; expected {begin!r} "
                     f"(IOB2), or --tag_scheme=iob1"
                 )
-            label = begun
+            label = begin
         labels.append(label)
-    return sentence._replace(labels=tuple(labels) or None)
+    return sentence._replace(labels=tuple(labels))
 
 
 def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
-    """Returns the labels of a model that learns from sentences, O before entities.
+    """Returns the labels of a model that is trained on sentences, O first.
 
-    Of each type of entity there are both labels, whether or not sentences have them.
+    Each type of entity has both labels, even if the sentences have only one.
     """
-    labels = sorted({label for label, _ in labelled(sentences)})
+    labels = sorted({label for label, _ in iter_labels(sentences)})
     if not has_entities(labels):
         return tuple(labels)
     types = sorted({label[2:] for label in labels if label != OUTSIDE})
@@ -412,10 +405,10 @@ def check_labels(
     path: Any, sentences: Iterable[Sentence], labels: Sequence[str]
 ) -> None:
     """Refuses labels that a model does not have."""
-    named = ", ".join(map(repr, labels))
-    for label, line in labelled(sentences):
+    for label, line in iter_labels(sentences):
         if label not in labels:
             raise InputError(
-                f"{path}:{line}: label {label!r}; expected one of {named} "
-                f"(those of --train_file, of --labels or of the model's folder)"
+                f"{path}:{line}: label {label!r}; expected one of "
+                f"{', '.join(map(repr, labels))} (those of --train_file, of --labels "
+                f"or of the model's folder)"
             )
