@@ -30,9 +30,9 @@ from albert_tf.errors import MISTAKE, InputError, wrap_read
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
 
-# The settings classes of the command that runs, for --help.
+# The settings classes of the running command, for --help.
 _defined: list[type] = []
-# By absl's name of a type: how --help writes a value, and what usage errors expect.
+# By absl's name of a type: the value in --help, and in usage errors.
 _TYPES = {
     "int": ("INTEGER", "an integer"),
     "float": ("NUMBER", "a number"),
@@ -41,7 +41,7 @@ _TYPES = {
     "comma separated list of strings": ("TEXT,...", "texts between commas"),
 }
 _COLUMNS = 80
-# What --help says of the flags that every command has.
+# The flags of every command, for --help.
 _COMMON = {
     "--config=FILE": "JSON file to read flags from, such as a run's run.json. The "
     "command line has priority.",
@@ -49,7 +49,7 @@ _COMMON = {
     "--verbosity=INTEGER": "Log level of the libraries: 0 all messages, also "
     "TensorFlow's; -1 warnings; -2 errors. Set TF_CPP_MIN_LOG_LEVEL in the environment "
     "to get only TensorFlow's messages. (default: -1)",
-    "--help, --helpfull": "Print this text; --helpfull: with the flags of absl.",
+    "--help, --helpfull": "Print this text; --helpfull: all flags, also absl's.",
 }
 _RECIPES = Path(__file__).parent / "recipes"
 
@@ -71,21 +71,20 @@ def field(
 ) -> Any:
     """Describes one setting of a settings class.
 
-    A class that replaces a setting of its base gives what differs beside help and
-    default: all else is the base's.
+    A subclass that redefines a field inherits all metadata that it does not override.
 
     Args:
         help: one sentence, with the unit where there is one.
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
-        excludes: settings of which this one takes the place: given on the command
-            line, it drops theirs from a flagfile; otherwise both are refused.
+        excludes: settings that cannot be combined with this one. On the command line,
+            this one drops their values from a flagfile.
         requires: settings of which at least one must be given with this one.
-        at_least: lowest value. A number with a bound must be finite; None passes.
-        above: lower bound that is no value itself.
+        at_least: lowest value. A number with a bound must be finite; None is allowed.
+        above: exclusive lower bound.
         at_most: highest value.
-        below: upper bound that is no value itself.
-        **others: kept in the field's metadata as they are.
+        below: exclusive upper bound.
+        **others: further metadata of the field.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
@@ -94,7 +93,7 @@ def field(
 
 
 class Settings:
-    """Base of the settings classes, which checks what their fields declare.
+    """Base of the settings classes; checks what their fields declare.
 
     Raises:
         InputError: a value is out of range, two settings exclude each other, or one
@@ -102,7 +101,7 @@ class Settings:
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Gives replaced fields what they do not declare anew."""
+        """Lets redefined fields inherit metadata."""
         super().__init_subclass__(**arguments)
         replaced = getattr(cls, "__dataclass_fields__", {})
         for name, item in vars(cls).items():
@@ -129,9 +128,9 @@ class Settings:
                 raise InputError(f"{flag}: expected --{' or --'.join(needed)} with it")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
-        """Returns a setting as on the command line, or "" where it is not given."""
+        """Returns a setting as on the command line, or "" if it is not given."""
         value = getattr(self, item.name)
-        # Released notebooks give flags without a value for those not given.
+        # Released notebooks pass empty values for flags that are not given.
         if value is None or value is False or value in ("", item.default):
             return ""
         text = ",".join(value) if isinstance(value, tuple) else value
@@ -196,7 +195,7 @@ def define(settings: type) -> None:
 
 
 def _undefine() -> None:
-    """Takes back the flags of all settings classes."""
+    """Removes the flags of all settings classes."""
     for item in (item for settings in _defined for item in fields(settings)):
         for name in filter(None, (item.name, item.metadata.get("alias"))):
             if name in flags.FLAGS:
@@ -237,16 +236,15 @@ def run(
     --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
 
     Args:
-        main: what the command does.
-        settings: the classes of the command's flags beside those that are defined
-            already; `main` gets an object of each.
-        takes_arguments: whether `main` gets what is no flag, a list, after them.
-        text: what --help begins with; the docstring of the script without it.
-        names: names in --help, and what stands in their place.
-        argv: the program's name and its arguments; without it those of the process.
+        main: the command.
+        settings: classes of the command's flags; `main` gets an object of each.
+        takes_arguments: whether `main` also gets a list of the positional arguments.
+        text: the start of --help. Default: the docstring of the script.
+        names: names in --help, and their replacements.
+        argv: name and arguments of the program. Default: those of the process.
     """
     if settings:
-        _undefine()  # those of a command that the process ran before
+        _undefine()  # flags of an earlier command of this process
     for each in settings:
         define(each)
 
@@ -281,7 +279,7 @@ def run(
 
 
 class _Help(flags.BooleanFlag):
-    """Prints the command's flags and ends it; stands in the place of absl's own."""
+    """Prints the command's flags and ends it; replaces the flag of absl."""
 
     def __init__(self, name: str, text: str, names: Mapping[str, str]):
         self._text, self._names = text, names
@@ -292,7 +290,7 @@ class _Help(flags.BooleanFlag):
         """Prints them if the argument is true."""
         if self._parse(argument):
             try:
-                text = _help(self._text, full=self.name == "helpfull")
+                text = _help(self._text)
                 for name, other in self._names.items():
                     text = text.replace(name, other)
                 print(text, flush=True)
@@ -302,13 +300,13 @@ class _Help(flags.BooleanFlag):
 
 
 def _drop_output() -> None:
-    """Drops what cannot be written: Python writes it once more when it ends."""
+    """Drops buffered output, which Python would write again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[str]:
-    """Parses the flags, and sets how much the libraries log."""
-    for name in ("help", "helpshort", "helpfull", "h"):
+    """Parses the flags, and sets the log level of the libraries."""
+    for name in ("help", "helpshort", "h"):
         flags.DEFINE_flag(_Help(name, text, names))
     try:
         rest = flags.FLAGS(_expand(arguments))
@@ -328,10 +326,10 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 
 
 def _expand(arguments: list[str]) -> list[str]:
-    """Puts the flags of --config first, which all others overrule.
+    """Expands --config and --flagfile; other flags override those of --config.
 
-    A flagfile of `recipes/` is one of the package where there is no such file. A truth
-    value may follow its flag after a space, which absl takes for true and an argument.
+    A flagfile in `recipes/` that does not exist is taken from the package. A truth
+    value may follow its flag after a space.
     """
     first, others = arguments[:1], list[str]()
     for argument in arguments[1:]:
@@ -361,7 +359,7 @@ def _expand(arguments: list[str]) -> list[str]:
 
 
 def _flags_of(line: str) -> list[str]:
-    """Returns the flag in a line of a flagfile, which absl wants to be --name=value."""
+    """Returns the flag in a line of a flagfile as --name=value, as absl expects it."""
     line = line.removeprefix("\ufeff")
     if not line or line.startswith(("#", "//")):
         return []
@@ -391,7 +389,7 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Takes back what a file gives where the command line has its `excludes`."""
+    """Drops flags of a file that a flag of the command line excludes."""
     own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = [item for group in _defined for item in fields(group)]
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
@@ -402,14 +400,14 @@ def _overrule_flagfiles(arguments: list[str]) -> None:
 
 
 def _usage_error(error: Exception) -> str:
-    """Returns in one line what absl refuses, the flag and its value, and why."""
+    """Returns an error of absl in one line: flag, value and expectation."""
     text, cause = " ".join(str(error).split()), error.__context__
     if isinstance(cause, OSError):
         return f"--flagfile={cause.filename}: {cause.strerror}"
     if isinstance(error, UnicodeDecodeError):
         return "--flagfile: the file is not UTF-8; expected a flag a line"
     refused = re.match(r"flag (--(\w+)=.*)", text)
-    if not refused:  # absl says it all: an unknown name, or no value
+    if not refused:  # an unknown name, or a missing value
         return text
     flag = flags.FLAGS[refused[2]]
     expected = _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
@@ -418,31 +416,21 @@ def _usage_error(error: Exception) -> str:
     return f"{refused[1].removesuffix(f': {cause}')}: expected {expected}"
 
 
-def _help(text: str, full: bool) -> str:
-    """Returns what the command does and its flags, 80 columns wide.
-
-    Args:
-        text: what the command does.
-        full: whether to add the flags of absl.
-    """
+def _help(text: str) -> str:
+    """Returns the description of a command and its flags, 80 columns wide."""
     parts = [inspect.cleandoc(text)]
     for group, items in (pair for each in _defined for pair in _groups(each)):
         title = (group.__doc__ or "").split("\n")[0].rstrip(".")
         parts.append("\n".join([f"{title}:", *map(_entry, items)]))
     common = [_paragraph(*item) for item in _COMMON.items()]
     parts.append("\n".join(["All commands:", *common]))
-    if full:
-        modules = flags.FLAGS.flags_by_module_dict()
-        for module in sorted(name for name in modules if name.startswith("absl")):
-            lines = (f"  --{flag.name}: {flag.help}" for flag in modules[module])
-            parts.append("\n".join([f"{module}:", *lines]))
     return "\n\n".join(parts)
 
 
 def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
-    """Yields a class and its bases, each with the fields that it is the first to have.
+    """Yields a class and its bases, each with the fields that it introduces.
 
-    The fields are those of `settings`, which may replace a base's help and default.
+    The fields are those of `settings`, which may redefine fields of a base.
     """
     left = {item.name: item for item in fields(settings)}
     groups = [c for c in settings.__mro__ if dataclasses.is_dataclass(c)]

@@ -13,8 +13,7 @@ from sklearn.model_selection import cross_val_score
 
 import albert_tf
 from albert_tf import AlbertConfig, AlbertPretrainer, InputError, weights
-from albert_tf.serve import convert, predict, sessions
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve import predict
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
@@ -167,27 +166,9 @@ def test_what_is_saved_answers_alike(model, tmp_path):
     assert answer == model(["the file 0"])[0]
 
 
-@pytest.mark.parametrize("format", ["hf", "keras", "onnx", "litert"])
-def test_other_formats_hold_the_same_weights(model, tmp_path, format, snapshot):
+@pytest.mark.parametrize("format", ["hf", "keras"])
+def test_other_formats_hold_the_same_weights(model, tmp_path, format):
     path = model.export(tmp_path / "out", format)
-    if format in ("onnx", "litert"):
-        same = tmp_path / "same"
-        settings = ConversionSettings(
-            input=str(model.folder_),
-            output=str(tmp_path / "same"),
-            output_format=format,
-        )
-        convert.convert(settings)
-        ours, theirs = (
-            {f.name: c for f, c in snapshot(p).items()} for p in (path, same)
-        )
-        assert ours.keys() == theirs.keys()
-        assert ours["task.json"] == theirs["task.json"]
-        [answer] = predict.load(path)(["the file 0"])
-        assert answer["label"] == model(["the file 0"])[0]["label"]
-        file = model.export(tmp_path / f"ids{sessions.SUFFIXES[format]}", format)
-        assert file.is_file()
-        return
     if format == "keras":
         copy = keras.models.load_model(path)
     else:
@@ -402,6 +383,8 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     if name == "labels":
         assert loaded.export(tmp_path / "served") == tmp_path / "served"
         assert (tmp_path / "served/saved_model.pb").is_file()
+        ids = loaded.export(tmp_path / "ids.tflite", "litert")
+        assert ids.is_file()
     exported = loaded.export(tmp_path / "onnx", "onnx")
     assert (exported / "albert.onnx").is_file()
     theirs = predict.load(exported)(loaded._rows(asked))
