@@ -116,7 +116,7 @@ class Settings:
             value = getattr(self, item.name)
             if value is not None and not _is_allowed(value, **item.metadata):
                 raise InputError(
-                    f"--{item.name}={value}: expected {_allowed(**item.metadata)}"
+                    f"--{item.name}={value}: must be {_allowed(**item.metadata)}"
                 )
         given = {item.name: self._as_flag(item) for item in own}
         for item in own:
@@ -125,7 +125,7 @@ class Settings:
                 if flag and given[other]:
                     raise InputError(f"{flag} and {given[other]}: give one of them")
             if flag and needed and not any(getattr(self, other) for other in needed):
-                raise InputError(f"{flag}: expected --{' or --'.join(needed)} with it")
+                raise InputError(f"{flag}: requires --{' or --'.join(needed)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
         """Returns a setting as on the command line, or "" if it is not given."""
@@ -405,15 +405,15 @@ def _usage_error(error: Exception) -> str:
     if isinstance(cause, OSError):
         return f"--flagfile={cause.filename}: {cause.strerror}"
     if isinstance(error, UnicodeDecodeError):
-        return "--flagfile: the file is not UTF-8; expected a flag a line"
+        return "--flagfile: not UTF-8; each line must be a flag"
     refused = re.match(r"flag (--(\w+)=.*)", text)
     if not refused:  # an unknown name, or a missing value
         return text
     flag = flags.FLAGS[refused[2]]
-    expected = _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
+    kind = _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
     if isinstance(flag.parser, flags.EnumParser):
-        expected = f"one of {', '.join(flag.parser.enum_values)}"
-    return f"{refused[1].removesuffix(f': {cause}')}: expected {expected}"
+        kind = f"one of {', '.join(flag.parser.enum_values)}"
+    return f"{refused[1].removesuffix(f': {cause}')}: must be {kind}"
 
 
 def _help(text: str) -> str:

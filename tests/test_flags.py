@@ -178,10 +178,10 @@ def test_help_lists_settings_as_declared_under_their_classes(flag):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--mode=mlm", "--mode=mlm: expected one of sop, nsp"),
-        ("--seed=1.5", "--seed=1.5: expected an integer"),
-        ("--rate=a: b", "--rate=a: b: expected a number"),
-        ("--wrap=perhaps", "--wrap=perhaps: expected true or false"),
+        ("--mode=mlm", "--mode=mlm: must be one of sop, nsp"),
+        ("--seed=1.5", "--seed=1.5: must be an integer"),
+        ("--rate=a: b", "--rate=a: b: must be a number"),
+        ("--wrap=perhaps", "--wrap=perhaps: must be true or false"),
         ("--qq", "Unknown command line flag 'qq'"),
         ("--wrp", "Unknown command line flag 'wrp'. Did you mean: wrap ?"),
         ("--out", "Missing value for flag --out"),
@@ -238,5 +238,5 @@ def test_a_flagfile_has_to_be_text(tmp_path):
     result = run_script(SCRIPT, f"--flagfile={tmp_path / 'flags'}")
     assert (result.returncode, result.stderr) == (
         2,
-        "error: --flagfile: the file is not UTF-8; expected a flag a line\n",
+        "error: --flagfile: not UTF-8; each line must be a flag\n",
     )

@@ -53,7 +53,7 @@ CONVERSION = {"input": "a", "output": "b", "output_format": "tf1"}
 PRETRAINING = {"albert_config_file": "c", "input_file": ("x",)}
 RUN = {"output_dir": "run", "do_train": True, "do_eval": True}
 VOCABULARY = {"input_file": ("x",), "model_prefix": "v/30k"}
-NOTHING = "must be given: got none of them"
+NOTHING = "must be given"
 TWICE = (
     "--output_file: {} would be written twice; the names of descriptions end in .json "
     "and held-out files have .eval in theirs"
@@ -62,28 +62,28 @@ TWICE = (
 # By class, and what is given in any case: (what is given, the message).
 REFUSED = {
     (Ranges, ()): [
-        ({"count": 0}, "--count=0: expected at least 1"),
-        ({"share": 0.0}, "--share=0.0: expected a number in (0, 1]"),
-        ({"share": NAN}, "--share=nan: expected a number in (0, 1]"),
-        ({"rate": 0}, "--rate=0: expected a number above 0"),
-        ({"rate": INF}, "--rate=inf: expected a number above 0"),
-        ({"bounded": 8}, "--bounded=8: expected at most 7"),
-        ({"small": 1.0}, "--small=1.0: expected a number below 1"),
+        ({"count": 0}, "--count=0: must be at least 1"),
+        ({"share": 0.0}, "--share=0.0: must be a number in (0, 1]"),
+        ({"share": NAN}, "--share=nan: must be a number in (0, 1]"),
+        ({"rate": 0}, "--rate=0: must be a number above 0"),
+        ({"rate": INF}, "--rate=inf: must be a number above 0"),
+        ({"bounded": 8}, "--bounded=8: must be at most 7"),
+        ({"small": 1.0}, "--small=1.0: must be a number below 1"),
         ({"count": 3, "rate": 2.0}, "--count=3 and --rate=2.0: give one of them"),
         ({"on": True, "off": True}, "--off and --on: give one of them"),
-        ({"share": 0.25}, "--share=0.25: expected --on or --off with it"),
-        ({"names": ("a", "b")}, "--names=a,b: expected --on with it"),
+        ({"share": 0.25}, "--share=0.25: must be --on or --off with it"),
+        ({"names": ("a", "b")}, "--names=a,b: requires --on"),
     ],
     (Narrower, ()): [
-        ({"count": 0}, "--count=0: expected at least 1"),
-        ({"rate": 1.0}, "--rate=1.0: expected a number in (0, 1)"),
+        ({"count": 0}, "--count=0: must be at least 1"),
+        ({"rate": 1.0}, "--rate=1.0: must be a number in (0, 1)"),
         ({"count": 3, "rate": 0.2}, "--count=3 and --rate=0.2: give one of them"),
     ],
     (TrainingSettings, (("output_dir", "run"),)): [
         ({"do_train": False}, f"--do_train or --do_eval {NOTHING}"),
         (
             {"output_dir": "gs://bucket/run"},
-            "--output_dir=gs://bucket/run: expected a folder of this machine's file "
+            "--output_dir=gs://bucket/run: must be a folder of this machine's file "
             "systems; mount a bucket to write there",
         ),
     ],
@@ -94,8 +94,7 @@ REFUSED = {
         ),
         (
             {"num_runs": 3, "do_eval": False},
-            "--num_runs=3: expected --do_train and --do_eval with it, to compare the "
-            "runs",
+            "--num_runs=3: requires --do_train and --do_eval, to compare the runs",
         ),
     ],
     (ClassifierRunSettings, tuple(RUN.items())): [
@@ -107,21 +106,21 @@ REFUSED = {
     (ClassificationSettings, ()): [
         (
             {"text_columns": ("a", "b", "c")},
-            "--text_columns=a,b,c: expected one or two",
+            "--text_columns=a,b,c: must be one or two columns",
         ),
         (
             {"text_columns": ("a", "label")},
-            "--text_columns, --label_column, --index_column: 'label' is named twice",
+            "--text_columns, --label_column, --index_column: 'label' is given twice",
         ),
         (
             {"kind": "regression", "labels": ("a", "b")},
-            "--labels=a,b: --kind=regression has none",
+            "--labels=a,b: regression has no labels",
         ),
-        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
-        ({"label_separator": ""}, "--label_separator: expected at least one character"),
+        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label is given twice"),
+        ({"label_separator": ""}, "--label_separator: must not be empty"),
     ],
     (TaggingSettings, ()): [
-        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label stands twice"),
+        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label is given twice"),
     ],
     (SquadSettings, ()): [
         (
@@ -130,12 +129,12 @@ REFUSED = {
         ),
     ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
-        ({"ngram": 2}, "--ngram=2: expected --dynamic_masking with it"),
+        ({"ngram": 2}, "--ngram=2: requires --dynamic_masking"),
     ],
     (DistributionSettings, ()): [
         (
             {"cpu_devices": 2},
-            "--cpu_devices=2: expected --distribution=mirrored with it",
+            "--cpu_devices=2: requires --distribution=mirrored",
         ),
     ],
     (CorpusSettings, tuple(CORPUS.items())): [
@@ -197,7 +196,7 @@ REFUSED = {
     (AnswerSettings, ()): [
         (
             {"pooling": "pooled", "layer": 2},
-            "--layer=2: expected --pooling=mean or first with it; the pooler's output "
+            "--layer=2: requires --pooling=mean or first; the pooler's output "
             "is of the last layer",
         ),
     ],
@@ -242,22 +241,22 @@ def test_a_mistake_is_named(settings, values, message):
         (
             SquadSettings(predict_file="x"),
             {"do_train": True},
-            "--do_train: expected --train_file with it",
+            "--do_train: requires --train_file",
         ),
         (
             SquadSettings(),
             {"do_predict": True},
-            "--do_predict: expected --predict_file with it",
+            "--do_predict: requires --predict_file",
         ),
         (
             SquadSettings(fit_threshold=True),
             {"export_dir": "x"},
-            "--fit_threshold: expected --do_eval or --do_predict with it",
+            "--fit_threshold: requires --do_eval or --do_predict",
         ),
         (
             ClassificationSettings(task_name="rte", kind="regression"),
             {"export_dir": "x"},
-            "--kind: expected --task_name=custom with it, not rte",
+            "--kind: requires --task_name=custom; got rte",
         ),
     ],
 )

@@ -160,7 +160,7 @@ class Model(BaseEstimator, abc.ABC):
         """
         if getattr(self, "_temporary", None):
             raise pickle.PicklingError(
-                f"{type(self).__name__}: fitted in a temporary folder; expected "
+                f"{type(self).__name__}: fitted in a temporary folder; use "
                 f"fit(output_dir=...), or save(folder) and load(folder)"
             )
         return {**super().__getstate__(), "_predictors": {}}
@@ -199,7 +199,7 @@ def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if value is not None and not matches_type(value, hints[field.name]):
             raise InputError(
-                f"{field.name}={errors.quote(value)}: expected "
+                f"{field.name}={errors.quote(value)}: must be "
                 f"{type_name(hints[field.name])}"
             )
         made[field.name] = tuple(value) if isinstance(value, list) else value
@@ -385,7 +385,7 @@ class FineTuned(Model):
         )
         if any(folder.glob("*.index")) and not is_saved:
             raise InputError(
-                f"{folder}: holds a run or other weights; expected another folder"
+                f"{folder}: has a run or other weights; use another folder"
             )
         predictor = self.predictor()
         metadata.write_task(folder, predictor.pipeline.tokenizer, predictor.task)
@@ -511,7 +511,7 @@ class FineTuned(Model):
         several = given.get("distribution") == "multi_worker"
         if several or "TF_CONFIG" in os.environ:
             raise InputError(
-                f"{type(self).__name__}: runs in one process; expected the script "
+                f"{type(self).__name__}: runs in one process; use the script "
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
         task, run, model, devices = (
@@ -572,7 +572,7 @@ class FineTuned(Model):
         begun = split == "train" and path.is_file() and checkpoints.steps(folder)
         if begun and path.read_bytes() != content:
             raise InputError(
-                f"{path}: the run has other rows than those given now; expected the "
+                f"{path}: the run has other rows than those given now; use the "
                 f"same, or another output_dir"
             )
         with errors.wrap_write(folder):

@@ -62,7 +62,7 @@ class Pretrained(Model):
         """Returns what answers raw texts."""
         if self.model is None:
             raise InputError(
-                f"{type(self).__name__}: no model; expected a folder or a name"
+                f"{type(self).__name__}: no model; pass a folder or a name"
             )
         given = {k: v for k, v in self._settings.items() if k in self._options()}
         return self._predictor(self.model, {"task": self.kind, **given})

@@ -185,7 +185,7 @@ class TextRegressor(RegressorMixin, _Texts):
 def _columns(text: Any) -> tuple[str, ...]:
     columns = [text] if isinstance(text, (str, int)) else [*text]
     if len(columns) not in (1, 2):
-        raise InputError(f"text={text!r}: expected the name of a column, or of two")
+        raise InputError(f"text={text!r}: must be the name of a column, or of two")
     return tuple(map(str, columns))
 
 
@@ -193,7 +193,7 @@ def _are_json(found: Sequence[Sequence[Any]], split: str) -> bool:
     """Whether labels are numbers or truth values, and not texts."""
     are_texts = {isinstance(label, str) for labels in found for label in labels}
     if len(are_texts) == 2:
-        raise InputError(f"{split}: labels are texts and numbers; expected one kind")
+        raise InputError(f"{split}: labels are texts and numbers; use one type")
     return are_texts == {False}
 
 

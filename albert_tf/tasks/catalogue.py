@@ -25,8 +25,7 @@ def find(name: str) -> TextTask:
         if _normalize(name) in map(_normalize, (task.name, *task.aliases)):
             return task
     raise InputError(
-        f"--task_name={name}: unknown; expected one of {', '.join(sorted(TASKS))} or "
-        f"custom"
+        f"--task_name={name}: must be one of {', '.join(sorted(TASKS))} or custom"
     )
 
 

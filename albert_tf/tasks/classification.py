@@ -272,19 +272,19 @@ def _resolve_settings(
     """
     if settings.task_name is None:
         raise InputError(
-            f"--task_name: expected one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
+            f"--task_name: must be one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
         return custom.merge_saved_settings(settings, saved_settings)
     task = catalogue.find(settings.task_name)
     if settings.data_dir is None:
         raise InputError(
-            f"--data_dir: expected the folder with {', '.join(task.files.values())}"
+            f"--data_dir: must be the folder with {', '.join(task.files.values())}"
         )
     head, labels = settings.labels, task.labels or ()
     if head is not None and head_labels.match(labels, head, task.names) is None:
         raise InputError(
-            f"--labels={','.join(head)}: expected the labels of {task.name}, "
+            f"--labels={','.join(head)}: must be the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return dataclasses.replace(settings, **custom.settings_fields(task))
@@ -296,7 +296,7 @@ def _class_weights(
     """Returns the weight of each example's class, float32 [n]."""
     labels, flag = task.labels or (), f"--class_weights={','.join(given)}"
     if task.kind != "classification":
-        raise InputError(f"{flag}: the task is {task.kind}; expected classification")
+        raise InputError(f"{flag}: requires classification; the task is {task.kind}")
     if tuple(given) == ("balanced",):
         counts = np.bincount(targets)
         each = len(targets) / np.count_nonzero(counts) / counts[targets]
@@ -305,7 +305,7 @@ def _class_weights(
     weights = {pair[1]: float(pair[2]) for pair in pairs if pair}
     if None in pairs or not {*weights} <= {*labels} or min(weights.values()) <= 0:
         raise InputError(
-            f"{flag}: expected balanced, or label=number, above 0, of the labels "
+            f"{flag}: must be balanced, or label=number, above 0, of the labels "
             f"{', '.join(map(repr, labels))}"
         )
     return np.array([weights.get(k, 1.0) for k in labels], np.float32)[targets]

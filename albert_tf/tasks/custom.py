@@ -79,7 +79,7 @@ def merge_saved_settings(
     """
     if not (settings.train_file or settings.dev_file or settings.test_file):
         raise InputError(
-            "--task_name=custom: expected --train_file, --dev_file or --test_file"
+            "--task_name=custom: requires --train_file, --dev_file or --test_file"
         )
     if saved_settings and not settings.train_file and not settings.labels:
         kind = settings.kind or saved_settings.kind

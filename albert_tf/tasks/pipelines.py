@@ -169,7 +169,7 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
     config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     if length > (longest := config.max_position_embeddings):
         raise InputError(
-            f"--max_seq_length={length}: expected at most {longest}, the model's "
+            f"--max_seq_length={length}: must be at most {longest}, the model's "
             f"max_position_embeddings"
         )
     inputs.join(tokenizer, [], length)  # refuses a short one

@@ -183,7 +183,7 @@ class Embedding(PretrainedPipeline):
         count = config.num_hidden_layers * config.inner_group_num
         if not (1 <= layer <= count or -count <= layer <= -1):
             raise InputError(
-                f"--layer={layer}: expected 1 to {count}, or -1 for the last"
+                f"--layer={layer}: must be 1 to {count}, or -1 for the last"
             )
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
@@ -225,7 +225,7 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     for target, each in zip(targets, ids, strict=True):
         if len(each) != 1 or each == [tokenizer.unk_id]:
             raise InputError(
-                f"target {target!r}: expected one token of the vocabulary, not "
+                f"target {target!r}: must be one token of the vocabulary, not "
                 f"{tokenizer.tokenize(target)}"
             )
     return [id for [id] in ids]

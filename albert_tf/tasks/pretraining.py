@@ -98,7 +98,7 @@ class Pretraining(base.Task):
             raise InputError(
                 f"{self._data.source.files[0]}: made with another vocabulary "
                 f"({ours[:12]}) than {folder} was trained with ({theirs[:12]}); "
-                f"expected records of that one, or another folder"
+                f"use records of that one, or another folder"
             )
 
     def save_assets(self, folder: Path) -> None:
@@ -308,7 +308,7 @@ def _check_features(
     if not has_masks:
         raise InputError(
             f"{path}: the records have no masks (they were made with "
-            f"--masked_lm_prob=0); expected --dynamic_masking"
+            f"--masked_lm_prob=0); use --dynamic_masking"
         )
     slots = spec["masked_lm_positions"].length
     if settings.max_predictions_per_seq not in (None, slots):

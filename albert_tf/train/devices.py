@@ -60,8 +60,7 @@ class DistributionSettings(flags.Settings):
         super().__post_init__()
         if self.cpu_devices > 1 and self.distribution != "mirrored":
             raise InputError(
-                f"--cpu_devices={self.cpu_devices}: expected --distribution=mirrored "
-                f"with it"
+                f"--cpu_devices={self.cpu_devices}: requires --distribution=mirrored"
             )
 
 

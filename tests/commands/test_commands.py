@@ -82,7 +82,7 @@ def test_a_commands_help_is_its_scripts_under_its_own_name():
 def test_a_command_gets_its_flags_and_arguments():
     result = run("-m", "albert_tf", "predict", "--model=x", "--top_k=0", "A.")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: --top_k=0: expected at least 1\n"
+    assert result.stderr == "error: --top_k=0: must be at least 1\n"
     result = run("-m", "albert_tf", "race", "stray")
     assert result.stderr.startswith("error: unexpected argument 'stray'")
 

@@ -146,7 +146,7 @@ def test_other_rows_are_refused_in_the_folder_of_a_run(model, snapshot):
 def test_weights_of_others_are_not_replaced(model, base, snapshot):
     for folder in (base, model.folder_):
         before = snapshot(folder)
-        with pytest.raises(InputError, match=r"holds a run or other weights"):
+        with pytest.raises(InputError, match=r"has a run or other weights"):
             model.save(folder)
         assert snapshot(folder) == before
 
@@ -303,7 +303,7 @@ def test_class_weights_and_the_best_labels(base, eagerly):
         weighted = albert_tf.TextClassifier(base, class_weights=given)
         weighted.fit(TEXTS, STARS, **short)
         assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
-    with pytest.raises(InputError, match=r"^--class_weights=6=2: expected balanced,"):
+    with pytest.raises(InputError, match=r"^--class_weights=6=2: must be balanced,"):
         albert_tf.TextClassifier(base).fit(TEXTS, STARS, class_weights={6: 2}, **short)
 
 
@@ -418,8 +418,8 @@ def test_pretrained_models_answer(base, tmp_path):
 
 # Settings, what `fit` is given, and the message.
 REFUSED = [
-    ({"epochs": "3"}, (TEXTS, STARS), 'num_train_epochs="3": expected float | None'),
-    ({"epochs": -1}, (TEXTS, STARS), "--num_train_epochs=-1: expected a number above"),
+    ({"epochs": "3"}, (TEXTS, STARS), 'num_train_epochs="3": must be float | None'),
+    ({"epochs": -1}, (TEXTS, STARS), "--num_train_epochs=-1: must be a number above"),
     (
         {"epochs": 1, "num_train_epochs": 1},
         (TEXTS, STARS),
@@ -428,7 +428,7 @@ REFUSED = [
     (
         {"distribution": "multi_worker"},
         (TEXTS, STARS),
-        "TextClassifier: runs in one process; expected the script where several",
+        "TextClassifier: runs in one process; use the script where several",
     ),
     ({}, ("t.csv", [1]), 'train: "t.csv"; expected a table: a DataFrame'),
     ({}, ([None, "a"], [1, 2]), "train, row 1: 'text' is missing (None or NaN)"),
@@ -491,7 +491,7 @@ def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
         ),
         (
             lambda base: albert_tf.FillMask().predict("a [MASK]"),
-            "FillMask: no model; expected a folder or a name",
+            "FillMask: no model; pass a folder or a name",
         ),
     ],
 )

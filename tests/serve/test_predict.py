@@ -482,7 +482,7 @@ def test_mistakes_are_named(folder, tmp_path, run):
     with pytest.raises(InputError) as mistake:
         load(folder("classification"), predict.AnswerSettings(task="regression"))
     assert str(mistake.value) == message
-    with pytest.raises(InputError, match=r"^--layer=3: expected 1 to 2, or -1 for"):
+    with pytest.raises(InputError, match=r"^--layer=3: must be 1 to 2, or -1 for"):
         answers(folder("pretrained"), [], task="embedding", layer=3)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
         run(tmp_path, ["x"], input_file="y")

@@ -59,7 +59,7 @@ REFUSED = [
         text_graphs.classifier,
         "two",
         {"labels": "ab", "max_seq_length": 97},
-        "--max_seq_length=97: expected at most 96, the model's max_position_embeddings",
+        "--max_seq_length=97: must be at most 96, the model's max_position_embeddings",
     ),
     (
         text_graphs.regressor,
@@ -89,8 +89,7 @@ REFUSED = [
         question_answering,
         "spans",
         {"lengths": features.Lengths(), "search": Search()},
-        "--max_seq_length=384: expected at most 96, the model's "
-        "max_position_embeddings",
+        "--max_seq_length=384: must be at most 96, the model's max_position_embeddings",
     ),
 ]
 
@@ -108,5 +107,5 @@ def test_targets_are_tokens(tokenizer):
     with pytest.raises(InputError) as refused:
         pretrained.FillMask(None, CONFIG, tokenizer, options)
     assert str(refused.value) == (
-        "target 'filex': expected one token of the vocabulary, not ['▁file', 'x']"
+        "target 'filex': must be one token of the vocabulary, not ['▁file', 'x']"
     )

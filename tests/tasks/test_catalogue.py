@@ -42,7 +42,7 @@ def test_case_and_dashes_of_a_name_do_not_count(name, task):
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
     message = (
-        "--task_name=glue: unknown; expected one of ax, cola, mismnli, mnli, mrpc, "
+        "--task_name=glue: must be one of ax, cola, mismnli, mnli, mrpc, "
         "qnli, qqp, rte, sst-2, sts-b, wnli or custom"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):

@@ -117,7 +117,7 @@ def test_class_weights_are_for_labels(split, tokenizer, given):
     declared = declare()
     task = task_of(declared, tokenizer, class_weights=(given,))
     message = (
-        f"--class_weights={given}: expected balanced, or label=number, above 0, of the "
+        f"--class_weights={given}: must be balanced, or label=number, above 0, of the "
         f"labels 'no', 'yes'"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):

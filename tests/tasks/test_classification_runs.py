@@ -242,17 +242,17 @@ def test_several_runs_and_a_collapsed_model(run, own_table, tmp_path):
 MISTAKES = {
     "no task": (
         {"task_name": None},
-        "--task_name: expected one of cola, sst-2, mrpc, qqp, sts-b, mnli, mismnli, "
+        "--task_name: must be one of cola, sst-2, mrpc, qqp, sts-b, mnli, mismnli, "
         "ax, qnli, rte, wnli or custom",
     ),
     "no folder": (
         {"data_dir": None},
-        "--data_dir: expected the folder with CoLA/train.tsv, CoLA/dev.tsv, "
+        "--data_dir: must be the folder with CoLA/train.tsv, CoLA/dev.tsv, "
         "CoLA/test.tsv",
     ),
     "another task's flag": (
         {"table": {"dev_file": "x.tsv"}},
-        "--dev_file: expected --task_name=custom with it, not cola",
+        "--dev_file: requires --task_name=custom; got cola",
     ),
     "too long": (
         {"max_seq_length": 41},

@@ -306,7 +306,7 @@ def test_stored_values_of_other_types_are_refused(read, tokenizer):
             except InputError as mistake:
                 refused += 1
                 assert str(mistake).startswith(f"t: {key}="), mistake
-                assert ": expected " in str(mistake)
+                assert ": must be " in str(mistake)
         assert refused >= len(WRONG) - 2, key
 
 

@@ -134,7 +134,7 @@ NO_LABELS = "--labels: required without --train_file or a task.json in --output_
     [
         (
             {},
-            "--task_name=custom: expected --train_file, --dev_file or --test_file",
+            "--task_name=custom: requires --train_file, --dev_file or --test_file",
         ),
         ({"dev_file": "a.tsv"}, NO_LABELS),
     ],
@@ -235,6 +235,6 @@ def test_lists_in_cells_that_cannot_be_read(write, cell):
 
 
 def test_a_delimiter_is_one_character():
-    with refused("--delimiter='::': expected one character, or \\t"):
+    with refused("--delimiter='::': must be one character, or \\t"):
         ClassificationSettings(delimiter="::")
     assert ClassificationSettings(delimiter="\\t").dialect.delimiter == "\t"

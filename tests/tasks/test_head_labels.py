@@ -207,9 +207,7 @@ def test_names_that_do_not_match_are_refused_unless_a_flag_says_the_order(model,
     # To be trained, the task gets a head of its own.
     log, _ = run("mnli", model("e", "classification", NLI, None, unnamed), "e", **TRAIN)
     assert "a new head, as the labels of the head are LABEL_0, LABEL_1, LABEL_2" in log
-    with pytest.raises(
-        InputError, match=r"^--labels=a,b,c: expected the labels of mnl"
-    ):
+    with pytest.raises(InputError, match=r"^--labels=a,b,c: must be the labels of mnl"):
         run("mnli", start, "run-f", labels=("a", "b", "c"))
 
 

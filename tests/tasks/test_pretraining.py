@@ -241,7 +241,7 @@ def test_objective_is_that_of_the_records(files):
     assert Pretraining(PretrainingSettings(**files)).build_model().sentence is None
 
 
-_MASK = "the records have no masks (they were made with --masked_lm_prob=0); expected"
+_MASK = "the records have no masks (they were made with --masked_lm_prob=0); use --dyn"
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     other = Pretraining(PretrainingSettings(**files))
     refusal = (
         f"{path}: made with another vocabulary (0123456789ab) than {tmp_path}/run was "
-        f"trained with ({vocabulary.fingerprint[:12]}); expected records of that one, "
+        f"trained with ({vocabulary.fingerprint[:12]}); use records of that one, "
         f"or another folder"
     )
     fresh = {"output_dir": str(tmp_path / "other")}

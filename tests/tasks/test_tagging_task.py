@@ -258,7 +258,7 @@ def test_a_model_keeps_its_labels(fit, files):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"do_train": True}, "--do_train: expected --train_file with it"),
+        ({"do_train": True}, "--do_train: requires --train_file"),
         (
             {"do_train": True, "train_file": "bare"},
             "{bare}:1: no labels to train or evaluate on; expected a second column, or "

@@ -292,12 +292,12 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
 @pytest.mark.parametrize(
     ("kind", "values", "mistake"),
     [
-        ("classification", ["labels"], "expected the key 'labels', for classification"),
+        ("classification", ["labels"], "requires the key 'labels' for classification"),
         ("classification", {"labels": None}, "labels=null: expected texts"),
-        ("regression", ["bounds"], "expected the key 'bounds', for regression"),
-        ("multi_label", ["texts"], "expected the key 'texts', for multi_label"),
-        ("multiple_choice", [], "expected the key 'max_qa_length', for multiple_ch"),
-        ("question_answering", [], "expected the key 'version', for question_answ"),
+        ("regression", ["bounds"], "requires the key 'bounds' for regression"),
+        ("multi_label", ["texts"], "requires the key 'texts' for multi_label"),
+        ("multiple_choice", [], "requires the key 'max_qa_length' for multiple_ch"),
+        ("question_answering", [], "requires the key 'version' for question_answ"),
         ("x", [], 'kind="x": expected one of classification, multi_label'),
     ],
 )

@@ -75,7 +75,7 @@ class AnswerSettings(flags.Settings):
         super().__post_init__()
         if self.pooling == "pooled" and self.layer is not None:
             raise InputError(
-                f"--layer={self.layer}: expected --pooling=mean or first with it; the "
+                f"--layer={self.layer}: requires --pooling=mean or first; the "
                 f"pooler's output is of the last layer"
             )
 

@@ -113,13 +113,13 @@ class TaskSettings(flags.Settings):
             if key not in task:
                 if item.metadata["stored"] == REQUIRED and is_written:
                     raise InputError(
-                        f"{location}: expected the key {key!r}, for {task.get('kind')}"
+                        f"{location}: requires the key {key!r} for {task.get('kind')}"
                     )
                 continue
             value = task[key]
             if not matches_type(value, hints[item.name]):
                 raise InputError(
-                    f"{location}: {key}={errors.quote(value)}: expected "
+                    f"{location}: {key}={errors.quote(value)}: must be "
                     f"{type_name(hints[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value

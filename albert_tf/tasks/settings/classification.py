@@ -117,26 +117,27 @@ class ClassificationSettings(TaskSettings):
         super().__post_init__()
         if len(self.text_columns) not in (1, 2):
             raise InputError(
-                f"--text_columns={','.join(self.text_columns)}: expected one or two"
+                f"--text_columns={','.join(self.text_columns)}: must be one or two "
+                f"columns"
             )
         used = [*self.text_columns, self.label_column, self.index_column]
         twice = next((name for name in used if used.count(name) > 1), None)
         if twice is not None:
             raise InputError(
-                f"--text_columns, --label_column, --index_column: {twice!r} is named "
+                f"--text_columns, --label_column, --index_column: {twice!r} is given "
                 f"twice"
             )
         if self.delimiter is not None and len(self.dialect.delimiter or "") != 1:
             raise InputError(
-                f"--delimiter={self.delimiter!r}: expected one character, or \\t"
+                f"--delimiter={self.delimiter!r}: must be one character, or \\t"
             )
         labels = self.labels or ()
         if self.kind == "regression" and labels:
-            raise InputError(f"--labels={','.join(labels)}: --kind=regression has none")
+            raise InputError(f"--labels={','.join(labels)}: regression has no labels")
         if self.label_separator == "":
-            raise InputError("--label_separator: expected at least one character")
+            raise InputError("--label_separator: must not be empty")
         if len(set(labels)) < len(labels):
-            raise InputError(f"--labels={','.join(labels)}: a label stands twice")
+            raise InputError(f"--labels={','.join(labels)}: a label is given twice")
 
     @property
     def dialect(self) -> Dialect:
@@ -149,9 +150,9 @@ class ClassificationSettings(TaskSettings):
         kind = task.get("kind")
         key = "bounds" if kind == "regression" else "labels"
         if key not in task and (key == "labels" or "do_lower_case" in task):
-            raise InputError(f"{location}: expected the key {key!r}, for {kind}")
+            raise InputError(f"{location}: requires the key {key!r} for {kind}")
         if key == "labels" and task[key] is None:
-            raise InputError(f"{location}: labels=null: expected texts")
+            raise InputError(f"{location}: labels=null: must be a list of texts")
         return super().from_stored(task, location)
 
     def check(self, config: FineTuningSettings, devices: int = 1) -> None:
@@ -160,8 +161,7 @@ class ClassificationSettings(TaskSettings):
             named = self.task_name not in (None, CUSTOM)
             if named and getattr(self, name) != defaults[name]:
                 raise InputError(
-                    f"--{name}: expected --task_name={CUSTOM} with it, not "
-                    f"{self.task_name}"
+                    f"--{name}: requires --task_name={CUSTOM}; got {self.task_name}"
                 )
 
 

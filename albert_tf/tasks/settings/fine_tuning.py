@@ -147,8 +147,8 @@ class FineTuningSettings(TrainingSettings):
             raise InputError("--ensemble_search: requires --ensemble and --do_eval")
         if self.num_runs > 1 and not (self.do_train and self.do_eval):
             raise InputError(
-                f"--num_runs={self.num_runs}: expected --do_train and --do_eval with "
-                f"it, to compare the runs"
+                f"--num_runs={self.num_runs}: requires --do_train and --do_eval, to "
+                f"compare the runs"
             )
 
     @property

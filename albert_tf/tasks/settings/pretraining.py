@@ -75,6 +75,4 @@ class PretrainingSettings(MaskingSettings):
             value = getattr(self, item.name)
             is_of_records = item.name == "max_predictions_per_seq"
             if value != item.default and not (self.dynamic_masking or is_of_records):
-                raise InputError(
-                    f"--{item.name}={value}: expected --dynamic_masking with it"
-                )
+                raise InputError(f"--{item.name}={value}: requires --dynamic_masking")

@@ -108,11 +108,9 @@ class SquadSettings(TaskSettings):
             ("do_predict", "predict_file"),
         ):
             if getattr(config, flag) and not getattr(self, file):
-                raise InputError(f"--{flag}: expected --{file} with it")
+                raise InputError(f"--{flag}: requires --{file}")
         if self.fit_threshold and not (config.do_eval or config.do_predict):
-            raise InputError(
-                "--fit_threshold: expected --do_eval or --do_predict with it"
-            )
+            raise InputError("--fit_threshold: requires --do_eval or --do_predict")
 
     def with_defaults(self, saved_settings, longest):
         settings = super().with_defaults(saved_settings, longest)

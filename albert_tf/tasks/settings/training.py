@@ -146,13 +146,11 @@ class TrainingSettings(CheckpointSettings):
         super().__post_init__()
         if "://" in self.output_dir:
             raise InputError(
-                f"--output_dir={self.output_dir}: expected a folder of this machine's "
+                f"--output_dir={self.output_dir}: must be a folder of this machine's "
                 f"file systems; mount a bucket to write there"
             )
         if not any(getattr(self, name) for name in self.actions):
-            raise InputError(
-                f"--{' or --'.join(self.actions)} must be given: got none of them"
-            )
+            raise InputError(f"--{' or --'.join(self.actions)} must be given")
 
     @property
     def steps_between_evaluations(self) -> int:

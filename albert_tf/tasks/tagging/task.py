@@ -284,7 +284,7 @@ def _read(
 ) -> list[Sentence]:
     path = getattr(settings, FILES[part])
     if path is None:
-        raise InputError(f"--{FLAGS[part]}: expected --{FILES[part]} with it")
+        raise InputError(f"--{FLAGS[part]}: requires --{FILES[part]}")
     has_words = labels and not reading.has_entities(labels)
     sentences = reading.read_file(
         path,
