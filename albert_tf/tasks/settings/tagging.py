@@ -13,7 +13,7 @@ class TaggingSettings(TaskSettings):
     """Data.
 
     Raises:
-        InputError: a label stands twice.
+        InputError: a label is given twice.
     """
 
     task_name: str = flags.field(
@@ -71,5 +71,5 @@ class TaggingSettings(TaskSettings):
         super().__post_init__()
         if len(set(self.labels or ())) < len(self.labels or ()):
             raise InputError(
-                f"--labels={','.join(self.labels or ())}: a label stands twice"
+                f"--labels={','.join(self.labels or ())}: a label is given twice"
             )
