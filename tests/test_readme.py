@@ -1,9 +1,7 @@
 """README and guides: their commands, Python, links and picture are true."""
 
 import dataclasses
-import fnmatch
 import importlib
-import json
 import re
 import shlex
 import shutil
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from albert_tf import AlbertConfig, AlbertPretrainer, weights
-from albert_tf.corpus import CorpusSettings
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests/fixtures"
@@ -54,35 +51,6 @@ def test_scripts_take_the_commands_of_a_page(page, settings_of):
         text = (ROOT / script).read_text()  # argparse
         for flag in arguments:
             assert f'"{flag.partition("=")[0]}"' in text or "flags.define" in text, flag
-
-
-def flags_of(script):
-    [command] = [command for command in commands(README) if command[0] == script]
-    pairs = [flag.removeprefix("--").split("=", 1) for flag in command[1:]]
-    return {pair[0]: pair[-1] for pair in pairs}
-
-
-def test_a_command_finds_what_the_commands_before_it_made():
-    text = flags_of("examples/collect_text.py")["output_file"]
-    vocabulary = flags_of("train_sentencepiece.py")
-    made = flags_of("create_pretraining_data.py")
-    run = flags_of("run_pretraining.py")
-    assert vocabulary["input_file"] == made["input_file"] == text
-    assert made["spm_model_file"] == vocabulary["model_prefix"] + ".model"
-    sizes = json.loads((ROOT / run["albert_config_file"]).read_text())
-    assert sizes["vocab_size"] == int(vocabulary["vocab_size"])
-    records = CorpusSettings(
-        input_file=(made["input_file"],),
-        output_file=(made["output_file"],),
-        spm_model_file=made["spm_model_file"],
-        eval_fraction=float(made["eval_fraction"]),
-    )
-    training = fnmatch.filter(records.targets, run["input_file"])
-    assert sorted(training) == sorted(records.files_of("train"))
-    assert [run["eval_input_file"]] == records.files_of("eval")
-    assert flags_of("run_classifier.py")["init_checkpoint"] == run["output_dir"]
-    fine_tuned = flags_of("run_classifier.py")["output_dir"]
-    assert flags_of("convert_checkpoint.py")["input"] == fine_tuned
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "docs/python.md"], ids=str)
