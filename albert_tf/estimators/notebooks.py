@@ -1,4 +1,4 @@
-"""What a notebook shows of `fit` while it trains: a table and curves."""
+"""A table and curves of the training, for `fit` in a notebook."""
 
 import base64
 import io
@@ -14,14 +14,14 @@ from albert_tf.train import curves
 
 # Lines of a table.
 _MOST_LINES = 20
-# Seconds between two pictures, at least, as the training waits for them.
+# Minimum seconds between two pictures, for which the training waits.
 _SECONDS = 10.0
-# Numbers of an evaluation that say what another one does.
+# Metrics of an evaluation that repeat others.
 _LEFT_OUT = ("time", "eval_loss")
 
 
 def is_running() -> bool:
-    """Whether this is a notebook's kernel, and neither a terminal nor a program."""
+    """Whether the process is the kernel of a notebook."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython
@@ -58,9 +58,9 @@ class Progress(io.TextIOBase):
         return len(text)
 
     def show(self) -> None:
-        """Shows what is in the files; a failure is logged, and the run goes on."""
+        """Shows the metrics of the run; logs a failure and goes on."""
         with errors.log_failure("table of progress"):
-            # Of several runs the one at work.
+            # The newest file is that of the current run.
             files = self._folder.glob("**/metrics.jsonl")
             path = max(files, key=lambda file: file.stat().st_mtime)
             picture = io.BytesIO()
@@ -75,7 +75,7 @@ class Progress(io.TextIOBase):
 
 
 def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a line for each evaluation, or where there is none, of training.
+    """Returns an HTML table with a row for each evaluation, or of training.
 
     Args:
         entries: of `metrics.jsonl`, see `curves.entries`.

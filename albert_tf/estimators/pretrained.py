@@ -1,4 +1,4 @@
-"""What any pretrained model answers, without fine-tuning."""
+"""Estimators of pretrained models, without fine-tuning."""
 
 import sys
 from typing import Any, ClassVar, Self
@@ -18,10 +18,10 @@ from albert_tf.weights.settings import ModelFileSettings
 
 
 class Pretrained(Model):
-    """A model for one of the kinds of `tasks.pretrained`.
+    """A model for a task of `tasks.pretrained`.
 
-    Settings are those of answers (`AnswerSettings`) that the task has, and those of a
-    model's files (`ModelFileSettings`).
+    Settings are the options of the task (`AnswerSettings`) and those of the model's
+    files (`ModelFileSettings`).
     """
 
     kind: ClassVar[str]
@@ -52,14 +52,14 @@ class Pretrained(Model):
         if rows.is_file(data):
             config = PredictSettings(model=str(self.model), input_file=str(data))
             lines = text_rows.read(config, (), fields, sys.stderr)
-            asked = [text_rows.check(*line, fields) for line in lines]
+            records = [text_rows.check(*line, fields) for line in lines]
         else:
             data = [data] if isinstance(data, str) else data
-            asked = rows.read(data, tuple(fields), "texts")
-        return list(predictor(asked))
+            records = rows.read(data, tuple(fields), "texts")
+        return list(predictor(records))
 
     def predictor(self) -> Predictor:
-        """Returns what answers raw texts."""
+        """Opens the model for raw texts."""
         if self.model is None:
             raise InputError(
                 f"{type(self).__name__}: no model; pass a folder or a name"
@@ -69,7 +69,7 @@ class Pretrained(Model):
 
 
 class FillMask(Pretrained):
-    """Names the likeliest tokens for each [MASK]; `top_k` of them."""
+    """Predicts the `top_k` most likely tokens for each [MASK]."""
 
     kind = "fill_mask"
 
@@ -79,9 +79,9 @@ class FillMask(Pretrained):
 
 
 class Scorer(Pretrained):
-    """Scores how likely texts are: ranks sentences, compares models.
+    """Scores the likelihood of texts, to rank sentences or compare models.
 
-    The pseudo-log-likelihood (Salazar et al. 2020), in natural logarithms.
+    The score is the pseudo-log-likelihood (Salazar et al. 2020), in nats.
     """
 
     kind = "score"
@@ -93,17 +93,17 @@ class Scorer(Pretrained):
 
 
 class SentenceOrder(Pretrained):
-    """Judges whether two texts stand in order."""
+    """Predicts whether two texts are in order."""
 
     kind = "sentence_order"
 
     def predict(self, pairs: Any) -> np.ndarray:
-        """Returns the probability that each pair stands in order, float [n]."""
+        """Returns the probability that each pair is in order, float [n]."""
         return np.array([answer["in_order"] for answer in self(pairs)])
 
 
 class Embedder(TransformerMixin, Pretrained):
-    """Turns texts into vectors; a transformer of scikit-learn's pipelines."""
+    """Embeds texts; a transformer for pipelines of scikit-learn."""
 
     kind = "embedding"
 

@@ -1,4 +1,4 @@
-"""Tables in any form to rows, and rows to files that the tasks read."""
+"""Converts tables of any form to rows, and rows to files of the tasks."""
 
 import json
 import math
@@ -21,9 +21,9 @@ def is_path(data: Any) -> bool:
 
 
 def is_file(data: Any) -> bool:
-    """Whether what is to be answered is a file, and not a text.
+    """Whether data is a file and not a text.
 
-    A `Path` is a file. A `str` is one if it has a suffix and there is such a file.
+    A `Path` is a file. A `str` is a file if it has a suffix and the file exists.
     """
     if isinstance(data, str):
         return bool(os.path.splitext(data)[1]) and os.path.isfile(data)
@@ -42,12 +42,12 @@ def read(
     Args:
         data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
             `tf.data.Dataset`; or rows: dicts, sequences with a value for each column,
-            or values where there is one column.
-        columns: the columns to read; others are left out. Where the names in the data
-            are numbers from 0 on, the columns are taken in their order.
-        name: what messages call the data.
+            or single values for one column.
+        columns: the columns to read; others are ignored. Columns that are numbered
+            from 0 are taken in their order.
+        name: of the data, for messages.
         lists: the columns whose values are lists, which may be missing.
-        alternatives: other columns, which are read where the first row lacks `columns`.
+        alternatives: other columns to read if the first row lacks `columns`.
 
     Raises:
         InputError: the data has no such form, or a row lacks a value.
@@ -74,9 +74,9 @@ def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list
     Args:
         rows: of `read`.
         column: its name.
-        values: a list, an array or a table; of a table with one column its values, of
-            others a list for each row.
-        name: what messages call the data.
+        values: a list, an array or a table. A table with several columns gives a list
+            for each row.
+        name: of the data, for messages.
 
     Raises:
         InputError: there are not as many values as rows.
@@ -98,7 +98,7 @@ def to_json_lines(rows: Iterable[Row], name: str) -> str:
 
     Args:
         rows: of `read`.
-        name: what messages call the data.
+        name: of the data, for messages.
 
     Raises:
         InputError: a value is no text, number or list.
@@ -115,7 +115,7 @@ def to_json_lines(rows: Iterable[Row], name: str) -> str:
 def _records(
     data: Any, columns: Sequence[str], name: str, lists: Sequence[str]
 ) -> Iterable[Any]:
-    """Returns the rows of a table, of which those with names are dicts."""
+    """Returns the rows of a table; rows with column names are dicts."""
     if hasattr(data, "to_dicts"):  # polars
         return data.to_dicts()
     if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
@@ -127,7 +127,7 @@ def _records(
     one = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
     if any(one):
         return [data]
-    import pandas  # which takes a second, and most data is no dict of columns
+    import pandas  # takes a second, and few tables are dicts of columns
 
     try:
         table = pandas.DataFrame({name: [*each] for name, each in data.items()})
@@ -189,12 +189,12 @@ def _row(
 
 
 def label_to_text(label: Any) -> str:
-    """Returns a label as files and models have it."""
+    """Returns a label as files and models store it."""
     return label if isinstance(label, str) else json.dumps(to_json_value(label))
 
 
 def to_json_value(value: Any) -> Any:
-    """Returns a value as JSON has it: missing ones of pandas as None, for example.
+    """Converts a value to JSON's types; missing values of pandas become None.
 
     Raises:
         UnicodeDecodeError: bytes are no text.

@@ -2,7 +2,7 @@
 
 Data is a table with texts and labels: the path of a .csv, .tsv or .jsonl file, a
 DataFrame, a list of dicts, a dict of columns, or a `tf.data.Dataset`. Or it is a list
-of texts, or of pairs of them, with a list of labels beside it.
+of texts or of pairs of texts, and a list of labels.
 """
 
 import json
@@ -22,7 +22,7 @@ from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.weights.folder import ModelFolder
 
 _PAIR = ("text_a", "text_b")
-# Settings, and the keys of `task.json` that keep them.
+# Settings, and their keys in `task.json`.
 _STORED = {
     "kind": "kind",
     "text": "text_columns",
@@ -32,7 +32,7 @@ _STORED = {
 
 
 class _Texts(FineTuned):
-    """What both kinds share."""
+    """Base of both estimators."""
 
     family = Classification
     run_settings = ClassifierRunSettings
@@ -43,12 +43,12 @@ class _Texts(FineTuned):
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        """Lists the settings that `fit` takes, where `label` names the column."""
+        """Lists the settings that `fit` takes; `label` is the name of the column."""
         return [name for name in super().setting_names() if name != "label_column"]
 
     @property
     def _values(self) -> dict[str, Any]:
-        """The settings, those of the model's folder too."""
+        """The settings, with those of the model's folder."""
         task = ModelFolder(self.folder).task
         stored = {name: task[key] for name, key in _STORED.items() if task.get(key)}
         return stored | super()._values
@@ -109,11 +109,11 @@ class _Texts(FineTuned):
 
 
 class TextClassifier(ClassifierMixin, _Texts):
-    """Sorts texts, or pairs of texts, into classes.
+    """Classifies texts or pairs of texts.
 
-    Settings are the flags of `run_classifier.py`; beside them `text`, the column of the
-    text, or a tuple of both columns of a pair, and `label`, the column of the label.
-    With `kind="multi_label"` each text has any number of labels, given as a list.
+    Settings are the flags of `run_classifier.py`, and `text`, the column of the text or
+    a tuple of the two columns of a pair, and `label`, the column of the label. With
+    `kind="multi_label"` each text has a list of labels.
     `class_weights` is "balanced", or a dict of labels to numbers.
 
         model = TextClassifier.from_pretrained("albert_base_v2")
@@ -121,9 +121,9 @@ class TextClassifier(ClassifierMixin, _Texts):
         model.predict(["A fine film."])
 
     Attributes:
-        classes_: the labels, of the types that `fit` was given, in the order of the
-            outputs, which `predict_proba` has too: `classes`, or else rising.
-            `threshold` is for `classes_[1]`.
+        classes_: the labels, with the types that `fit` was given, in the order of
+            `predict_proba`: that of `classes`, or sorted. `threshold` is for
+            `classes_[1]`.
     """
 
     kinds = ("classification", "multi_label")
@@ -140,12 +140,12 @@ class TextClassifier(ClassifierMixin, _Texts):
         """Returns the label of each text.
 
         Args:
-            texts: a list of texts, or of pairs; or a table with their columns, or the
-                path of a file with them.
+            texts: a list of texts or of pairs, a table with their columns, or the path
+                of a file.
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
 
         Returns:
-            An array [n]; with `kind="multi_label"` of lists of labels.
+            An array [n] of labels; with `kind="multi_label"` of lists of labels.
 
         Raises:
             InputError: the model is not fine-tuned, or a row is no text.
@@ -162,18 +162,18 @@ class TextClassifier(ClassifierMixin, _Texts):
     def predict_proba(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the probability of each class, float [n, K]; see `predict`."""
         each = (answer["probabilities"] for answer in self(texts, **options))
-        # With `top_k`, an answer has no more labels than that.
+        # With `top_k`, an answer only has some labels.
         rows = [[row.get(label, np.nan) for label in self._labels] for row in each]
         return np.array(rows)
 
     @property
     def _labels(self) -> list[str]:
-        """The labels as the model names them."""
+        """The labels of the model."""
         return list(ModelFolder(self.folder).task["labels"])
 
 
 class TextRegressor(RegressorMixin, _Texts):
-    """Gives texts, or pairs of texts, a number; settings as for `TextClassifier`."""
+    """Predicts a number for texts or pairs; settings as for `TextClassifier`."""
 
     kinds = ("regression",)
 
@@ -190,7 +190,7 @@ def _columns(text: Any) -> tuple[str, ...]:
 
 
 def _are_json(found: Sequence[Sequence[Any]], split: str) -> bool:
-    """Whether labels are numbers or truth values, and not texts."""
+    """Whether labels are numbers or truth values, not texts."""
     are_texts = {isinstance(label, str) for labels in found for label in labels}
     if len(are_texts) == 2:
         raise InputError(f"{split}: labels are texts and numbers; use one type")
@@ -198,7 +198,7 @@ def _are_json(found: Sequence[Sequence[Any]], split: str) -> bool:
 
 
 def _is_multi_hot(found: Sequence[Sequence[Any]]) -> bool:
-    """Whether each row has a 0 or 1 for each label, and not a list of labels."""
+    """Whether each row has a 0 or 1 for each label, not a list of labels."""
     alike = len(set(map(len, found))) == 1 and len(found[0]) > 1
     return alike and all(label in (0, 1) for labels in found for label in labels)
 
@@ -209,7 +209,7 @@ def _decode_multi_hot(
     """Returns lists of labels for rows of 0 and 1.
 
     Raises:
-        InputError: there are not as many names.
+        InputError: the number of names differs.
     """
     if len(names) != len(found[0]):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Labels of words."""
+"""An estimator for labels of words."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.weights.folder import ModelFolder
 
-# Settings that `task.json` keeps.
+# Settings that `task.json` stores.
 _STORED = ("token_column", "label_column")
 
 
@@ -16,8 +16,8 @@ class TokenClassifier(FineTuned):
     """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
-    the columns `tokens` and `tags`, a list each. `token_column` and `label_column` are
-    the names of others, of files the numbers too. Tags of entities are those of IOB2.
+    lists in the columns `tokens` and `tags`. `token_column` and `label_column` set
+    other names, or for files also numbers. Tags of entities are IOB2.
     """
 
     family = Tagging
@@ -44,7 +44,7 @@ class TokenClassifier(FineTuned):
 
     @property
     def _values(self) -> dict[str, Any]:
-        """The settings, those of the model's folder too."""
+        """The settings, with those of the model's folder."""
         task = ModelFolder(self.folder).task
         stored = {name: task[name] for name in _STORED if task.get(name)}
         return stored | super()._values

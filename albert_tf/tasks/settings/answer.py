@@ -1,4 +1,4 @@
-"""The settings of an answer to raw text."""
+"""The settings of predictions on raw text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,9 +13,7 @@ _FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size", "runtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSettings(flags.Settings):
-    """Task and prediction.
-
-    None stands for what the kind of task takes by default.
+    """Task and prediction. None is the default of the task type.
 
     Raises:
         InputError: a value is out of range.
@@ -80,11 +78,11 @@ class AnswerSettings(flags.Settings):
             )
 
     def check_for(self, kind: str, options: Sequence[str]) -> None:
-        """Refuses an option that a kind of task does not have.
+        """Checks that a task type has the options that are given.
 
         Args:
-            kind: of the task.
-            options: the names of its options.
+            kind: the task type.
+            options: names of its own options.
 
         Raises:
             InputError: an option of another kind is given.

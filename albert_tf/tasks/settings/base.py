@@ -1,4 +1,4 @@
-"""What the settings of all families of tasks share: what `task.json` stores of them."""
+"""The base of all task settings, with the fields that `task.json` stores."""
 
 import dataclasses
 import re
@@ -14,12 +14,12 @@ from albert_tf.errors import InputError
 if typing.TYPE_CHECKING:
     from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
-# Values of `stored`: a model can be used without the key, or not.
+# Values of `stored`: whether `task.json` must have the key.
 OPTIONAL, REQUIRED = "optional", "required"
 
 
 def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
-    """Describes a field that `task.json` stores and that is no flag."""
+    """Declares a field of `task.json` that is no flag."""
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
@@ -52,7 +52,7 @@ def size_field(
 
 
 def unused_flag(default: Any = None) -> Any:
-    """Describes a released flag that is accepted and changes nothing."""
+    """Declares a released flag that has no effect."""
     return flags.field("Unused; kept for compatibility.", default)
 
 
@@ -71,25 +71,25 @@ class TaskSettings(flags.Settings):
         "Encoding of the data, such as cp1252. A byte order mark has priority.",
         "utf-8",
     )
-    # Of the model's outputs, in their order; None: it has no labels.
+    # In the order of the model's outputs; None without labels.
     labels: tuple[str, ...] | None = None
-    # What --labels says, where a head that is loaded may have another order.
+    # The value of --labels: the order of the labels in a loaded head.
     head_labels: tuple[str, ...] | None = None
 
     def check(self, config: "FineTuningSettings", devices: int = 1) -> None:
-        """Refuses what does not go with a run, before anything is read.
+        """Checks the settings against those of a run, before data is read.
 
         Args:
             config: of the run.
-            devices: on how many devices.
+            devices: number of devices.
 
         Raises:
-            InputError: a file is missing for it, for example.
+            InputError: they do not fit, such as --do_train without a file.
         """
         return
 
     def stored(self) -> dict[str, Any]:
-        """Returns what `task.json` stores."""
+        """Returns the values for `task.json`, by key."""
         return {_key(item): getattr(self, item.name) for item in _stored(type(self))}
 
     @classmethod
@@ -97,8 +97,8 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents. Without a vocabulary's casing no run has written them:
-                keys that are missing have their defaults.
+            task: the contents. If they lack `do_lower_case`, no run has written them,
+                and missing keys have defaults.
             location: the file, for messages.
 
         Raises:
@@ -129,12 +129,12 @@ class TaskSettings(flags.Settings):
             raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
     def with_defaults(self, saved_settings: Self | None, longest: int) -> Self:
-        """Fills in what no flag gives: from the checkpoint, else by default.
+        """Fills in values that no flag gives, from the checkpoint or by default.
 
         Args:
             saved_settings: of the model's `task.json`, or None.
-            longest: the most tokens of an input that the model reads. A default of
-                `max_seq_length` is cut to it.
+            longest: maximum tokens of the model's input. It limits the default of
+                `max_seq_length`.
 
         Raises:
             InputError: --max_seq_length is above it.
@@ -168,7 +168,7 @@ def _key(item: dataclasses.Field) -> str:
 
 
 def matches_type(value: Any, hint: Any) -> bool:
-    """Whether a value of JSON is of a type."""
+    """Whether a JSON value has a type."""
     kind, items = typing.get_origin(hint), typing.get_args(hint)
     if kind in (types.UnionType, typing.Union):
         return any(matches_type(value, each) for each in items)
@@ -184,5 +184,5 @@ def matches_type(value: Any, hint: Any) -> bool:
 
 
 def type_name(hint: Any) -> str:
-    """Returns a type as it is written, such as `int | None`, for messages."""
+    """Returns the name of a type for messages, such as `int | None`."""
     return re.sub(r"\w+\.", "", str(hint)) if typing.get_args(hint) else hint.__name__

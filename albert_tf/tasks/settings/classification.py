@@ -16,7 +16,7 @@ from albert_tf.tasks.settings.base import (
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
-# The flags of a table of one's own, which no other task takes.
+# Flags for --task_name=custom only.
 _OF_CUSTOM = (
     *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
     *("index_column", "columns", "kind", "label_separator"),
@@ -29,8 +29,8 @@ class ClassificationSettings(TaskSettings):
     """Data; with --task_name=custom your own table of texts.
 
     Raises:
-        InputError: the columns are not one text or two, a name is used twice, or the
-            labels do not go with the kind of task.
+        InputError: there are not one or two text columns, a name is used twice, or the
+            labels do not fit the task type.
     """
 
     task_name: str | None = flags.field(
@@ -106,11 +106,11 @@ class ClassificationSettings(TaskSettings):
         "label=number pairs; other labels have weight 1.",
         (),
     )
-    # Whether the labels are those of a program that has numbers or truth values.
+    # Whether labels are JSON texts of numbers or truth values, as estimators store.
     labels_are_json: bool | None = config_field()
-    # Least and greatest number of a regression.
+    # Lowest and highest number of a regression.
     bounds: tuple[float, float] | None = config_field()
-    # Texts of an example.
+    # Number of texts per example.
     texts: Literal[1, 2] | None = config_field(REQUIRED)
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class ClassificationSettings(TaskSettings):
 
     @property
     def dialect(self) -> Dialect:
-        """How the tables are written."""
+        """The format of the tables."""
         delimiter = "\t" if self.delimiter == "\\t" else self.delimiter
         return Dialect(delimiter, self.quoted, self.encoding)
 
@@ -170,7 +170,7 @@ class ClassifierRunSettings(FineTuningSettings):
     """Export.
 
     Raises:
-        InputError: see `FineTuningSettings`; or a threshold has nothing to go into.
+        InputError: see `FineTuningSettings`; or a threshold without an export.
     """
 
     threshold_to_export: float | None = flags.field(
@@ -189,6 +189,6 @@ class ClassifierRunSettings(FineTuningSettings):
 
     @property
     def threshold(self) -> float | None:
-        """What is exported; not a number stands for none, as released."""
+        """The threshold to export. **As released:** NaN means none."""
         given = self.threshold_to_export
         return None if given is None or math.isnan(given) else given

@@ -1,4 +1,4 @@
-"""The settings that all fine-tuning tasks share, and those of their models."""
+"""The settings of all fine-tuning tasks and of their models."""
 
 import dataclasses
 from pathlib import Path
@@ -9,8 +9,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
-# Parts of the data: the flag that needs each, and the flag of its file in the families
-# that have a file each.
+# The parts of the data: the flag that requires each part, and the flag of its file.
 FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
@@ -29,8 +28,8 @@ class FineTuningSettings(TrainingSettings):
         "do_predict",
         "export_dir",
     )
-    # Updates in all and with a rising rate, where nothing is given; epochs and the
-    # share count before them.
+    # Default number of steps and of warmup steps. A number of epochs and a proportion
+    # have priority.
     released_steps: ClassVar[int] = 1000
     released_warmup: ClassVar[int] = 0
     released_epochs: ClassVar[float | None] = None
@@ -163,7 +162,7 @@ class FineTuningSettings(TrainingSettings):
 
     @property
     def cache_dir(self) -> Path:
-        """Where converted examples are kept."""
+        """The folder of the cached features."""
         return Path(self.cached_dir or self.output_dir)
 
 

@@ -1,4 +1,4 @@
-"""The settings of pretraining, beside those of training."""
+"""The settings of pretraining."""
 
 import dataclasses
 from typing import Literal
@@ -14,7 +14,7 @@ class PretrainingSettings(MaskingSettings):
     """Model, data and objective.
 
     Raises:
-        InputError: a value is out of range, or is read by nothing.
+        InputError: a value is out of range, or has no effect.
     """
 
     albert_config_file: str = flags.field(
@@ -70,7 +70,7 @@ class PretrainingSettings(MaskingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The records decide without --dynamic_masking.
+        # Without --dynamic_masking, the records decide.
         for item in flags.fields(MaskingSettings):
             value = getattr(self, item.name)
             is_of_records = item.name == "max_predictions_per_seq"

@@ -1,4 +1,4 @@
-"""The settings of one run of training and evaluation, whatever the task."""
+"""The settings of training and evaluation of all tasks."""
 
 import dataclasses
 from typing import ClassVar, Literal
@@ -137,9 +137,9 @@ class TrainingSettings(CheckpointSettings):
         requires=("do_train",),
     )
 
-    # Whether a block of eval_results.txt ends with the best metric so far, as released.
+    # **As released:** whether eval_results.txt has the best metric so far.
     log_best_metric = False
-    # The flags that give a run something to do.
+    # A run needs one of these flags.
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
     def __post_init__(self) -> None:
@@ -154,5 +154,5 @@ class TrainingSettings(CheckpointSettings):
 
     @property
     def steps_between_evaluations(self) -> int:
-        """Updates between evaluations."""
+        """Number of steps between evaluations."""
         return self.eval_every_steps or self.save_checkpoints_steps
