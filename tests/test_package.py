@@ -10,17 +10,6 @@ import pytest
 
 import albert_tf
 from albert_tf.model import models, optimizers
-from albert_tf.model.config import AlbertConfig
-
-CONFIG = AlbertConfig(
-    vocab_size=23,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=9,
-)
 
 
 def run(code, *arguments, backend="numpy"):  # the one that is there soonest
@@ -36,9 +25,9 @@ def run(code, *arguments, backend="numpy"):  # the one that is there soonest
     return done.stdout
 
 
-def test_keras_loads_a_saved_model_after_the_import_of_its_classes(tmp_path):
+def test_keras_loads_a_saved_model_after_the_import_of_its_classes(tmp_path, tiny):
     schedule = optimizers.WarmupPolynomialDecay(0.01, 10, 2)
-    model = models.AlbertClassifier(CONFIG, 5)
+    model = models.AlbertClassifier(tiny(), 5)
     model.compile(optimizers.Lamb(schedule, weight_decay=0.02))
     model.save(tmp_path / "model.keras")
     code = """

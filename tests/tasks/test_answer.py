@@ -4,7 +4,6 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import pretrained, text_graphs
 from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.settings.answer import AnswerSettings
@@ -13,15 +12,6 @@ from albert_tf.tasks.squad.answers import Search
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text.tokenization import SentencePieceTokenizer
 
-CONFIG = AlbertConfig(
-    vocab_size=1503,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=96,
-)
 MODELS = {
     "labels": lambda config: models.AlbertClassifier(config, 3),
     "two": lambda config: models.AlbertClassifier(config, 2),
@@ -95,17 +85,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "kind", "options", "message"), REFUSED)
-def test_what_does_not_fit(function, kind, options, message, tokenizer):
-    model = MODELS[kind](CONFIG)
+def test_what_does_not_fit(function, kind, options, message, tokenizer, tiny):
+    model = MODELS[kind](tiny(vocab_size=1503, max_position_embeddings=96))
     with pytest.raises(InputError) as refused:
         function(model, tokenizer, **options)
     assert str(refused.value) == message
 
 
-def test_targets_are_tokens(tokenizer):
+def test_targets_are_tokens(tokenizer, tiny):
     options = AnswerSettings(targets=("file", "filex"))
     with pytest.raises(InputError) as refused:
-        pretrained.FillMask(None, CONFIG, tokenizer, options)
+        pretrained.FillMask(None, tiny(vocab_size=1503), tokenizer, options)
     assert str(refused.value) == (
         "target 'filex': must be one token of the vocabulary, not ['▁file', 'x']"
     )

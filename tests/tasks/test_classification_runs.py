@@ -14,18 +14,6 @@ from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.train.step import Trainer
 
-SIZES = {
-    "vocab_size": 1500,
-    "embedding_size": 6,
-    "hidden_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 40,
-    "initializer_range": 0.2,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
 TASKS = ("cola", "sst-2", "mrpc", "qqp", "sts-b", "mnli", "mismnli", "ax", "qnli")
 TASKS += ("rte", "wnli")
 TRAIN = {
@@ -41,9 +29,16 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture
-def run(data, tmp_path, fine_tune):
+def run(data, tmp_path, fine_tune, tiny):
     """Does what the flags say; returns the log."""
-    (tmp_path / "config.json").write_text(json.dumps(SIZES))
+    config = tiny(
+        vocab_size=1500,
+        num_hidden_layers=1,
+        max_position_embeddings=40,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    (tmp_path / "config.json").write_text(config.to_json_string())
 
     def call(folder="run", *, new=True, table=None, log=None, **flags):
         model = {

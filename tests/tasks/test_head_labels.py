@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, weights
+from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.serve import predict
@@ -21,19 +21,6 @@ from albert_tf.tasks.squad.task import QuestionAnswering
 from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.text import tokenization
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=40,
-    initializer_range=0.5,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    classifier_dropout_prob=0.0,
-)
 NLI = ("contradiction", "entailment", "neutral")
 TAGS = ("O", "B-LOC", "I-LOC")
 RUNS = {
@@ -81,17 +68,21 @@ def vocabulary(data):
 
 
 @pytest.fixture
-def model(tmp_path, vocabulary):
+def model(tmp_path, vocabulary, tiny):
     """Writes a folder of Hugging Face whose head has its rows in some order."""
     tokenizer = tokenization.SentencePieceTokenizer(vocabulary)
+    sizes = {"vocab_size": 1500, "max_position_embeddings": 40, "num_hidden_layers": 1}
+    dropouts = ("hidden", "attention_probs", "classifier")
+    none = {f"{part}_dropout_prob": 0.0 for part in dropouts}
+    config = tiny(**sizes, **none, initializer_range=0.5)
 
-    def make(name, kind, labels, order=None, named=None, **config):
+    def make(name, kind, labels, order=None, named=None, **changes):
         keras.utils.set_random_seed(5)
         classes = {
             "token_classification": models.AlbertTokenClassifier,
             "question_answering": lambda config, _: models.AlbertSpanLabeler(config),
         }
-        model = classes.get(kind, models.AlbertClassifier)(CONFIG, len(labels))
+        model = classes.get(kind, models.AlbertClassifier)(config, len(labels))
         order = list(range(len(labels)) if order is None else order)
         if kind != "question_answering":
             output = model.head.output_dense
@@ -104,7 +95,7 @@ def model(tmp_path, vocabulary):
             model, tmp_path / name, "hf", tokenizer=tokenizer, task=task
         )
         values = json.loads((path / "config.json").read_text())
-        (path / "config.json").write_text(json.dumps({**values, **config}))
+        (path / "config.json").write_text(json.dumps({**values, **changes}))
         return path
 
     return make
