@@ -397,7 +397,7 @@ class FineTuningTask(Task):
             InputError: a label is missing.
         """
 
-    def encoded(self, split: Split, arrays: Arrays | None = None) -> Split:
+    def encode_split(self, split: Split, arrays: Arrays | None = None) -> Split:
         """Returns a split with features.
 
         Args:

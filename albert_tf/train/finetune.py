@@ -159,7 +159,7 @@ def _encoded(
     )
     if is_cached:
         log_line(f"{split.name}: using cached features from {path}")
-    split = task.encoded(split, arrays)
+    split = task.encode_split(split, arrays)
     for line in task.summary(split):
         log_line(line)
     return split

@@ -52,7 +52,7 @@ def split(tmp_path, tokenizer):
         path = tmp_path / declared.files[name]
         path.write_text("\n".join(lines) + "\n")
         table = declared.read(name, tmp_path)
-        return task_of(declared, tokenizer).encoded(Split(name, table.rows))
+        return task_of(declared, tokenizer).encode_split(Split(name, table.rows))
 
     return make
 

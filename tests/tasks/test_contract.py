@@ -187,7 +187,9 @@ def read(case, tokenizer, tmp_path):
     settings, splits = case.family.read_examples(settings, None, run, lines.append)
     settings = settings.with_defaults(None, CONFIG.max_position_embeddings)
     task = case.family(settings, CONFIG, tokenizer)
-    encoded = {use: [task.encoded(s) for s in parts] for use, parts in splits.items()}
+    encoded = {
+        use: [task.encode_split(s) for s in parts] for use, parts in splits.items()
+    }
     task.set_splits(encoded)
     return task, encoded
 

@@ -40,7 +40,7 @@ def split(make):
             )
             for n, answer in enumerate(answers)
         ]
-        return make().encoded(Split(name, questions))
+        return make().encode_split(Split(name, questions))
 
     return of
 
@@ -134,7 +134,7 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     made = make(choices=4)
     two = split([1, 0], options=("list", "file")).examples
     three = split([2], options=("list", "file", "string")).examples
-    both = made.encoded(Split("dev", [*two, *three]))
+    both = made.encode_split(Split("dev", [*two, *three]))
     assert "3 questions with 2 to 3 choices" in made.summary(both)[0]
     model, source = made.build_model(), made.dataset([both], with_labels=True)
     batch = source.make(np.arange(3), 40)

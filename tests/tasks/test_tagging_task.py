@@ -53,7 +53,7 @@ def fit(fine_tune, model, tmp_path):
 def encoded(tokenizer, sentences, length, labels=LABELS):
     settings = TaggingSettings(labels=labels, max_seq_length=length)
     task = Tagging(settings, CONFIG, tokenizer)
-    return task, task.encoded(Split("dev", sentences))
+    return task, task.encode_split(Split("dev", sentences))
 
 
 def certain(labels, names=LABELS):
