@@ -258,7 +258,7 @@ class FineTuningTask(Task):
         head_keys: keys of `task.json` that must be equal for a head to be reused.
         folder_keys: further keys that must be equal in `output_dir`.
         best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
-        runtimes: further formats of an export.
+        extra_export_formats: exported beside the SavedModel.
 
     Args:
         settings: with all defaults, see `TaskSettings.with_defaults`.
@@ -271,7 +271,7 @@ class FineTuningTask(Task):
     settings_class: ClassVar[type[TaskSettings]]
     head_keys: ClassVar[tuple[str, ...]] = ()
     folder_keys: ClassVar[tuple[str, ...]] = ()
-    runtimes: ClassVar[tuple[str, ...]] = ()
+    extra_export_formats: ClassVar[tuple[str, ...]] = ()
     best_checkpoint_keys: tuple[str, ...] = ()
 
     def __init__(
@@ -501,10 +501,6 @@ class FineTuningTask(Task):
         Raises:
             InputError: an option does not fit.
         """
-
-    def export_options(self, run: Any) -> AnswerSettings:
-        """Returns the options of the SavedModel that a run exports."""
-        return AnswerSettings()
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
         """Loads the encoder, and the head if the file has one that fits.

@@ -257,9 +257,6 @@ class Classification(base.FineTuningTask):
             **common,
         )
 
-    def export_options(self, config) -> AnswerSettings:
-        return AnswerSettings(threshold=config.threshold)
-
 
 def _resolve_settings(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None

@@ -19,6 +19,7 @@ from albert_tf.data import cache
 from albert_tf.errors import InputError
 from albert_tf.serve import runtimes, saved_models
 from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
+from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import loop, report, seeds
@@ -220,9 +221,10 @@ def _export(
 ) -> None:
     """Writes a SavedModel that takes raw text, and models of other runtimes."""
     folder = Path(config.export_dir or "")
-    saved_models.export(task.serving_fn(model, task.export_options(config)), folder)
+    options = AnswerSettings(threshold=config.threshold)
+    saved_models.export(task.serving_fn(model, options), folder)
     log_line(f"Written: {folder}, a SavedModel that takes raw text")
-    for runtime in task.runtimes:
+    for runtime in task.extra_export_formats:
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"
         runtimes.save(model, path, runtime)
         log_line(f"Written: {path}, which takes ids")

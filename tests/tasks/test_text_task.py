@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import glue, metrics
-from albert_tf.tasks.text_task import Example, TextTask
+from albert_tf.tasks.text_task import TextTask
 
 TOPICS = TextTask(
     name="topics",
@@ -18,10 +18,6 @@ TOPICS = TextTask(
     key_metric="micro_f1",
 )
 SCORES = dataclasses.replace(glue.STSB, bounds=None)
-
-
-def labelled(*labels):
-    return [Example("0", "a", None, label) for label in labels]
 
 
 def test_several_labels_are_read_from_lists_and_from_cells(tmp_path):

@@ -151,6 +151,11 @@ class FineTuningSettings(TrainingSettings):
             )
 
     @property
+    def threshold(self) -> float | None:
+        """The decision threshold to export, if any."""
+        return None
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The parts of the data that the run needs: train, dev and test."""
         return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))

@@ -56,7 +56,7 @@ class QuestionAnswering(base.FineTuningTask):
     kinds = ("question_answering",)
     settings_class = SquadSettings
     head_keys = ("version", "head")
-    runtimes = ("litert",)
+    extra_export_formats = ("litert",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
