@@ -64,12 +64,12 @@ def run(name: str, argv: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         # Ctrl-C ends a command as SIGTERM does, also while it imports; see `stopping`.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    found = command(name)
+    module = command(name)
     flags.run(
-        found.main,
-        found.SETTINGS,
-        takes_arguments=getattr(found, "TAKES_ARGUMENTS", False),
-        text=found.__doc__,
+        module.main,
+        module.SETTINGS,
+        takes_arguments=getattr(module, "TAKES_ARGUMENTS", False),
+        text=module.__doc__,
         names=names,
         argv=argv,
     )

@@ -187,7 +187,7 @@ def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
     Raises:
         InputError: a value has another type than its field.
     """
-    hints, made = typing.get_type_hints(settings), {}
+    hints, converted = typing.get_type_hints(settings), {}
     for field in dataclasses.fields(settings):
         if field.name not in values:
             continue
@@ -202,8 +202,8 @@ def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
                 f"{field.name}={errors.quote(value)}: must be "
                 f"{type_name(hints[field.name])}"
             )
-        made[field.name] = tuple(value) if isinstance(value, list) else value
-    return settings(**made)
+        converted[field.name] = tuple(value) if isinstance(value, list) else value
+    return settings(**converted)
 
 
 class _Warnings(io.TextIOBase):

@@ -99,6 +99,6 @@ def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
     for number, row in enumerate(table, 1):
         answers = reading.parse_answers(row["answers"], f"{name}, row {number}")
         given = [{"text": text, "answer_start": start} for text, start in answers]
-        more = {"id": str(number), "answers": given, "is_impossible": not given}
-        records.append({**row, **more})
+        overrides = {"id": str(number), "answers": given, "is_impossible": not given}
+        records.append({**row, **overrides})
     return {"data": records}

@@ -173,19 +173,19 @@ def _row(
                 f"({', '.join(columns)})"
             )
         row = dict(zip(chosen, row.values(), strict=True))
-    made = {}
+    converted = {}
     for column in chosen or columns:
         if column not in row:
             raise InputError(
                 f"{location}: no column {column!r}; its columns are {', '.join(row)}"
             )
         try:
-            made[column] = to_json_value(row[column])
+            converted[column] = to_json_value(row[column])
         except UnicodeDecodeError:
             raise InputError(f"{location}: {column!r} is not UTF-8") from None
-        if made[column] is None and column not in lists:
+        if converted[column] is None and column not in lists:
             raise InputError(f"{location}: {column!r} is missing (None or NaN)")
-    return made
+    return converted
 
 
 def label_to_text(label: Any) -> str:

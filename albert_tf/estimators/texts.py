@@ -72,15 +72,15 @@ class _Texts(FineTuned):
             table = rows.read(data, (*text, label), split, lists, wider)
             text = tuple(table[0])[:-1]
         if table is not None:
-            found = [v if isinstance(v := r[label], list) else [v] for r in table]
+            label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
             names = [*getattr(labels, "columns", values.get("classes") or ())]
-            if several and _is_multi_hot(found):
-                found = _decode_multi_hot(found, names, split)
+            if several and _is_multi_hot(label_lists):
+                label_lists = _decode_multi_hot(label_lists, names, split)
                 given["labels"] = names
             if split == "train" and self.kinds[0] != "regression":
-                given["labels_are_json"] = _are_json(found, split)
+                given["labels_are_json"] = _are_json(label_lists, split)
             if several:
-                table = rows.add_column(table, label, found, split)
+                table = rows.add_column(table, label, label_lists, split)
             data = self._write_rows(table, split, folder)
         return {**given, self.files[split]: str(data), "text_columns": text}
 
@@ -189,32 +189,34 @@ def _columns(text: Any) -> tuple[str, ...]:
     return tuple(map(str, columns))
 
 
-def _are_json(found: Sequence[Sequence[Any]], split: str) -> bool:
+def _are_json(label_lists: Sequence[Sequence[Any]], split: str) -> bool:
     """Whether labels are numbers or truth values, not texts."""
-    are_texts = {isinstance(label, str) for labels in found for label in labels}
+    are_texts = {isinstance(label, str) for labels in label_lists for label in labels}
     if len(are_texts) == 2:
         raise InputError(f"{split}: labels are texts and numbers; use one type")
     return are_texts == {False}
 
 
-def _is_multi_hot(found: Sequence[Sequence[Any]]) -> bool:
+def _is_multi_hot(label_lists: Sequence[Sequence[Any]]) -> bool:
     """Whether each row has a 0 or 1 for each label, not a list of labels."""
-    alike = len(set(map(len, found))) == 1 and len(found[0]) > 1
-    return alike and all(label in (0, 1) for labels in found for label in labels)
+    same_length = len(set(map(len, label_lists))) == 1 and len(label_lists[0]) > 1
+    return same_length and all(
+        label in (0, 1) for labels in label_lists for label in labels
+    )
 
 
 def _decode_multi_hot(
-    found: Sequence[Sequence[Any]], names: Sequence[Any], split: str
+    label_lists: Sequence[Sequence[Any]], names: Sequence[Any], split: str
 ) -> list[list[Any]]:
     """Returns lists of labels for rows of 0 and 1.
 
     Raises:
         InputError: the number of names differs.
     """
-    if len(names) != len(found[0]):
+    if len(names) != len(label_lists[0]):
         raise InputError(
-            f"{split}: each row has {len(found[0])} labels, all of them 0 or 1; "
+            f"{split}: each row has {len(label_lists[0])} labels, all of them 0 or 1; "
             f"expected lists of labels, or classes=[...] with a name for each"
         )
-    pairs = (zip(names, row, strict=True) for row in found)
+    pairs = (zip(names, row, strict=True) for row in label_lists)
     return [[name for name, is_on in row if is_on] for row in pairs]

@@ -144,13 +144,13 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
     few = [
         f"{label!r} {count:,}" for label, count in counts.most_common(_LABELS_IN_A_LINE)
     ]
-    more = len(counts) - len(few)
-    others = f" and {more:,} others" if more else ""
+    rest = len(counts) - len(few)
+    others = f" and {rest:,} others" if rest else ""
     yield f"{path}: labels {', '.join(few)}{others}"
-    alike: dict[str, list[str]] = {}
+    variants: dict[str, list[str]] = {}
     for label in counts:
-        alike.setdefault("".join(label.split()).casefold(), []).append(label)
-    for labels in alike.values():
+        variants.setdefault("".join(label.split()).casefold(), []).append(label)
+    for labels in variants.values():
         if len(labels) > 1:
             named = ", ".join(map(repr, sorted(labels)))
             yield f"Warning: {path}: labels {named} differ only in case or spaces"

@@ -39,9 +39,11 @@ def match(
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]
     given = [_normalize(label) for label in head]
-    for wanted in ([_normalize(label) for label in each] for each in (labels, names)):
-        if len(set(given)) == len(given) and sorted(wanted) == sorted(given):
-            return [given.index(label) for label in wanted]
+    for candidate in (
+        [_normalize(label) for label in each] for each in (labels, names)
+    ):
+        if len(set(given)) == len(given) and sorted(candidate) == sorted(given):
+            return [given.index(label) for label in candidate]
     return None
 
 

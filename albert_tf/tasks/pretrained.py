@@ -118,8 +118,8 @@ class Score(_MaskedLM):
     """
 
     def preprocess(self, row):
-        whole = self.tokenizer.encode(row["text"])
-        ids = self._cut(whole)
+        all_ids = self.tokenizer.encode(row["text"])
+        ids = self._cut(all_ids)
         positions = range(1, len(ids) - 1)
         masked = (
             [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
@@ -132,7 +132,7 @@ class Score(_MaskedLM):
             }
             for position, each in zip(positions, masked, strict=True)
         ]
-        return Example(row, read, len(whole) - len(read))
+        return Example(row, read, len(all_ids) - len(read))
 
     def select(self, inputs, outputs):
         logits = outputs["mlm_logits"][0].astype(float)

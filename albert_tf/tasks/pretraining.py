@@ -27,32 +27,33 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
 _EXAMPLES_TO_COUNT = 50_000
-# Features that end where others do.
+# Features that are padded where others are.
 _PADDED = {
     "input_mask": ("input_ids", "segment_ids", "token_boundary"),
     "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
 }
-# What is predicted, and as what.
+# The features of the masks.
 _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-# The features that are read, those that every record needs first.
+# The features that are read; the first four are required.
 _READ = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels", *_MASKS)
 
 
 class Pretraining(base.Task):
-    """Masked LM, and the order of two segments or whether they belong together.
+    """Masked LM, and sentence order or next sentence prediction.
 
     The released metrics: `masked_lm_loss`, `masked_lm_accuracy`, `sentence_order_loss`,
-    `sentence_order_accuracy`, `loss` (their sum), and `perplexity`, which is e to the
-    masked LM loss.
+    `sentence_order_accuracy`, `loss` (their sum), and `perplexity`, the exponential of
+    the masked LM loss.
 
     Args:
-        settings: what to pretrain, on what.
-        evaluate: whether to evaluate even where no files were named for it.
-        multiple: of what batches of like length are padded to; 0: there can be none.
+        settings: model, data and objective.
+        evaluate: whether to evaluate on the training files if no others are given.
+        multiple: the length of batches is a multiple of it with `group_by_length`; 0 if
+            all batches must have one length.
 
     Raises:
-        InputError: files cannot be read, or do not fit each other, the flags or the
-            model.
+        InputError: files cannot be read, or do not fit the other files, the flags or
+            the model.
     """
 
     key_metric = "masked_lm_accuracy"
@@ -92,7 +93,7 @@ class Pretraining(base.Task):
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def check_folder(self, folder: Path) -> None:
-        """Refuses a folder that was trained with another vocabulary."""
+        """Checks that a folder was trained with the same vocabulary."""
         theirs, ours = metadata.fingerprint(folder), self._data.fingerprint
         if theirs and ours and theirs != ours:
             raise InputError(
@@ -110,7 +111,7 @@ class Pretraining(base.Task):
         return AlbertPretrainer(self.config, sentence_head=self._objective != "none")
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
-        """Loads the encoder, and those heads that are in the file."""
+        """Loads the encoder, and the heads that the file has."""
         if self._settings.output_bias_from_data:
             raise InputError(
                 "--output_bias_from_data and --init_checkpoint: give one of them"
@@ -129,11 +130,10 @@ class Pretraining(base.Task):
         return f"{len(report.loaded)} weights ({report.format}){heads_left}"
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Starts the output bias at the log frequencies, if the settings say so.
+        """Initializes the output bias with log frequencies, if the settings say so.
 
-        A model that starts at 0 learns the frequencies of the tokens first, and does so
-        by writing one vector to every position, in which what the positions hold is
-        lost for long.
+        With a bias of 0, a model first learns the frequencies of the tokens: it writes
+        one vector to every position and loses the positions' contents for long.
         """
         if not self._settings.output_bias_from_data:
             return None
@@ -153,7 +153,7 @@ class Pretraining(base.Task):
         return f"the output bias from {counted:,} examples"
 
     def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
-        """Returns the logits, without the states of positions that no loss reads."""
+        """Returns the logits, computed only at positions that a loss reads."""
         return model.logits(batch, training=training)
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Pretraining(base.Task):
         return losses
 
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns the loss to minimise, that of masked LM divided as released."""
+        """Returns the loss to minimize; **as released**, masked LM has an epsilon."""
         predictions = weights["masked_lm_loss"] + heads.MASKED_LM_EPSILON
         return super().compute_loss(sums, {**weights, "masked_lm_loss": predictions})
 
@@ -201,14 +201,14 @@ class _Records:
 
     Attributes:
         source: reads them.
-        traits: what must be alike in all record files of a run; without a description
-            the objective alone.
+        traits: values that all record files of a run must share; without a description
+            only the objective.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
-        # A pattern for record files often takes in the description beside them.
+        # A pattern for record files often matches their descriptions, too.
         paths -= {files.description_path(path) for path in paths}
         if not paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
@@ -216,9 +216,9 @@ class _Records:
         spec: records.Spec = records.features_of(first)
         _check_features(first, spec, settings, config)
         every = {path: manifest.read(path) for path in ordered}
-        self._described = {path: each for path, each in every.items() if each}
-        traits = {path: _traits(each) for path, each in self._described.items()}
-        for path, description in self._described.items():
+        self._descriptions = {path: each for path, each in every.items() if each}
+        traits = {path: _traits(each) for path, each in self._descriptions.items()}
+        for path, description in self._descriptions.items():
             size = description["vocabulary"]["size"]
             config.check_vocabulary(f"{path}: the vocabulary", size)
             made_for = traits[path]["objective"]
@@ -232,7 +232,7 @@ class _Records:
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
             spec = prepare.spec
-        sizes = {path: _described_size(path, each) for path, each in every.items()}
+        sizes = {path: _number_of_records(path, each) for path, each in every.items()}
         self.source = Records(
             files=tuple(ordered),
             sizes=tuple(
@@ -252,14 +252,14 @@ class _Records:
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the vocabulary; None where no description has it."""
+        """Fingerprint of the vocabulary; None without a description."""
         return self.traits.get("vocabulary")
 
     def write_vocabulary(self, folder: Path) -> None:
         """Writes what identifies the vocabulary; copies its file if it is unchanged."""
-        if not self._described:
+        if not self._descriptions:
             return
-        path, description = next(iter(self._described.items()))
+        path, description = next(iter(self._descriptions.items()))
         made_with, name = description["settings"], description.get("vocabulary_file")
         # The file is beside the records; its folder in the description may be gone.
         file = Path(path).parent / Path(str(name)).name
@@ -284,7 +284,7 @@ class _Records:
 def _check_features(
     path: str, spec: records.Spec, settings: PretrainingSettings, config: AlbertConfig
 ) -> None:
-    """Refuses records that lack a feature, or have other lengths."""
+    """Checks the features of records and their lengths."""
     has_masks = any(name in spec for name in _MASKS)
     needed = _READ if has_masks and not settings.dynamic_masking else _READ[:4]
     for name in needed:
@@ -319,7 +319,7 @@ def _check_features(
 
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuses files that were made for other objectives or with other vocabularies."""
+    """Checks that all files have the same objective and vocabulary."""
     for (first, expected), (path, others) in itertools.pairwise(traits.items()):
         for name, value in others.items():
             if value != expected[name]:
@@ -330,7 +330,7 @@ def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _traits(description: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what must be alike in all record files of a run."""
+    """Returns the values that all record files of a run must share."""
     made_with = description["settings"]
     return {
         "objective": made_with["objective"],
@@ -338,7 +338,7 @@ def _traits(description: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _described_size(path: str, description: Mapping[str, Any] | None) -> int | None:
+def _number_of_records(path: str, description: Mapping[str, Any] | None) -> int | None:
     """Returns the number of records; None without a description that fits the file."""
     if description is None:
         return None
@@ -347,7 +347,7 @@ def _described_size(path: str, description: Mapping[str, Any] | None) -> int | N
 
 
 def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
-    """Returns what the values of features are below for a model to take them."""
+    """Returns the exclusive upper bounds of features that a model can read."""
     limits = {
         "input_ids": config.vocab_size,
         "masked_lm_ids": config.vocab_size,
