@@ -370,11 +370,8 @@ def _flags_of(line: str) -> list[str]:
 
 def _read_config(path: str) -> list[str]:
     """Returns the flags of a JSON file: names and values, or those of a `run.json`."""
-    with (
-        wrap_read(path, "a JSON object of flags"),
-        open(path, encoding="utf-8") as file,
-    ):
-        content = json.load(file)
+    with wrap_read(path, "a JSON object of flags"):
+        content = json.loads(Path(path).read_text("utf-8"))
         given = dict(content.get("flags", content)).items()
     return [f"--{name}={_as_text(v)}" for name, v in given if v is not None]
 

@@ -71,7 +71,7 @@ REFUSED = {
         ({"small": 1.0}, "--small=1.0: must be a number below 1"),
         ({"count": 3, "rate": 2.0}, "--count=3 and --rate=2.0: give one of them"),
         ({"on": True, "off": True}, "--off and --on: give one of them"),
-        ({"share": 0.25}, "--share=0.25: must be --on or --off with it"),
+        ({"share": 0.25}, "--share=0.25: requires --on or --off"),
         ({"names": ("a", "b")}, "--names=a,b: requires --on"),
     ],
     (Narrower, ()): [

@@ -71,8 +71,7 @@ class Classification(base.FineTuningTask):
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
-        settings, given = _resolve_settings(settings, saved_settings), settings.labels
-        task = custom.from_settings(settings)
+        task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
         if task.labels == ():
@@ -94,7 +93,8 @@ class Classification(base.FineTuningTask):
                 f"{', '.join(task.files)}"
             )
         fields = custom.settings_fields(task)
-        return dataclasses.replace(settings, **fields, head_labels=given), splits
+        head_labels = settings.labels
+        return dataclasses.replace(settings, **fields, head_labels=head_labels), splits
 
     def cache_key(self, split: Split) -> dict[str, Any]:
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
@@ -258,10 +258,10 @@ class Classification(base.FineTuningTask):
         )
 
 
-def _resolve_settings(
+def _find_task(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
-) -> ClassificationSettings:
-    """Returns the settings of the task that the flags name.
+) -> TextTask:
+    """Returns the task that the flags name.
 
     Args:
         settings: the flags.
@@ -272,7 +272,8 @@ def _resolve_settings(
             f"--task_name: must be one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
         )
     if settings.task_name == CUSTOM:
-        return custom.merge_saved_settings(settings, saved_settings)
+        merged = custom.merge_saved_settings(settings, saved_settings)
+        return custom.from_settings(merged)
     task = catalogue.find(settings.task_name)
     if settings.data_dir is None:
         raise InputError(
@@ -284,7 +285,7 @@ def _resolve_settings(
             f"--labels={','.join(head)}: must be the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
-    return dataclasses.replace(settings, **custom.settings_fields(task))
+    return task
 
 
 def _class_weights(

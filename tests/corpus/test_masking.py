@@ -591,7 +591,7 @@ def test_files_made_in_different_ways_are_refused(
     [
         (
             {"masked_lm_prob": 0.0},
-            "--masked_lm_prob=0.0: must be a number in (0, 1)",
+            "--masked_lm_prob=0.0: expected a number in (0, 1)",
         ),
         ({"ngram": 0}, "--ngram=0: must be at least 1"),
         (

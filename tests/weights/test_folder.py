@@ -293,7 +293,7 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
     ("kind", "values", "mistake"),
     [
         ("classification", ["labels"], "requires the key 'labels' for classification"),
-        ("classification", {"labels": None}, "labels=null: expected texts"),
+        ("classification", {"labels": None}, "labels=null: must be a list of texts"),
         ("regression", ["bounds"], "requires the key 'bounds' for regression"),
         ("multi_label", ["texts"], "requires the key 'texts' for multi_label"),
         ("multiple_choice", [], "requires the key 'max_qa_length' for multiple_ch"),
