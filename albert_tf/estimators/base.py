@@ -243,6 +243,8 @@ class FineTuned(Model):
     suffix: ClassVar[str] = ".jsonl"
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
+    # Settings that `task.json` stores, and their keys.
+    saved_settings: ClassVar[Mapping[str, str]] = {}
     # Settings that are no flags, with their defaults.
     extra_settings: ClassVar[Mapping[str, Any]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -457,8 +459,12 @@ class FineTuned(Model):
 
     @property
     def _values(self) -> dict[str, Any]:
-        """The settings, with those of `fit`."""
-        return {**self._settings, **getattr(self, "_fitted", {})}
+        """The settings, with those of `fit` and of the model's `task.json`."""
+        task = ModelFolder(self.folder).task
+        saved = {
+            k: task[key] for k, key in self.saved_settings.items() if task.get(key)
+        }
+        return {**saved, **self._settings, **getattr(self, "_fitted", {})}
 
     def _flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path

@@ -22,13 +22,6 @@ from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.weights.folder import ModelFolder
 
 _PAIR = ("text_a", "text_b")
-# Settings, and their keys in `task.json`.
-_STORED = {
-    "kind": "kind",
-    "text": "text_columns",
-    "label": "label_column",
-    "classes": "labels",
-}
 
 
 class _Texts(FineTuned):
@@ -39,19 +32,20 @@ class _Texts(FineTuned):
     files = types.MappingProxyType(
         {"train": "train_file", "dev": "dev_file", "test": "test_file"}
     )
+    saved_settings = types.MappingProxyType(
+        {
+            "kind": "kind",
+            "text": "text_columns",
+            "label": "label_column",
+            "classes": "labels",
+        }
+    )
     extra_settings = types.MappingProxyType({"text": "text", "label": "label"})
 
     @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings that `fit` takes; `label` is the name of the column."""
         return [name for name in super().setting_names() if name != "label_column"]
-
-    @property
-    def _values(self) -> dict[str, Any]:
-        """The settings, with those of the model's folder."""
-        task = ModelFolder(self.folder).task
-        stored = {name: task[key] for name, key in _STORED.items() if task.get(key)}
-        return stored | super()._values
 
     def _prepare_split(self, split, data, labels, values: Mapping, folder: Path):
         text, label = _columns(values["text"]), str(values["label"])

@@ -1,15 +1,12 @@
 """An estimator for labels of words."""
 
+import types
 from typing import Any
 
 from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.tagging.task import Tagging
-from albert_tf.weights.folder import ModelFolder
-
-# Settings that `task.json` stores.
-_STORED = ("token_column", "label_column")
 
 
 class TokenClassifier(FineTuned):
@@ -24,6 +21,9 @@ class TokenClassifier(FineTuned):
     run_settings = FineTuningSettings
     columns = ("tokens", "tags")
     lists = ("tokens", "tags")
+    saved_settings = types.MappingProxyType(
+        {name: name for name in ("token_column", "label_column")}
+    )
 
     def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
         """Returns the spans of each text.
@@ -41,13 +41,6 @@ class TokenClassifier(FineTuned):
             InputError: the model is not fine-tuned, or a row is no text.
         """
         return [answer["spans"] for answer in self(texts, **options)]
-
-    @property
-    def _values(self) -> dict[str, Any]:
-        """The settings, with those of the model's folder."""
-        task = ModelFolder(self.folder).task
-        stored = {name: task[name] for name in _STORED if task.get(name)}
-        return stored | super()._values
 
     def _columns(self, values):
         given = (values.get("token_column"), values.get("label_column"))
