@@ -290,31 +290,25 @@ def _check_features(
     for name in needed:
         if name not in spec:
             raise InputError(
-                f"{path}: no feature {name!r}; the records hold {sorted(spec)}"
+                f"{path}: no feature {name!r}; the records have {sorted(spec)}"
             )
-    length = spec["input_ids"].length
-    if settings.max_seq_length not in (None, length):
-        raise InputError(
-            f"--max_seq_length={settings.max_seq_length}: the records of {path} have "
-            f"{length} tokens"
-        )
-    if length > config.max_position_embeddings:
-        raise InputError(
-            f"{path}: records of {length} tokens, but the model's "
-            f"max_position_embeddings is {config.max_position_embeddings}"
-        )
-    if settings.dynamic_masking:
-        return
-    if not has_masks:
+    if not (has_masks or settings.dynamic_masking):
         raise InputError(
             f"{path}: the records have no masks (they were made with "
             f"--masked_lm_prob=0); use --dynamic_masking"
         )
-    slots = spec["masked_lm_positions"].length
-    if settings.max_predictions_per_seq not in (None, slots):
+    features = {"max_seq_length": "input_ids"}
+    if not settings.dynamic_masking:
+        features["max_predictions_per_seq"] = "masked_lm_positions"
+    for flag, name in features.items():
+        value, length = getattr(settings, flag), spec[name].length
+        if value not in (None, length):
+            raise InputError(f"--{flag}={value}: the records of {path} have {length}")
+    length, longest = spec["input_ids"].length, config.max_position_embeddings
+    if length > longest:
         raise InputError(
-            f"--max_predictions_per_seq={settings.max_predictions_per_seq}: the "
-            f"records of {path} have {slots}"
+            f"{path}: records of {length} tokens, but the model's "
+            f"max_position_embeddings is {longest}"
         )
 
 

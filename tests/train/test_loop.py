@@ -366,7 +366,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(run, tmp_path):
     [
         (
             "--max_seq_length=128",
-            "--max_seq_length=128: the records of {train} have 14 tokens",
+            "--max_seq_length=128: the records of {train} have 14",
         ),
         (
             "--max_predictions_per_seq=20",
