@@ -415,6 +415,10 @@ class FineTuningTask(Task):
             self.evaluated = splits["dev"]
             self.evaluation = self.dataset(splits["dev"], with_labels=True)
 
+    def loss_weights(self, batch: Batch) -> dict[str, Any]:
+        """Returns the number of examples, float32 [], as the weight of one loss."""
+        return {"loss": ops.sum(example_weights(batch))}
+
     @abc.abstractmethod
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
         """Turns the `prediction_outputs` of each example into answers."""

@@ -158,9 +158,6 @@ class Classification(base.FineTuningTask):
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.num_outputs)
 
-    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
-        return {"loss": ops.sum(base.example_weights(batch))}
-
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         losses = {
             "classification": heads.classification_loss,

@@ -75,9 +75,6 @@ class Even(base.FineTuningTask):
     def build_model(self):
         return AlbertClassifier(self.config, 2)
 
-    def loss_weights(self, batch):
-        return {"loss": ops.sum(base.example_weights(batch))}
-
     def loss_sums(self, outputs, batch):
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}

@@ -106,9 +106,6 @@ class MultipleChoice(base.FineTuningTask):
     def build_model(self):
         return AlbertMultipleChoice(self.config)
 
-    def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
-        return {"loss": ops.sum(base.example_weights(batch))}
-
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the summed cross-entropy of the choices."""
         each = heads.classification_loss(outputs["logits"], batch["labels"])
