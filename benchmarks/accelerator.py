@@ -18,11 +18,10 @@ from pathlib import Path
 import pretraining_step
 from common import (
     POLICIES,
-    in_turns,
-    medians,
-    parser_of,
+    make_parser,
     random_batch,
     read_config,
+    run_in_turns,
     time_calls,
     write_config,
 )
@@ -86,7 +85,7 @@ def huggingface(batch, folder):
 
 def main():
     """Prints the tokens a second of every shape and program."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="256x128,64x512", help="batch x length")
     parser.add_argument("--peak", type=float, help="FLOP a second, if not measured")
@@ -103,11 +102,11 @@ def main():
         with tempfile.TemporaryDirectory() as name:
             config = write_config(Path(name), args.model)
             programs = ["albert_tf", "huggingface"] + ["peak"] * (args.peak is None)
-            turns = in_turns(args, programs, Path(name), f"--shapes={shape}")
-        found = {program: seconds for program, (seconds,) in medians(turns).items()}
-        best = args.peak or 10 * 2 * 8192**3 / found.pop("peak")
+            turns = run_in_turns(args, programs, Path(name), f"--shapes={shape}")
+        results = {program: seconds for program, (seconds,) in turns.items()}
+        best = args.peak or 10 * 2 * 8192**3 / results.pop("peak")
         print(f"{args.model}, {shape}, bfloat16, peak {best / 1e12:.0f} TFLOP/s")
-        for program, seconds in found.items():
+        for program, seconds in results.items():
             flop = pretraining_step.flop_per_token(config, length, "albert" in program)
             speed = rows * length / seconds
             share = speed * flop / best

@@ -1,4 +1,4 @@
-"""What the benchmarks share: programs that take turns, each in a process of its own."""
+"""Common functions of the benchmarks: programs take turns, each in its own process."""
 
 import argparse
 import json
@@ -15,10 +15,16 @@ ROOT = Path(__file__).parents[1]
 GIB = 1 << 30
 # Keras's names of precisions.
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+# Our names of Hugging Face's inputs.
+INPUTS = {
+    "input_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+}
 
 
-class Used(NamedTuple):
-    """What a command printed and used; memory is the peak of its process in bytes."""
+class Usage(NamedTuple):
+    """Output and use of a command; memory is the peak of its process in bytes."""
 
     lines: list[str]
     seconds: float
@@ -26,7 +32,7 @@ class Used(NamedTuple):
     memory: int
 
 
-def parser_of(text: str | None) -> argparse.ArgumentParser:
+def make_parser(text: str | None) -> argparse.ArgumentParser:
     """Returns a parser of the flags that the benchmarks share."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="turns of each program")
@@ -40,7 +46,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def measured(command: Sequence[Any]) -> Used:
+def run_command(command: Sequence[Any]) -> Usage:
     """Runs a command to its end; exits if it fails."""
     environment = {
         **{"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"},
@@ -64,41 +70,36 @@ def measured(command: Sequence[Any]) -> Used:
     if process.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}: {' '.join(lines[-1:])}")
     kibibytes = used.ru_maxrss  # on Linux
-    return Used(lines, seconds, used.ru_utime + used.ru_stime, kibibytes << 10)
+    return Usage(lines, seconds, used.ru_utime + used.ru_stime, kibibytes << 10)
 
 
-def in_turns(
+def run_in_turns(
     args: argparse.Namespace, programs: Sequence[str], folder: Path, *flags: str
-) -> dict[str, list[list[float]]]:
+) -> dict[str, list[float]]:
     """Runs each program of this file once a round, `--program=NAME --folder=FOLDER`.
 
     The programs whose names begin with "huggingface" run in `--peer_python`. A program
     that fails is left out.
 
     Returns:
-        {program: the numbers of the last line that it printed, for each round}.
+        {program: the medians of the numbers in the last line of its output}.
     """
-    found: dict[str, list[list[float]]] = {name: [] for name in programs}
+    results: dict[str, list[list[float]]] = {name: [] for name in programs}
     for _ in range(args.rounds):
-        for name in list(found):
+        for name in list(results):
             is_peer = name.startswith("huggingface")
             python = args.peer_python if is_peer else sys.executable
             own = [f"--program={name}", f"--folder={folder}"]
             try:
-                used = measured([python, *sys.argv, *flags, *own])
+                used = run_command([python, *sys.argv, *flags, *own])
             except SystemExit as error:
                 print(f"  {name} is left out: {str(error).splitlines()[-1][-200:]}")
-                del found[name]
+                del results[name]
                 continue
-            found[name].append([float(word) for word in used.lines[-1].split()])
-    return found
-
-
-def medians(turns: Mapping[str, list[list[float]]]) -> dict[str, list[float]]:
-    """Returns the medians of each program's numbers."""
+            results[name].append([float(word) for word in used.lines[-1].split()])
     return {
         name: [statistics.median(column) for column in zip(*rows, strict=True)]
-        for name, rows in turns.items()
+        for name, rows in results.items()
     }
 
 
@@ -168,17 +169,13 @@ def huggingface_columns(batch):
 
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
-    columns = {
-        "input_ids": batch["input_ids"],
-        "attention_mask": batch["input_mask"],
-        "token_type_ids": batch["segment_ids"],
-        "labels": labels,
-        "sentence_order_label": batch["next_sentence_labels"][:, 0],
-    }
+    columns = {name: batch[own] for name, own in INPUTS.items()}
+    columns |= {"labels": labels}
+    columns |= {"sentence_order_label": batch["next_sentence_labels"][:, 0]}
     return {name: column.astype(np.int64) for name, column in columns.items()}
 
 
-def seconds_per_row(run: Path) -> float:
+def read_seconds_per_row(run: Path) -> float:
     """Returns the seconds for an example that a run logged, saves included.
 
     The first two lines are left out: compilation is in the first.

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from common import (
+    INPUTS,
     POLICIES,
     huggingface_model,
-    in_turns,
-    medians,
-    parser_of,
+    make_parser,
+    run_in_turns,
     write_config,
 )
 
@@ -111,13 +111,11 @@ def huggingface(args):
     model = huggingface_model(args.folder, "AlbertForSequenceClassification")
     model.train(trains)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01)
-    names = {"input_ids": "input_ids", "input_mask": "attention_mask"}
-    names["segment_ids"] = "token_type_ids"
 
     def call(rows, length):
         batch = {
-            theirs: torch.tensor(arrays[ours][rows, :length]).long()
-            for ours, theirs in names.items()
+            name: torch.tensor(arrays[own][rows, :length]).long()
+            for name, own in INPUTS.items()
         }
         labels = torch.zeros(len(rows), dtype=torch.long)
         with torch.autocast("cpu", torch.bfloat16, args.precision == "bfloat16"):
@@ -134,7 +132,7 @@ def huggingface(args):
 
 def main():
     """Lets the programs take turns."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--task_name", default="mrpc")
     parser.add_argument("--spm_model_file", required=True)
@@ -151,12 +149,12 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         prepare(args, Path(name))
         programs = "albert_tf", "huggingface"
-        found = medians(in_turns(args, programs, Path(name)))
+        results = run_in_turns(args, programs, Path(name))
     print(f"{args.task_name}, {args.work}, {args.precision}")
-    for program, (seconds,) in found.items():
+    for program, (seconds,) in results.items():
         print(
             f"  {program:12}{1 / seconds:7.1f} examples/s   albert_tf is "
-            f"{seconds / found['albert_tf'][0]:5.2f} times as fast"
+            f"{seconds / results['albert_tf'][0]:5.2f} times as fast"
         )
 
 

@@ -1,7 +1,7 @@
 r"""Measures how time, memory and disk grow with the model, the text and the rows.
 
 Each point is a run of a whole command in a process of its own, in float32 on made-up
-rows. After a value stands the exponent to which it grew with the size since the row
+rows. The exponent after a value is that of its growth with the size since the row
 before: 1 is linear. The first step includes the building of the graph.
 
     python benchmarks/growth.py --axes=layers,length
@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from common import GIB, ROOT, measured, parser_of, write_config
-from pretraining_run import command_of, write_records
+from common import GIB, ROOT, make_parser, run_command, write_config
+from pretraining_run import build_command, write_records
 
 SMALL = {
     "vocab_size": 8000,
@@ -42,7 +42,7 @@ TINY = {
 
 def main():
     """Measures the points of the axes, one after the other."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--axes", default="layers,length,rows_of_a_step,vocabulary")
     parser.add_argument("--most", type=float, default=math.inf, help="size to measure")
     parser.add_argument("--input_file", help="text, for the axis text")
@@ -73,7 +73,9 @@ def main():
 def step(args, folder, model, rows, length):
     """Pretrains for four steps."""
     write_records(folder, write_config(folder, model), length)
-    used = measured(command_of(folder, rows, "--num_train_steps=4", "--log_steps=1"))
+    used = run_command(
+        build_command(folder, rows, "--num_train_steps=4", "--log_steps=1")
+    )
     lines = map(json.loads, (folder / "run/metrics.jsonl").read_text().splitlines())
     first, *later = [
         rows / line["sequences_per_second"] for line in lines if line["kind"] == "train"
@@ -94,25 +96,20 @@ def text(args, folder, copies):
         *(f"--input_file={folder}/text-*.txt", f"--output_file={folder}/t.tfrecord@16"),
         f"--spm_model_file={args.spm_model_file}",
     ]
-    return _used(measured(command))
-
-
-def rows(args, folder, count):
-    """Trains a tiny classifier for a step, and evaluates rows of a table."""
-    return _used(_classifier(args, folder, count))
+    return _usage(run_command(command))
 
 
 def lines(args, folder, count):
     """Answers lines with a tiny classifier."""
-    _classifier(args, folder, 64)
+    rows(args, folder, 64)
     with open(folder / "lines.txt", "w") as output:
         output.writelines(f"{text}\n" for text, _ in _texts(count))
     command = [sys.executable, ROOT / "predict.py", f"--model={folder}/run"]
     command += [f"--input_file={folder}/lines.txt", f"--output_file={folder}/answers"]
-    return _used(measured([*command, "--batch_size=256"]))
+    return _usage(run_command([*command, "--batch_size=256"]))
 
 
-def _used(used):
+def _usage(used):
     return {
         "s": used.seconds,
         "processor, s": used.processor,
@@ -120,22 +117,21 @@ def _used(used):
     }
 
 
-def _classifier(args, folder, count):
+def rows(args, folder, count):
+    """Trains a tiny classifier for a step, and evaluates rows of a table."""
     write_config(folder, TINY)
     for name, number in (("train", 64), ("dev", count)):
         with open(folder / f"{name}.csv", "w") as output:
             output.write("text,label\n")
             output.writelines(f"{text},{label}\n" for text, label in _texts(number))
-    return measured(
-        [
-            *(sys.executable, ROOT / "run_classifier.py", "--task_name=custom"),
-            *(f"--train_file={folder}/train.csv", f"--dev_file={folder}/dev.csv"),
-            *("--num_train_steps=1", "--eval_batch_size=256", "--do_train"),
-            *("--do_eval", f"--albert_config_file={folder}/config.json"),
-            *(f"--output_dir={folder}/run", "--max_seq_length=64"),
-            f"--spm_model_file={args.spm_model_file}",
-        ]
-    )
+    command = [
+        *(sys.executable, ROOT / "run_classifier.py", "--task_name=custom"),
+        *(f"--train_file={folder}/train.csv", f"--dev_file={folder}/dev.csv"),
+        *("--num_train_steps=1", "--eval_batch_size=256", "--do_train", "--do_eval"),
+        *(f"--albert_config_file={folder}/config.json", "--max_seq_length=64"),
+        *(f"--output_dir={folder}/run", f"--spm_model_file={args.spm_model_file}"),
+    ]
+    return _usage(run_command(command))
 
 
 def _texts(count):
@@ -144,7 +140,7 @@ def _texts(count):
         yield f"Line {i} has about a dozen words that say so", "yn"[i % 2]
 
 
-# Of each axis what measures it, and its points by their size.
+# For each axis the function that measures it, and its points by their size.
 AXES: dict[str, tuple[Callable, dict]] = {
     "layers": (
         step,

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import in_turns, medians, parser_of, time_calls, write_config
+from common import INPUTS, make_parser, run_in_turns, time_calls, write_config
 
 PROGRAMS = (
     *("savedmodel", "predict", "predict_onnx"),
@@ -31,12 +31,6 @@ PROGRAMS = (
 LABELS = ["a", "b"]
 # How far logits may be from Keras's; in 8 bits.
 BOUND, BOUND_INT8 = 2e-5, 0.2
-# Hugging Face's names of our inputs.
-NAMES = {
-    "input_ids": "input_ids",
-    "attention_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-}
 
 
 def prepare(args, folder):
@@ -118,8 +112,8 @@ def predict(args):
     pipeline = predict.load(args.folder / "run", options)
 
     def run(texts, ids):
-        found = [row["probabilities"] for row in pipeline({"text": x} for x in texts)]
-        return np.array([[row[label] for label in LABELS] for row in found])
+        results = [row["probabilities"] for row in pipeline({"text": x} for x in texts)]
+        return np.array([[row[label] for label in LABELS] for row in results])
 
     return run
 
@@ -149,7 +143,7 @@ def huggingface(args):
     model = _huggingface(args)
 
     def run(texts, ids):
-        given = {n: torch.from_numpy(ids[ours]).long() for n, ours in NAMES.items()}
+        given = {n: torch.from_numpy(ids[own]).long() for n, own in INPUTS.items()}
         with torch.inference_mode():
             return model(**given).logits.numpy()
 
@@ -166,10 +160,10 @@ def huggingface_onnx(args):
         _huggingface(args),
         (),
         str(path),
-        kwargs=dict.fromkeys(NAMES, torch.ones((2, 7), dtype=torch.long)),
-        input_names=list(NAMES),
+        kwargs=dict.fromkeys(INPUTS, torch.ones((2, 7), dtype=torch.long)),
+        input_names=list(INPUTS),
         output_names=["logits"],
-        dynamic_axes={name: {0: "batch", 1: "tokens"} for name in NAMES},
+        dynamic_axes={name: {0: "batch", 1: "tokens"} for name in INPUTS},
         dynamo=False,
     )
     if args.program.endswith("int8"):
@@ -186,7 +180,7 @@ def huggingface_onnx(args):
     )
 
     def run(texts, ids):
-        given = {name: ids[ours].astype("int64") for name, ours in NAMES.items()}
+        given = {name: ids[own].astype("int64") for name, own in INPUTS.items()}
         return session.run(["logits"], given)[0]
 
     return run
@@ -211,13 +205,13 @@ def take_part(args):
             for i, texts in enumerate(batches)
         ]
         if case == "probe":
-            found = run(*calls[0])
+            results = run(*calls[0])
             logits = np.load(args.folder / "logits.npy")
             if args.program in ("savedmodel", "predict", "predict_onnx"):
-                found = np.log(found)
+                results = np.log(results)
                 logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
             bound = BOUND_INT8 if args.program.endswith("int8") else BOUND
-            np.testing.assert_allclose(found, logits, rtol=0, atol=bound)
+            np.testing.assert_allclose(results, logits, rtol=0, atol=bound)
             continue
         if args.program.startswith("predict"):
             calls = [([text for texts, _ in calls for text in texts], {})]
@@ -232,7 +226,7 @@ def take_part(args):
 
 def main():
     """Prepares the models, lets the programs take turns, and prints the tables."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--input_file", required=True, help="sentences, one a line")
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--model", default="albert_base_v2")
@@ -248,12 +242,12 @@ def main():
         return
     with tempfile.TemporaryDirectory() as name:
         prepare(args, Path(name))
-        found = medians(in_turns(args, args.programs.split(","), Path(name)))
+        results = run_in_turns(args, args.programs.split(","), Path(name))
     for i, case in enumerate([*args.shapes.split(","), "sentences"]):
         count = args.sentences if case == "sentences" else int(case.split("x")[0])
-        peers = [row[i] for name, row in found.items() if "huggingface" in name]
+        peers = [row[i] for name, row in results.items() if "huggingface" in name]
         print(f"\n{case}")
-        for name, row in found.items():
+        for name, row in results.items():
             fastest = min(peers, default=float("nan")) / row[i]
             print(
                 f"  {name:22}{count / row[i]:9.1f} sentences/s {row[i] * 1e3:9.2f} ms "

@@ -14,12 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import GIB, ROOT, measured, parser_of
+from common import GIB, ROOT, make_parser, run_command
 
 
 def main():
     """Prints a table of runs."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--input_file", required=True, help="a sentence a line")
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--megabytes", default="10,20,40", help="of the text to use")
@@ -36,7 +36,7 @@ def main():
             text = Path(name) / "text.txt"
             with open(args.input_file, "rb") as file:
                 text.write_bytes(file.read(int(float(size) * 1e6)))
-            used = measured(
+            used = run_command(
                 [
                     *(sys.executable, ROOT / "create_pretraining_data.py"),
                     *(f"--input_file={text}", f"--output_file={name}/x.tfrecord"),

@@ -20,13 +20,12 @@ from common import (
     ROOT,
     huggingface_columns,
     huggingface_model,
-    in_turns,
-    measured,
-    medians,
-    parser_of,
+    make_parser,
     random_batch,
     read_config,
-    seconds_per_row,
+    read_seconds_per_row,
+    run_command,
+    run_in_turns,
     write_config,
 )
 
@@ -46,7 +45,7 @@ def write_records(folder, config, length, picks=0.15):
         writer.write(records.encode(spec, batch))
 
 
-def command_of(folder, rows, *flags):
+def build_command(folder, rows, *flags):
     """Returns the whole command, on what `write_records` and `write_config` wrote."""
     return [
         *(sys.executable, ROOT / "run_pretraining.py", "--optimizer=adamw"),
@@ -63,8 +62,8 @@ def albert_tf(args, rows, length):
         *(f"--num_train_steps={args.steps}", f"--precision={args.precision}"),
         *(f"--log_steps={every}", f"--save_checkpoints_steps={every}"),
     ]
-    measured(command_of(args.folder, rows, *flags))
-    seconds = seconds_per_row(args.folder / "run")
+    run_command(build_command(args.folder, rows, *flags))
+    seconds = read_seconds_per_row(args.folder / "run")
     shutil.rmtree(args.folder / "run")
     return seconds
 
@@ -110,7 +109,7 @@ def huggingface(args, rows, length):
 
 def main():
     """Lets the programs take turns for each shape, and prints their speeds."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,32x128", help="batch x length")
     parser.add_argument("--precision", default="float32", choices=POLICIES)
@@ -124,12 +123,12 @@ def main():
         with tempfile.TemporaryDirectory() as name:
             write_records(Path(name), write_config(Path(name), args.model), length)
             programs, flag = ("albert_tf", "huggingface"), f"--shapes={shape}"
-            found = medians(in_turns(args, programs, Path(name), flag))
+            results = run_in_turns(args, programs, Path(name), flag)
         print(f"{args.model}, {shape}, {args.precision}")
-        for program, (seconds,) in found.items():
+        for program, (seconds,) in results.items():
             print(
                 f"  {program:12} {length / seconds:6.0f} tokens/s   albert_tf is "
-                f"{seconds / found['albert_tf'][0]:4.2f} times as fast"
+                f"{seconds / results['albert_tf'][0]:4.2f} times as fast"
             )
 
 

@@ -9,6 +9,7 @@ of its own; they take turns. The share of the peak is that of matrix products al
     python benchmarks/pretraining_step.py --model=albert_xlarge_v2 --shapes=2x512
 """
 
+import functools
 import resource
 import tempfile
 from pathlib import Path
@@ -17,11 +18,10 @@ from common import (
     POLICIES,
     huggingface_columns,
     huggingface_model,
-    in_turns,
-    medians,
-    parser_of,
+    make_parser,
     random_batch,
     read_config,
+    run_in_turns,
     time_calls,
     write_config,
 )
@@ -146,9 +146,7 @@ def huggingface_step(batch, precision, folder, compiled=False):
     return step
 
 
-def huggingface_compiled_step(batch, precision, folder):
-    """The same, compiled by PyTorch."""
-    return huggingface_step(batch, precision, folder, compiled=True)
+huggingface_compiled_step = functools.partial(huggingface_step, compiled=True)
 
 
 def peak_step(batch, precision, folder):
@@ -186,7 +184,7 @@ def report(numbers, args, shape, precision, config):
 
 def main():
     """Runs every shape and precision asked for."""
-    parser = parser_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--model", default="albert_base_v2", help="its name")
     parser.add_argument("--shapes", default="8x128,2x512", help="batch x length")
@@ -209,7 +207,7 @@ def main():
         for shape in args.shapes.split(","):
             for precision in args.precisions.split(","):
                 flags = f"--shapes={shape}", f"--precisions={precision}"
-                numbers = medians(in_turns(args, programs, folder, *flags))
+                numbers = run_in_turns(args, programs, folder, *flags)
                 report(numbers, args, shape, precision, config)
 
 

@@ -1,5 +1,7 @@
 """ALBERT's encoder, and the encoder with each of its heads."""
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -10,11 +12,13 @@ from albert_tf.model.layers import (
     MASKED_SCORE,
     Attention,
     Block,
+    Dense,
     DropoutSeeds,
     Embeddings,
     FeedForward,
     cast_once,
     dense,
+    order_gradients,
 )
 
 # Keys that the encoder reads.
@@ -119,7 +123,7 @@ class AlbertEncoder(_ConfiguredModel):
                 `max_position_embeddings`.
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        outputs = self._transform(embedded, mask_scores, seeds)
+        outputs = self._transform(embedded, mask_scores, seeds, training)
         pooled = self.pooler(outputs[-1][:, 0])
         return {
             "sequence_output": outputs[-1],
@@ -145,7 +149,9 @@ class AlbertEncoder(_ConfiguredModel):
             InputError: see `call`.
         """
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(embedded, mask_scores, seeds, lambda x: x[:, :1])
+        *_, last = self._transform(
+            embedded, mask_scores, seeds, training, lambda x: x[:, :1]
+        )
         return self.pooler(last[:, 0])
 
     def encode_positions(self, inputs, positions, training=False):
@@ -171,7 +177,7 @@ class AlbertEncoder(_ConfiguredModel):
             return ops.concatenate([hidden[:, :1], states], axis=1)
 
         embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(embedded, mask_scores, seeds, select)
+        *_, last = self._transform(embedded, mask_scores, seeds, training, select)
         return self.pooler(last[:, 0]), last[:, 1:]
 
     def _embed(self, inputs, training):
@@ -201,7 +207,7 @@ class AlbertEncoder(_ConfiguredModel):
         ]
         return embedded, mask_scores, layer_seeds
 
-    def _transform(self, embedded, mask_scores, seeds, select=None):
+    def _transform(self, embedded, mask_scores, seeds, training, select=None):
         """Returns a list of the outputs of each layer, float [B, T, H].
 
         With `select` the last layer computes only the positions that it selects.
@@ -209,10 +215,21 @@ class AlbertEncoder(_ConfiguredModel):
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs: list = []
         blocks = list(self.layers_in_order())
-        # A recomputed block casts its own kernels.
         recomputes = self.config.recompute == "block"
-        with cast_once(() if recomputes else self._dense_layers()):
+        # Recomputed blocks cast their own kernels. Without recomputation, the gradients
+        # in 16 bits are those of one cast for all layers, and small. JAX and PyTorch
+        # order gradients themselves.
+        orders = training and keras.backend.backend() == "tensorflow"
+        orders = orders and (recomputes or self.compute_dtype == "float32")
+        used: set[Dense] = set()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(cast_once(() if recomputes else self._dense_layers()))
             for block, block_seeds in zip(blocks, seeds, strict=True):
+                again = [layer for layer in block.dense_layers() if layer in used]
+                used.update(block.dense_layers())
+                if orders and again:
+                    hidden, context = order_gradients(hidden, again)
+                    stack.enter_context(context)
                 is_last = len(outputs) == len(blocks) - 1
                 hidden = block(
                     hidden,

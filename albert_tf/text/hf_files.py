@@ -1,7 +1,7 @@
-"""What transformers writes beside a vocabulary, or in its place.
+"""Reads the tokenizer files of transformers.
 
-`tokenizer_config.json` and `tokenizer.json` say how text is cleaned. The second one
-also holds the vocabulary; transformers 5 saves no other file of it.
+`tokenizer_config.json` and `tokenizer.json` describe the cleaning of text. The latter
+also contains the vocabulary; transformers 5 saves no other file of it.
 """
 
 import base64
@@ -21,7 +21,7 @@ TOKENIZER = "tokenizer.json"
 ModelType = Literal["Unigram", "WordPiece"]
 
 _CLEANING = ("do_lower_case", "keep_accents")
-# Pieces that no text has, beside the unknown one. Other added tokens are found in text.
+# Pieces that never match text, besides the unknown one. Other added tokens do match.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
 
@@ -43,22 +43,22 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def model_type(whole: Mapping[str, Any]) -> str:
-    """Returns the type of a tokenizer's model, which older files do not name."""
+    """Returns the type of a tokenizer's model; older files do not store it."""
     model = whole.get("model", {})
     has_ids = isinstance(model.get("vocab"), dict)
     return model.get("type") or ("WordPiece" if has_ids else "Unigram")
 
 
 def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
-    """Returns the SentencePiece model or `vocab.txt` that a `tokenizer.json` holds.
+    """Returns the SentencePiece model or `vocab.txt` in a `tokenizer.json`.
 
     Raises:
-        InputError: it is no such file, or its model is of another type.
+        InputError: the file has no model of the wanted type.
     """
     whole = read(path)
     if not whole or model_type(whole) != wanted:
-        found = f"a model of type {model_type(whole)}" if whole else "no model"
-        raise InputError(f"{path}: {found}; expected one of type {wanted}")
+        actual = f"a model of type {model_type(whole)}" if whole else "no model"
+        raise InputError(f"{path}: {actual}; expected one of type {wanted}")
     with errors.wrap_read(path, "a tokenizer.json of transformers"):
         vocab, added = whole["model"]["vocab"], whole.get("added_tokens", ())
         ids = {item[0]: id for id, item in enumerate(vocab)}
@@ -76,7 +76,7 @@ def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
 
 
 def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
-    """Returns the SentencePiece model that cuts text into the same pieces."""
+    """Returns the equivalent SentencePiece model."""
     from sentencepiece import sentencepiece_model_pb2
 
     model = whole["model"]
@@ -93,7 +93,7 @@ def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             kind = kinds.BYTE
-        # Where no text may be cut so, `weights.huggingface` adds a space.
+        # `weights.huggingface` adds a space to pieces that must not match.
         name = piece.removesuffix(" ")
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
@@ -109,28 +109,28 @@ def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
 def cleaning(
     path: str | Path, given: Mapping[str, bool], is_wordpiece: bool
 ) -> dict[str, bool]:
-    """Returns how the files beside a vocabulary clean text.
+    """Returns the cleaning of text that flags or the files beside a vocabulary set.
 
-    `tokenizer_config.json` counts before `tokenizer.json`.
+    `tokenizer_config.json` has precedence over `tokenizer.json`.
 
     Args:
         path: the vocabulary.
-        given: `do_lower_case` and `keep_accents` as far as a flag gives them.
-        is_wordpiece: whether cased text keeps its accents in any case.
+        given: `do_lower_case` and `keep_accents`, if a flag sets them.
+        is_wordpiece: whether cased text always keeps its accents.
 
     Returns:
-        `do_lower_case` and `keep_accents`, if a file or a flag says it.
+        `do_lower_case` and `keep_accents`, if a flag or a file sets them.
 
     Raises:
-        InputError: a flag contradicts a file, or a file asks for what no tokenizer here
-            does.
+        InputError: a flag contradicts a file, or a file asks for another cleaning than
+            those of `tokenization`.
     """
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
     whole = read(tokenizer)
     cleans = dict(given)
     for file, notes in (
         (config, _read_object(config)),
-        (tokenizer, _of_normalizer(whole.get("normalizer")) if whole else {}),
+        (tokenizer, _normalizer_cleaning(whole.get("normalizer")) if whole else {}),
     ):
         values = {key: value for key, value in notes.items() if value is not None}
         for key in values.keys() & {*_CLEANING, "strip_accents"}:
@@ -160,14 +160,14 @@ def cleaning(
     return cleans
 
 
-def _of_normalizer(normalizer: Any) -> dict[str, Any]:
-    """Returns what a normalizer does, as `tokenizer_config.json` spells it."""
+def _normalizer_cleaning(normalizer: Any) -> dict[str, Any]:
+    """Returns the cleaning of a normalizer with the keys of `tokenizer_config.json`."""
     text = json.dumps(normalizer)
-    of_bert = '"lowercase": true' in text
-    # The last two replace characters by nothing: those from U+0300 on, or all marks.
+    bert_lowers = '"lowercase": true' in text
+    # The last two remove characters: those from U+0300 on, or all marks.
     strips = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
-    of_bert_strips = of_bert and '"strip_accents": null' in text
+    bert_strips = bert_lowers and '"strip_accents": null' in text
     return {
-        "do_lower_case": of_bert or '"Lowercase"' in text,
-        "strip_accents": of_bert_strips or any(step in text for step in strips),
+        "do_lower_case": bert_lowers or '"Lowercase"' in text,
+        "strip_accents": bert_strips or any(step in text for step in strips),
     }

@@ -1,11 +1,11 @@
 """The tokenizers of `tokenization`, and `inputs`, as TensorFlow operations.
 
-A SavedModel that takes text must stand alone, so these run without Python.
+A SavedModel that takes text needs them, as it runs without Python.
 
-TensorFlow's own Unicode operations follow another version of Unicode than Python, lower
-by the locale of the machine and have no notion of a combining class. So the cleaning is
-not written a second time here: tables are made by running the Python functions on every
-character, and the graph looks them up.
+TensorFlow's own Unicode operations have another version of Unicode than Python, lower
+case by the locale of the machine, and no combining classes. The cleaning is therefore
+not written again: the graph looks up tables of the results of the Python functions for
+all characters.
 """
 
 import functools
@@ -23,7 +23,7 @@ from albert_tf.text import tokenization
 from albert_tf.text import words as words_of_text
 from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
-# Every other code point is private or unassigned; cleaning leaves those as they are.
+# All other code points are private or unassigned; cleaning does not change them.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 _SPACES = [code for code in _CODE_POINTS if chr(code).isspace()]
 
@@ -35,17 +35,17 @@ _MARGIN = 64
 _UTF8_LIMITS = (0x80, 0x800, 0x10000)
 
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
-# How a character decides whether a capital sigma beside it ends a word.
+# Kinds of characters next to a capital sigma, which decide whether it ends a word.
 _NOT_CASED, _CASED, _IGNORED = range(3)
 
 
 class GraphTokenizer(tf.Module):
     """Encodes text inside a graph with the ids of a Python tokenizer.
 
-    Give it to a `tf.Module` or Keras layer as an attribute, or save it by itself: a
-    SavedModel holds everything it needs, and loads in any program that imports
-    tensorflow_text. Bytes that are not UTF-8 count as U+FFFD. As every tokenizer of
-    tensorflow_text, it is made or loaded after `tf.random.set_seed`, not before.
+    Assign it to an attribute of a `tf.Module` or Keras layer, or save it on its own:
+    the SavedModel is complete, and loads in any program that imports tensorflow_text.
+    Bytes that are not UTF-8 count as U+FFFD. As every tokenizer of tensorflow_text, it
+    has to be created or loaded after `tf.random.set_seed`.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class GraphTokenizer(tf.Module):
         *,
         with_offsets: bool = False,
     ):
-        """Compiles a tokenizer, the first of which takes about a second.
+        """Compiles a tokenizer; the first one takes about a second.
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
-            most: how many pieces of a text are used, if not all: this many pieces are
-                in the beginning of a cleaned text that is tokenized.
-            with_offsets: whether `encode_with_offsets` is wanted, too.
+            most: number of tokens of a text that are used; None: all. The rest of a
+                long text need not be tokenized.
+            with_offsets: whether to prepare `encode_with_offsets`.
         """
         super().__init__()
         is_wordpiece = isinstance(tokenizer, tokenization.WordPieceTokenizer)
@@ -91,7 +91,7 @@ class GraphTokenizer(tf.Module):
     def encode_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Encodes texts and finds their pieces; only `with_offsets`.
+        """Encodes texts and finds their pieces; needs `with_offsets`.
 
         Args:
             texts: string [B], UTF-8.
@@ -101,11 +101,11 @@ class GraphTokenizer(tf.Module):
             `tokenizer.encode_with_offsets` returns. A character that is not UTF-8
             counts as one U+FFFD.
         """
-        # With a space behind it, no word of a text reaches into the next text.
+        # A space at its end separates a text from the next one.
         spaced = tf.strings.join([texts, " "])
         codes = tf.strings.unicode_decode(spaced, "UTF-8")
         ids, begins, ends = self._encoder.align(*self._clean(codes))
-        begins, ends = _adopt_deleted(codes, ids, begins, ends)
+        begins, ends = _attach_deleted(codes, ids, begins, ends)
         first = tf.gather(tf.cast(codes.row_starts(), tf.int32), ids.value_rowids())
         return ids, ids.with_values(begins - first), ids.with_values(ends - first)
 
@@ -116,8 +116,8 @@ class GraphTokenizer(tf.Module):
             codes: int32 [B, None], the characters.
 
         Returns:
-            The characters of the cleaned texts, int32 [B, None], and the number of the
-            character in all of `codes` that each comes from, int32 [N].
+            The characters of the cleaned texts, int32 [B, None], and the index in all
+            of `codes` that each comes from, int32 [N].
         """
         origins = tf.range(tf.size(codes.values))
         for step in self._encoder.cleaning:
@@ -126,7 +126,7 @@ class GraphTokenizer(tf.Module):
 
 
 class _SentencePiece(tf.Module):
-    """Follows every character through the cleaning and the model's own rules."""
+    """SentencePiece: cleaning, the model's own rules, the digit-comma rule."""
 
     def __init__(
         self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
@@ -135,11 +135,11 @@ class _SentencePiece(tf.Module):
         self.cleaning: tuple[Callable, ...] = (_single_spaces,)
         if tokenizer.keep_accents:
             self.cleaning += (
-                _changed(tokenization.DECOMPOSED_WITH_MARKS.function),
+                _character_table(tokenization.DECOMPOSED_WITH_MARKS.function),
                 _mark_order(),
             )
         else:
-            self.cleaning += (_changed(tokenization.DECOMPOSED.function),)
+            self.cleaning += (_character_table(tokenization.DECOMPOSED.function),)
         if tokenizer.do_lower_case:
             self.cleaning += (_lowered(str),)
         self._model = _sentencepiece(tokenizer.model, tf.int32)
@@ -152,7 +152,7 @@ class _SentencePiece(tf.Module):
         model, characters = _byte_model(tokenizer.model)
         self._bytes = _sentencepiece(model, tf.int32)
         self._characters = np.array(characters, np.int32)
-        # For ids that stand for a byte: 1 if it begins a character, else 0.
+        # For the id of a byte: 1 if the byte begins a character, else 0; otherwise -1.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
@@ -160,13 +160,13 @@ class _SentencePiece(tf.Module):
             tokenizer.piece_to_id(piece): [len(part.strip(WORD_MARK)) for part in parts]
             for piece, parts in tokenizer.comma_pieces.items()
         }
-        # In the order of what `_split_commas` puts in place of a piece.
+        # In the order of the values of `_split_commas`.
         parts = [lengths[id] for id in sorted(lengths)]
         self._part_lengths = _flat(parts)
         self._part_starts = _flat([np.cumsum([0, *part[:-1]]) for part in parts])
 
     def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
-        """Returns the ids of cleaned texts; `most` characters count, if given."""
+        """Returns the ids of cleaned texts, or of their first `most` characters."""
         whole = self._model.tokenize(
             tf.strings.unicode_encode(codes[:, :most] if most else codes, "UTF-8")
         )
@@ -177,36 +177,35 @@ class _SentencePiece(tf.Module):
 
         Args:
             codes: int32 [B, None], the characters of the cleaned texts.
-            origins: int32 [N], the number of the character that each comes from.
+            origins: int32 [N], the index of the original character of each.
 
         Returns:
-            The ids, int32 [B, None], and those numbers for begin and end of each, int32
-            [N]; -1 for a piece without text.
+            The ids, int32 [B, None], and begin and end of each in original characters,
+            int32 [N]; -1 for a piece without text.
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
-        seen = tf.gather(origins, self._normal_characters(cleaned, codes))
+        origins = tf.gather(origins, self._normal_characters(cleaned, codes))
         whole = self._model.tokenize(cleaned)
         begin, length = self._cut(self._pieces.tokenize(cleaned).values, whole.values)
-        source, entry, count = self._split_commas.spread(whole.values)
-        ids = _resplit(whole, count, self._split_commas.values(source, entry, whole))
+        ids, source, entry = self._split_commas.replace(whole)
         within = tf.zeros_like(begin)
         begin = tf.gather(begin, source)
         begin += _pick(self._part_starts, source, entry, within)
         length = _pick(self._part_lengths, source, entry, length)
         has_text = length > 0
-        first = tf.gather(seen, tf.where(has_text, begin, 0))
-        last = tf.gather(seen, tf.where(has_text, begin + length - 1, 0))
+        first = tf.gather(origins, tf.where(has_text, begin, 0))
+        last = tf.gather(origins, tf.where(has_text, begin + length - 1, 0))
         return ids, tf.where(has_text, first, -1), tf.where(has_text, last + 1, -1)
 
     def _normal_characters(self, cleaned: tf.Tensor, codes: tf.RaggedTensor):
-        """Says which of `codes` each character comes from that the model cuts up.
+        """Returns the index in `codes` of each character after the model's own rules.
 
         Args:
             cleaned: string [B].
             codes: int32 [B, None], its characters.
 
         Returns:
-            int32 [M], the texts one after the other.
+            int32 [M], for all texts.
         """
         bytes, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
         flat = codes.values
@@ -220,21 +219,21 @@ class _SentencePiece(tf.Module):
         return tf.ragged.range(character, character + count).values
 
     def _cut(self, pieces: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns where pieces begin after their word marks, and how long they are.
+        """Returns begins and lengths of pieces without their word marks.
 
         Args:
             pieces: string [N].
             ids: int32 [N].
 
         Returns:
-            Two int32 [N], in characters that the model cuts up.
+            Two int32 [N], in characters after the model's own rules.
         """
         count = tf.strings.length(pieces, "UTF8_CHAR")
         unmarked = tf.strings.regex_replace(pieces, f"^{WORD_MARK}+", "")
         marks = count - tf.strings.length(unmarked, "UTF8_CHAR")
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
         length = tf.strings.length(bare, "UTF8_CHAR")
-        # The bytes of one character all stand where it does.
+        # All bytes of a character have its span.
         lead = tf.gather(self._leads, ids)
         is_byte = lead >= 0
         count, length = tf.where(is_byte, lead, count), tf.where(is_byte, 1, length)
@@ -243,14 +242,14 @@ class _SentencePiece(tf.Module):
 
 
 class _WordPiece(tf.Module):
-    """Follows every character through the cleaning."""
+    """WordPiece: cleaning, and the longest pieces."""
 
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer, with_offsets: bool):
         super().__init__()
         finish = tokenizer.finish.function
         self.cleaning = (
-            _changed(tokenization.IDEOGRAPHS_ALONE.function),
-            _lowered(finish) if tokenizer.do_lower_case else _changed(finish),
+            _character_table(tokenization.IDEOGRAPHS_ALONE.function),
+            _lowered(finish) if tokenizer.do_lower_case else _character_table(finish),
             _single_spaces,
         )
         self._model = tf_text.FastWordpieceTokenizer(
@@ -264,11 +263,11 @@ class _WordPiece(tf.Module):
         self._unknown = tokenizer.unk_id
 
     def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
-        """Returns the ids of whole cleaned texts: a piece may be of any length."""
+        """Returns the ids of whole cleaned texts: a piece may have any length."""
         return self._encode_words(codes)[0].merge_dims(1, 2)
 
     def _encode_words(self, codes: tf.RaggedTensor):
-        """Returns int32 [B, words, pieces], and the characters of each word, [W]."""
+        """Returns ids, int32 [B, words, pieces], and the length of each word, [W]."""
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
         lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
         too_long = lengths > tokenization.MAX_WORD_CHARS
@@ -297,7 +296,7 @@ class _Replacement:
     def __init__(self, table: Mapping[int, Sequence[int]]):
         keys = sorted(table)
         lengths = np.array([len(table[key]) for key in keys] + [1], np.int32)
-        # The last key is above any input, so that every search ends inside.
+        # The last key is above all inputs, so that each search finds a key.
         self._keys = np.array([*keys, np.iinfo(np.int32).max], np.int32)
         self._lengths = lengths
         self._starts = np.cumsum([0, *lengths[:-1]], dtype=np.int32)
@@ -306,22 +305,23 @@ class _Replacement:
     def __call__(
         self, ragged: tf.RaggedTensor, origins: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces integers, int32 [B, None]; what replaces one has its origin."""
-        source, entry, count = self.spread(ragged.values)
-        replaced = _resplit(ragged, count, self.values(source, entry, ragged))
+        """Replaces integers, int32 [B, None], which pass on their origins."""
+        replaced, source, _ = self.replace(ragged)
         return replaced, tf.gather(origins, source)
 
-    def spread(self, flat: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Says what comes from where.
+    def replace(
+        self, ragged: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Replaces integers.
 
         Args:
-            flat: int32 [N].
+            ragged: the inputs, int32 [B, None].
 
         Returns:
-            For each result the number of the input it comes from, int32 [M], and its
-            index in the table, -1 for an input that stays, int32 [M]; for each input
-            the number of its results, int32 [N].
+            The M results, int32 [B, None]; for each the index of its input, int32 [M],
+            and its index in the table, int32 [M], -1 for an input that stays.
         """
+        flat = ragged.values
         key = tf.searchsorted(self._keys, flat)
         replaced = tf.gather(self._keys, key) == flat
         count = tf.where(replaced, tf.gather(self._lengths, key), 1)
@@ -330,17 +330,13 @@ class _Replacement:
             tf.cumsum(count, exclusive=True), source
         )
         entry = tf.gather(tf.gather(self._starts, key), source) + within
-        return source, tf.where(tf.gather(replaced, source), entry, -1), count
-
-    def values(
-        self, source: tf.Tensor, entry: tf.Tensor, ragged: tf.RaggedTensor
-    ) -> tf.Tensor:
-        """Returns the results that `spread` tells of, int32 [M]."""
-        return _pick(self._values, source, entry, ragged.values)
+        entry = tf.where(tf.gather(replaced, source), entry, -1)
+        results = _pick(self._values, source, entry, flat)
+        return _resplit(ragged, count, results), source, entry
 
 
 class _Ranges:
-    """Looks up a function of characters that is alike for long runs of them."""
+    """Looks up a function of characters that is constant over long ranges."""
 
     def __init__(self, function: Callable[[str], int]):
         values = [function(chr(code)) for code in _CODE_POINTS]
@@ -350,14 +346,14 @@ class _Ranges:
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
         """Returns int32 [N] for int32 [N]."""
-        run = tf.searchsorted(self._starts, codes, side="right") - 1
-        return tf.gather(self._values, run)
+        index = tf.searchsorted(self._starts, codes, side="right") - 1
+        return tf.gather(self._values, index)
 
 
-# Going through all characters takes half a second, and the results never change.
+# The pass over all characters takes half a second.
 @functools.cache
-def _changed(function: Callable[[str], str]) -> _Replacement:
-    """Returns what a function does with code points."""
+def _character_table(function: Callable[[str], str]) -> _Replacement:
+    """Returns a function of characters as a replacement of code points."""
     results = ((code, function(chr(code))) for code in _CODE_POINTS)
     return _Replacement(
         {
@@ -370,13 +366,13 @@ def _changed(function: Callable[[str], str]) -> _Replacement:
 
 @functools.cache
 def _mark_order() -> Callable:
-    """Returns what puts combining marks in canonical order; origins stay."""
+    """Returns the step that sorts combining marks canonically; origins stay."""
     class_of = _Ranges(unicodedata.combining)
 
     def order(codes: tf.RaggedTensor, origins: tf.Tensor):
         flat = codes.values
         classes = tf.cast(class_of(flat), tf.int64)
-        # No mark changes places with one of another letter, or of another text.
+        # Marks are sorted among those of the same letter in the same text.
         letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
         key = letter * 256 + classes
         in_order = tf.reduce_all(key[1:] >= key[:-1])
@@ -392,25 +388,24 @@ def _mark_order() -> Callable:
 
 @functools.cache
 def _lowered(after: Callable[[str], str]) -> Callable:
-    """Returns `str.lower` on code points, then another function of a character.
+    """Returns the step of `str.lower`, then another function of a character.
 
-    The one letter whose lower case depends on its neighbours is the capital sigma: "ς"
-    at the end of a word, where characters such as apostrophes are looked through.
+    Only the capital sigma depends on its neighbours: it becomes "ς" at the end of a
+    word, where characters such as apostrophes are ignored.
     """
     table = CharacterMap(after)
-    replace = _changed(lambda c: c.lower().translate(table))
+    replace = _character_table(lambda c: c.lower().translate(table))
     kind_of = _Ranges(_sigma_kind)
 
     def lower(codes: tf.RaggedTensor, origins: tf.Tensor):
         flat, rows = codes.values, codes.value_rowids()
         kinds = kind_of(flat)
-        seen = tf.where(kinds != _IGNORED)[:, 0]
-        text_of, cased = tf.gather(rows, seen), tf.gather(kinds, seen) == _CASED
-        same_text = text_of[1:] == text_of[:-1]
-        joined = same_text & cased[1:] & cased[:-1]  # letters i and i + 1
+        index = tf.where(kinds != _IGNORED)[:, 0]
+        row, cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
+        joined = (row[1:] == row[:-1]) & cased[1:] & cased[:-1]  # letters i and i + 1
         follows, precedes = tf.pad(joined, [[1, 0]]), tf.pad(joined, [[0, 1]])
-        is_final = (tf.gather(flat, seen) == _SIGMA) & follows & ~precedes
-        final = tf.boolean_mask(seen, is_final)
+        is_final = (tf.gather(flat, index) == _SIGMA) & follows & ~precedes
+        final = tf.boolean_mask(index, is_final)
         sigmas = tf.fill(tf.shape(final), _FINAL_SIGMA)
         flat = tf.tensor_scatter_nd_update(flat, final[:, None], sigmas)
         return replace(codes.with_values(flat), origins)
@@ -419,7 +414,7 @@ def _lowered(after: Callable[[str], str]) -> Callable:
 
 
 def _sigma_kind(character: str) -> int:
-    """Learns from Python how a character acts beside a capital sigma."""
+    """Returns the kind of a character from its effect on `str.lower`."""
     if (character + "Σ").lower().endswith("ς"):
         return _CASED
     return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
@@ -428,7 +423,7 @@ def _sigma_kind(character: str) -> int:
 def _single_spaces(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Does what `" ".join(text.split())` does; the last space of a run stays."""
+    """Computes `" ".join(text.split())`; the last space of a run stays."""
     row = codes.value_rowids()
     is_text = ~_is_space(codes.values)
     before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
@@ -436,12 +431,12 @@ def _single_spaces(
     after_text = texts[:-1] > tf.gather(texts, tf.gather(codes.row_starts(), row))
     keep = is_text | (before_text & after_text)
     plain = tf.where(is_text, codes.values, ord(" "))
-    kept = _resplit(codes, tf.cast(keep, tf.int32), tf.boolean_mask(plain, keep))
-    return kept, tf.boolean_mask(origins, keep)
+    result = _resplit(codes, tf.cast(keep, tf.int32), tf.boolean_mask(plain, keep))
+    return result, tf.boolean_mask(origins, keep)
 
 
 def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
-    # A SavedModel takes two models of one name for the same.
+    # In a SavedModel, two models of the same name would be one.
     name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
     return tf_text.SentencepieceTokenizer(model, kind, name=name)
 
@@ -461,7 +456,7 @@ def _pick(
 def _resplit(
     ragged: tf.RaggedTensor, count: tf.Tensor, values: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Returns [B, None] of values [M], `count` of which come from each old value."""
+    """Returns [B, None] of values [M], `count` of them for each old value."""
     limits = tf.concat([[0], tf.cumsum(count)], axis=0)
     splits = tf.cast(tf.gather(limits, ragged.row_splits), tf.int64)
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
@@ -472,10 +467,10 @@ def _is_space(codes: tf.Tensor) -> tf.Tensor:
     return tf.gather(spaces, tf.searchsorted(spaces, codes)) == codes
 
 
-def _adopt_deleted(
+def _attach_deleted(
     codes: tf.RaggedTensor, ids: tf.RaggedTensor, begins: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Does what `tokenization` does of this name, for all texts at once.
+    """Computes `tokenization._attach_deleted` for all texts at once.
 
     Args:
         codes: int32 [B, None], the characters of the texts, each of which ends in a
@@ -486,33 +481,33 @@ def _adopt_deleted(
         ends: int32 [N], the character after it.
     """
     spaces = tf.cast(tf.where(_is_space(codes.values)), tf.int32)[:, 0]
-    filled = begins >= 0
-    begin, end = tf.boolean_mask(begins, filled), tf.boolean_mask(ends, filled)
-    beyond = tf.size(codes.values)[None]
-    word_end = tf.gather(tf.concat([spaces, beyond], 0), tf.searchsorted(spaces, end))
-    next_begin = tf.concat([begin[1:], beyond], axis=0)[: tf.size(begin)]
+    has_text = begins >= 0
+    begin, end = tf.boolean_mask(begins, has_text), tf.boolean_mask(ends, has_text)
+    size = tf.size(codes.values)[None]
+    word_end = tf.gather(tf.concat([spaces, size], 0), tf.searchsorted(spaces, end))
+    next_begin = tf.concat([begin[1:], size], axis=0)[: tf.size(begin)]
     end = tf.maximum(end, tf.minimum(word_end, next_begin))
-    # One more than there are filled: what an empty piece after the last one finds.
+    # One longer than `end`, for an empty piece after the last piece with text.
     end_before = tf.concat([[0], end], axis=0)
     word = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
     begin = tf.minimum(begin, tf.maximum(word, end_before[:-1]))
-    # A piece without text stands where the next one with text begins.
-    rank = tf.cumsum(tf.cast(filled, tf.int32), exclusive=True)
+    # A piece without text is at the begin of the next piece with text.
+    rank = tf.cumsum(tf.cast(has_text, tf.int32), exclusive=True)
     last = tf.gather(tf.cast(codes.row_limits(), tf.int32) - 1, ids.value_rowids())
-    here = tf.minimum(tf.gather(tf.concat([begin, beyond], axis=0), rank), last)
-    own_end = tf.gather(tf.concat([end, beyond], axis=0), rank)
-    empty_end = tf.maximum(here, tf.gather(end_before, rank))
-    return here, tf.where(filled, own_end, empty_end)
+    begin = tf.minimum(tf.gather(tf.concat([begin, size], axis=0), rank), last)
+    own_end = tf.gather(tf.concat([end, size], axis=0), rank)
+    empty_end = tf.maximum(begin, tf.gather(end_before, rank))
+    return begin, tf.where(has_text, own_end, empty_end)
 
 
 def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
-    """Makes a SentencePiece model that cuts what another sees into bytes.
+    """Makes a SentencePiece model with the same normalisation whose pieces are bytes.
 
-    So it tells where each character comes from that the model's own normalisation
-    gives, which tensorflow_text does not.
+    Its offsets give the origin of each normalised character, which tensorflow_text does
+    not return.
 
     Returns:
-        The model, and for each of its ids how many characters begin there.
+        The model, and for each of its ids the number of characters that begin there.
     """
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     model = sentencepiece_model_pb2.ModelProto.FromString(contents)
@@ -521,7 +516,7 @@ def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     model.pieces.add(piece="<unk>", type=kinds.UNKNOWN)
     for byte in range(256):
         model.pieces.add(piece=f"<0x{byte:02X}>", type=kinds.BYTE)
-    model.pieces.extend(symbols)  # normalisation leaves these as they are
+    model.pieces.extend(symbols)  # normalisation does not change these
     trainer = sentencepiece_model_pb2.TrainerSpec
     model.trainer_spec.Clear()
     model.trainer_spec.model_type = trainer.CHAR
@@ -531,12 +526,12 @@ def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
 
 
 def without_end_spaces(texts: tf.Tensor) -> tf.Tensor:
-    """Does what `str.rstrip` does, for string [N]."""
+    """Computes `str.rstrip`, for string [N]."""
     spaces = "".join(map(chr, _SPACES))
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# What `inputs` does, for what is exported: the same ids, cut alike.
+# The functions of `inputs`.
 
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
@@ -552,8 +547,8 @@ def join(
 
     Args:
         first: int32 [B, None], the tokens of each first text.
-        second: int32 [B, None], those of the second; None where there is one text.
-        max_seq_length: most tokens of an input.
+        second: int32 [B, None], those of the second; None: there are none.
+        max_seq_length: maximum number of tokens of an input.
         cls_id: id of [CLS].
         sep_id: id of [SEP].
 
@@ -568,33 +563,33 @@ def join(
     second_lengths = second.row_lengths()
     is_pair = tf.cast(second_lengths > 0, tf.int64)
     room = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
-    first_kept, second_kept = kept_lengths(first_lengths, second_lengths, room)
+    first_size, second_size = truncated_lengths(first_lengths, second_lengths, room)
     one = tf.ones_like(is_pair)
     ids = assemble(
         [
             single(cls_id, one),
-            (first.values, first.row_starts(), first_kept),
+            (first.values, first.row_starts(), first_size),
             single(sep_id, one),
-            (second.values, second.row_starts(), second_kept),
+            (second.values, second.row_starts(), second_size),
             single(sep_id, is_pair),
         ]
     )
-    return ids, first_kept + 2
+    return ids, first_size + 2
 
 
 def single(id: int, count: tf.Tensor) -> Part:
-    """Returns the part of `assemble` that is one id, where `count`, int64 [B], is 1."""
+    """Returns a part for `assemble`: an id in each row with `count`, int64 [B], 1."""
     return tf.constant([id]), tf.zeros_like(count), count
 
 
 def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
-    """Puts the parts of each row one after the other.
+    """Concatenates the parts of each row.
 
-    `tf.concat` does this with many more operations, among them assertions.
+    `tf.concat` needs many more operations, among them assertions.
 
     Args:
-        parts: values, int32 [N]; and where in them each row's part begins and how long
-            it is, int64 [B] each.
+        parts: for each part the values, int32 [N], and start and length of each row in
+            them, int64 [B] each.
 
     Returns:
         int32 [B, None].
@@ -613,10 +608,10 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     )
 
 
-def kept_lengths(
+def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, room: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Does what `inputs.kept_lengths` does, for int64 [B]."""
+    """Computes `inputs.truncated_lengths`, for int64 [B]."""
     half = room // 2
     return (
         tf.minimum(first, tf.maximum(room - second, room - half)),
@@ -636,13 +631,13 @@ def pad(
         ids: int32 [B, None].
         first_lengths: int64 [B], tokens of segment 0.
         pad_id: the id after the end of an input.
-        length: T; None takes that of the longest input, and 1 where there is none.
+        length: T; None: that of the longest input, or 1 without inputs.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
     """
     if length is None:
-        # The model takes the first token, of no inputs too.
+        # The model reads the first token, also without inputs.
         length = tf.maximum(tf.cast(ids.bounding_shape(axis=1), tf.int32), 1)
     padded = ids.to_tensor(pad_id, shape=tf.stack([-1, length]))
     mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
@@ -653,7 +648,7 @@ def pad(
 def split_words(
     texts: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts raw texts into words, see `words`.
+    """Splits raw texts into words, see `words`.
 
     Args:
         texts: string [B], UTF-8.

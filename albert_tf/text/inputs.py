@@ -1,8 +1,8 @@
 """Texts, and pairs of texts, to the inputs of the model, without padding.
 
-An input is `[CLS] a [SEP]` in segment 0, and `b [SEP]` in segment 1 where there is a
-second text. Inputs are kept at their own lengths, one after the other, so that each
-batch is padded to what it needs and not to the longest of all.
+An input is `[CLS] a [SEP]` in segment 0, and `b [SEP]` in segment 1 if there is a
+second text. Inputs are stored one after the other without padding, so that each batch
+is padded only to its own longest input.
 """
 
 import array
@@ -14,15 +14,15 @@ import numpy as np
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
-# Stands for one piece in a text whose gaps are to be filled.
+# A gap of one token in a text.
 MASK = "[MASK]"
 # [CLS] and two [SEP].
 _SPECIAL = 3
-# A text is cut before it is tokenized where it has so many characters for each piece
-# that is wanted, and so many pieces more than that.
+# Before tokenization, `cut` keeps this many characters for each token that is used,
+# and for this many more.
 _CHARACTERS = 20
 _MARGIN = 64
-# Texts of so many examples are held as lists of pieces at once.
+# Number of examples that are tokenized at a time.
 _CHUNK = 10_000
 
 
@@ -32,11 +32,11 @@ class Inputs:
 
     Attributes:
         ids: int32 [N], the ids of all inputs one after the other.
-        bounds: int64 [n + 1]; input i holds ids [bounds[i], bounds[i + 1]).
+        bounds: int64 [n + 1]; input i has ids [bounds[i], bounds[i + 1]).
         first_lengths: int32 [n], tokens of segment 0 of each input.
-        truncated: how many inputs were shortened.
-        truncated_pieces: how many pieces they lost; of a text that is very long, those
-            beyond where `cut` ends it are not counted.
+        truncated: number of shortened inputs.
+        truncated_pieces: number of tokens that they lost, without those that `cut`
+            removed.
     """
 
     ids: np.ndarray
@@ -65,17 +65,17 @@ def encode(
 ) -> Inputs:
     """Turns texts into inputs of at most `max_seq_length` tokens.
 
-    The pieces that are too many are taken from the end of the longer text one by one,
-    from the second where both are equally long.
+    Excess tokens are removed one by one from the end of the longer text, or of the
+    second text if both are equally long.
 
-    **As released:** a second text without a piece counts as none, so it has no [SEP].
+    **As released:** a second text without tokens counts as none, so it has no [SEP].
 
     Args:
         tokenizer: the vocabulary.
         texts: the first text of each example.
-        second_texts: the second of each; None where examples have one.
-        max_seq_length: most tokens of an input, [CLS] and [SEP] included.
-        num_threads: at most so many threads tokenize.
+        second_texts: the second text of each example; None: there are none.
+        max_seq_length: maximum number of tokens of an input, with [CLS] and [SEP].
+        num_threads: maximum number of threads.
 
     Raises:
         InputError: `max_seq_length` leaves no room for text, or the vocabulary lacks
@@ -90,7 +90,7 @@ def join(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
     max_seq_length: int,
 ) -> Inputs:
-    """Does the same for texts that are ids already; without a second one, it is empty.
+    """Joins pairs of texts that are ids, as `encode` does; a second one may be empty.
 
     Raises:
         InputError: see `encode`.
@@ -105,14 +105,14 @@ def join(
     truncated = lost = 0
     for a, b in pairs:
         room = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
-        kept_a, kept_b = kept_lengths(len(a), len(b), room)
-        excess = len(a) + len(b) - kept_a - kept_b
+        size_a, size_b = truncated_lengths(len(a), len(b), room)
+        excess = len(a) + len(b) - size_a - size_b
         truncated += excess > 0
         lost += excess
-        row = [cls, *a[:kept_a], sep]
+        row = [cls, *a[:size_a], sep]
         firsts.append(len(row))
         if b:
-            row += [*b[:kept_b], sep]
+            row += [*b[:size_b], sep]
         ids.extend(row)
         lengths.append(len(row))
     return Inputs(
@@ -125,16 +125,16 @@ def join(
 
 
 def cut(tokenizer: Tokenizer, text: str, most: int) -> str:
-    """Returns a text, or a beginning of it that has all pieces that are wanted.
+    """Returns a text, or a beginning of it with the same first tokens.
 
-    To tokenize a text of 10 MB takes a gigabyte, and a model reads its first 512 pieces
-    at most. It ends at a space, which no piece reaches over, or where there is none in
-    reach, so many pieces behind those wanted that they stay as they are.
+    Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
+    tokens or so. The beginning ends at a space, which no piece contains. Without a
+    space in reach it ends some tokens later, so that the first ones are the same.
 
     Args:
         tokenizer: the vocabulary.
-        text: any text; one of ordinary length is returned as it is.
-        most: how many pieces of it are wanted.
+        text: any text; one of ordinary length is returned unchanged.
+        most: number of tokens that are used.
     """
     size = _CHARACTERS * (most + _MARGIN)
     while size < len(text):
@@ -162,10 +162,10 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
 
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Returns the piece ids of a text in which [MASK] stands for one piece.
+    """Returns the ids of a text in which each [MASK] is one token.
 
-    The parts between are encoded by themselves. One that does not begin with a space,
-    such as ".", would get the piece of a lone space in front, which is left out.
+    The parts between are encoded on their own. A part that does not begin with a space,
+    such as ".", would begin with a lone word mark, which is removed.
     """
     ids: list[int] = []
     space = tokenizer.piece_to_id(WORD_MARK)
@@ -180,12 +180,11 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """Returns how many tokens of two texts stay, of `room` in all.
+def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
+    """Returns the lengths of two texts that are truncated to `room` tokens in all.
 
-    One token after the other is taken from the longer text, as released from the
-    second where both are equally long. Each may have its half, and what the other
-    leaves.
+    As released, tokens are removed one by one from the longer text, or from the second
+    if both are equally long. So each text gets its half, and the rest of the other's.
     """
     half = room // 2
     return (
@@ -201,9 +200,9 @@ def pad(
 
     Args:
         inputs: the inputs.
-        rows: numbers of those to take, B.
-        length: tokens of every row of the batch, T.
-        pad_id: the id after the end of an input; mask and segments are 0 there.
+        rows: indices of the B inputs of the batch.
+        length: T, number of tokens of each row.
+        pad_id: the id of padding; mask and segments are 0 there.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
@@ -216,11 +215,11 @@ def pad(
     lengths = inputs.bounds[rows + 1][:, None] - begins
     if rows.size and lengths.max() > length:
         raise ValueError(f"an input of {lengths.max()} tokens; expected <= {length}")
-    places = np.arange(length)[None, :]  # [1, T]
-    mask = places < lengths
+    positions = np.arange(length)[None, :]  # [1, T]
+    mask = positions < lengths
     ids = np.full(mask.shape, pad_id, np.int32)
-    ids[mask] = inputs.ids[(begins + places)[mask]]
-    second = mask & (places >= inputs.first_lengths[rows][:, None])
+    ids[mask] = inputs.ids[(begins + positions)[mask]]
+    second = mask & (positions >= inputs.first_lengths[rows][:, None])
     return {
         "input_ids": ids,
         "input_mask": mask.astype(np.int32),

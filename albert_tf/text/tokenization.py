@@ -1,10 +1,10 @@
-"""Text to piece ids, for SentencePiece and WordPiece vocabularies, as released.
+"""Text to ids, for SentencePiece and WordPiece vocabularies, as released.
 
 Both tokenizers share one interface (`Tokenizer`): pieces, ids, batches of ids, and the
-place of every piece in the *original* text. Cleaning is built from `CharacterMap`s,
-which `in_graph` compiles into TensorFlow, so the two cannot disagree.
+offsets of every piece in the *original* text. Cleaning consists of `CharacterMap`s,
+which `in_graph` compiles into TensorFlow, so that both give the same ids.
 
-Needs sentencepiece and numpy only: worker processes start without TensorFlow.
+Only sentencepiece and numpy are imported: worker processes start without TensorFlow.
 """
 
 import abc
@@ -31,7 +31,7 @@ MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
 
 UTF8_CONTINUATION = range(0x80, 0xC0)
 
-# Stand inside words, as in "don't", typed or printed.
+# Both can be inside a word, as in "don't".
 APOSTROPHES = ("'", "\u2019")
 
 Span = tuple[int, int]
@@ -67,10 +67,7 @@ class WordStarts:
 
 
 class CharacterMap(dict[int, str]):
-    """What a function makes of each character, worked out when first seen.
-
-    An argument for `str.translate`, keyed by code point.
-    """
+    """A table for `str.translate`, filled by a function of a character on first use."""
 
     def __init__(self, function: Callable[[str], str]):
         super().__init__()
@@ -94,7 +91,7 @@ def _decompose(character: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
-# What WordPiece makes words of: as in BERT, not kana.
+# Characters that are words of their own in WordPiece: as in BERT, not kana.
 _IDEOGRAPH = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df"
     "\U0002a700-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
@@ -102,7 +99,7 @@ _IDEOGRAPH = re.compile(
 
 
 def _isolate_ideographs(character: str) -> str:
-    """The first WordPiece stage: no controls, plain spaces, ideographs alone."""
+    """The first WordPiece stage: no controls, plain spaces, isolated ideographs."""
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs":
         return " "
@@ -112,8 +109,8 @@ def _isolate_ideographs(character: str) -> str:
 
 
 def _isolate_punctuation(character: str) -> str:
-    """The last WordPiece stage: one word for each punctuation mark."""
-    # The release counts every ASCII symbol as punctuation, "$" and "^" too.
+    """The last WordPiece stage: each punctuation mark is a word."""
+    # In the release every ASCII symbol is punctuation, such as "$" and "^".
     ascii_symbol = "!" <= character <= "~" and not character.isalnum()
     if ascii_symbol or unicodedata.category(character).startswith("P"):
         return f" {character} "
@@ -136,20 +133,19 @@ UNACCENTED_PUNCTUATION_ALONE = CharacterMap(_strip_accents_and_isolate_punctuati
 def clean_text(
     text: str, do_lower_case: bool = True, keep_accents: bool = False
 ) -> str:
-    """Returns the text that SentencePiece sees.
+    """Returns the input of SentencePiece.
 
     Runs of white space become one space, characters are decomposed (NFKD), and letters
-    are lower-cased if asked.
+    are lower-cased with `do_lower_case`.
 
-    **As released:** combining marks are dropped: "й" becomes "и", and Hindi loses
-    virama and nukta. With `keep_accents` they stay, in canonical order. Then the
-    model's own rules (NFKC, in every model trained with the defaults) compose them
-    again, so a text has the same pieces whether its letters came composed or not, in
-    Python and in a graph, whatever the version of Unicode.
+    **As released:** combining marks are removed: "й" becomes "и", and Hindi loses
+    virama and nukta. With `keep_accents` they stay, in canonical order. The model's own
+    rules (by default NFKC) then compose them again. The pieces therefore depend neither
+    on the composition of the text nor on the version of Unicode.
     """
     joined = " ".join(text.split())
     if keep_accents:
-        # Each character is decomposed: only the order of marks changes.
+        # Each character is already decomposed; this orders the marks.
         decomposed = joined.translate(DECOMPOSED_WITH_MARKS)
         cleaned = unicodedata.normalize("NFD", decomposed)
     else:
@@ -158,19 +154,19 @@ def clean_text(
 
 
 class Tokenizer(abc.ABC):
-    """What every tokenizer can do; see `SentencePieceTokenizer`, `WordPieceTokenizer`.
+    """The interface of `SentencePieceTokenizer` and `WordPieceTokenizer`.
 
     Attributes:
         path: the vocabulary file.
         contents: the bytes of a `.model` or `vocab.txt` with this vocabulary.
-        file_name: what a copy of it is called.
+        file_name: the name of a copy of it.
         do_lower_case: whether text is lower-cased.
         keep_accents: whether combining marks stay, see `clean_text`.
         fingerprint: hexadecimal SHA-256 of the vocabulary file, the casing and
             `keep_accents`. Equal fingerprints mean equal ids.
     """
 
-    _file_name: str  # as transformers calls it
+    _file_name: str  # in folders of transformers
     _pad_piece: str
     _unk_piece: str
 
@@ -194,7 +190,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Returns what the vocabulary is applied to."""
+        """Returns the cleaned text, which is then cut into pieces."""
 
     @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:
@@ -208,28 +204,28 @@ class Tokenizer(abc.ABC):
 
         Args:
             texts: any number of texts.
-            num_threads: at most so many threads are used.
+            num_threads: maximum number of threads.
         """
 
     def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns what `encode_batch` does, for `word_starts("released")`.
+        """Encodes as `encode_batch` does, for `word_starts("released")`.
 
-        **As released:** unknown pieces are judged by their text. One that begins no
-        word has the id of [MASK] here, which no text has and which begins none either.
+        **As released:** the text of an unknown piece decides whether it begins a word.
+        If it does not, it gets the id of [MASK], which never begins a word.
         """
         return self.encode_batch(texts)
 
     @abc.abstractmethod
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        """Finds the characters that each of a text's N pieces comes from.
+        """Finds the characters of each of the N pieces of a text.
 
         Returns:
-            int [N, 2], [begin, end) in the text; -1 twice for a piece without any.
+            int [N, 2], [begin, end) in the text; [-1, -1) for a piece without text.
         """
 
     @abc.abstractmethod
     def _text_of(self, id: int) -> str:
-        """Returns a piece without its mark, or "" for one that is not text."""
+        """Returns a piece without its mark, or "" for a piece that is not text."""
 
     @abc.abstractmethod
     def _begins_word(self, id: int) -> bool: ...
@@ -247,7 +243,7 @@ class Tokenizer(abc.ABC):
         return self._pieces[id]
 
     def piece_to_id(self, piece: str) -> int:
-        """Returns the id of a piece, the unknown id where the vocabulary lacks it."""
+        """Returns the id of a piece, or the unknown id if the vocabulary lacks it."""
         return self._ids.get(piece, self.unk_id)
 
     def encode(self, text: str) -> list[int]:
@@ -255,16 +251,16 @@ class Tokenizer(abc.ABC):
         return self.encode_batch([text])[0]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Returns the piece ids of a text, and where each piece stands in it.
+        """Returns the ids and the offsets of the pieces of a text.
 
         Returns:
             ids: equal to `encode(text)`.
-            offsets: for each id, [begin, end) in characters of `text` as it was given.
-                Neither end ever decreases. A piece begins and ends with a character
+            offsets: for each id, [begin, end) in characters of the original text.
+                Begins and ends never decrease. A piece begins and ends with a character
                 that is not white space; a lone word mark is empty (begin == end).
                 Pieces of one character ("ﬁ" -> "f", "i") all span it. Characters that
                 cleaning deletes belong to the piece before them in their word, or else
-                to the one after; a word of such characters alone has no piece.
+                to the piece after; a word of only such characters has no piece.
         """
         return next(self.encode_batch_with_offsets([text]))
 
@@ -273,20 +269,20 @@ class Tokenizer(abc.ABC):
     ) -> Iterator[tuple[list[int], list[Span]]]:
         """Yields `encode_with_offsets` of each text, in time linear in their length."""
         for text, ids in zip(texts, self.encode_batch(texts), strict=True):
-            spans = _adopt_deleted(text, self._align(text, ids))
+            spans = _attach_deleted(text, self._align(text, ids))
             yield ids, list(map(tuple, spans.tolist()))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
-        """Returns the function that marks where words begin in piece ids.
+        """Returns the function that marks the first pieces of words.
 
         By "word_mark" these begin a word, in any language:
 
         - SentencePiece: pieces with the word mark. WordPiece: pieces without "##".
         - Pieces that begin with a letter of a script written without spaces (Chinese,
-          Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...): a sentence would else be
-          one word. Combining signs and prolongation marks continue the piece before.
-        - Pieces made of punctuation or symbols alone, but not a lone apostrophe, which
-          stands inside words ("don't").
+          Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...): otherwise a sentence would
+          be one word. Combining signs and prolongation marks continue the piece before.
+        - Pieces of only punctuation or symbols, but not a lone apostrophe, which can be
+          inside a word ("don't").
         - Any other piece but a sign, directly after punctuation or such a letter: the
           "word" of "(word)", the "python" of "用python".
         - Nothing else. Special pieces, `<unk>` and byte pieces stay with the word that
@@ -338,7 +334,7 @@ class Tokenizer(abc.ABC):
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of those of the five special pieces that the vocabulary has."""
+        """Ids of the special pieces of the vocabulary, at most five."""
         names = (self._pad_piece, self._unk_piece, "[CLS]", "[SEP]", "[MASK]")
         return frozenset(self._ids[name] for name in names if name in self._ids)
 
@@ -351,19 +347,19 @@ class Tokenizer(abc.ABC):
 class SentencePieceTokenizer(Tokenizer):
     """SentencePiece with the released cleaning and digit-comma rule.
 
-    A piece that ends in a digit and a comma is split again: its text before the comma
-    is encoded on its own and the comma becomes a piece ("▁1997," -> "▁1997", ",").
+    A piece that ends in a digit and a comma is split: its text before the comma is
+    encoded on its own, and the comma becomes a piece ("▁1997," -> "▁1997", ",").
 
     **As released:** the text before the comma is encoded as a new word, so a piece from
-    the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The release splits
-    runs of unknown characters too; here only pieces of the vocabulary are split, which
-    differs only where the vocabulary has no comma.
+    the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The release also
+    splits runs of unknown characters. Here only pieces of the vocabulary are split; the
+    results differ only for a vocabulary without a comma.
 
     Attributes:
         model: contents of the model file.
-        comma_pieces: for each piece that the digit-comma rule splits, those instead.
+        comma_pieces: the parts of each piece that the digit-comma rule splits.
         comma_ids: the same as ids.
-        byte_values: for each id that stands for a byte of UTF-8, the byte.
+        byte_values: the byte of each id that is a byte of UTF-8.
     """
 
     _file_name = "spiece.model"
@@ -380,8 +376,7 @@ class SentencePieceTokenizer(Tokenizer):
             spm_model_file: a `.model` file of SentencePiece, of any model type, or a
                 `tokenizer.json` of transformers with a unigram model.
             do_lower_case: lower-case the text first; None: as the files of transformers
-                beside it say, or the file itself (see `with_cleaning`), or else true,
-                as for the released models.
+                beside it say, or the file itself (see `with_cleaning`), or else true.
             keep_accents: keep combining marks; None: likewise, or else false.
 
         Raises:
@@ -389,35 +384,25 @@ class SentencePieceTokenizer(Tokenizer):
         """
         self.model = _read(spm_model_file, "Unigram")
         self._processor = processor = sentencepiece.SentencePieceProcessor()
-        # A damaged file may also hold pieces or settings that are not UTF-8 or JSON.
+        # A damaged file may contain pieces that are not UTF-8, and settings that are
+        # not JSON.
         with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
             processor.load_from_serialized_proto(self.model)
             size = processor.get_piece_size()
             pieces = [processor.id_to_piece(i) for i in range(size)]
             stored = stored_cleaning(self.model)
-        # SentencePiece itself takes a control piece and an ordinary one of one name.
+        # SentencePiece accepts a control piece and an ordinary one of the same name.
         if len({*pieces}) < size or processor.unk_id() < 0:
             raise InputError(
-                f"{spm_model_file}: has a piece twice, or none for what is unknown; "
-                f"expected a model as SentencePiece's trainer makes it"
+                f"{spm_model_file}: has a piece twice, or no unknown piece; expected a "
+                f"model of SentencePiece's trainer"
             )
-        super().__init__(
-            spm_model_file,
-            self.model,
-            pieces,
-            {
-                **stored,
-                **hf_files.cleaning(
-                    spm_model_file,
-                    _given(do_lower_case, keep_accents),
-                    is_wordpiece=False,
-                ),
-            },
-        )
+        given = _given(do_lower_case, keep_accents)
+        stored |= hf_files.cleaning(spm_model_file, given, is_wordpiece=False)
+        super().__init__(spm_model_file, self.model, pieces, stored)
+        pad_id = processor.pad_id()
+        self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
         self._unk_piece = pieces[processor.unk_id()]
-        self._pad_piece = (
-            pieces[processor.pad_id()] if processor.pad_id() >= 0 else "<pad>"
-        )
         self.comma_pieces = {
             piece: [*self._encode_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
             for piece in pieces
@@ -428,13 +413,13 @@ class SentencePieceTokenizer(Tokenizer):
             for id, piece in enumerate(pieces)
             if processor.is_byte(id)
         }
-        # Characters of text that a piece stands for. Of the bytes of a character the
-        # first one stands for it; the others have the span before them.
-        self._inner_bytes = np.zeros(len(pieces), bool)
+        # Number of characters of each piece. The first byte of a character counts as
+        # the character; the others get its span.
+        self._is_inner_byte = np.zeros(size, bool)
         self._lengths = np.array([len(p.replace(WORD_MARK, "")) for p in pieces])
         for id, byte in self.byte_values.items():
-            self._inner_bytes[id] = byte in UTF8_CONTINUATION
-            self._lengths[id] = not self._inner_bytes[id]
+            self._is_inner_byte[id] = byte in UTF8_CONTINUATION
+            self._lengths[id] = not self._is_inner_byte[id]
         self.comma_ids = {
             self._ids[piece]: [self.piece_to_id(part) for part in parts]
             for piece, parts in self.comma_pieces.items()
@@ -445,7 +430,7 @@ class SentencePieceTokenizer(Tokenizer):
         return clean_text(text, self.do_lower_case, self.keep_accents)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a text; an unknown piece is the text it stands for."""
+        """Returns the pieces of a text; an unknown piece is its text."""
         pieces = self._encode_pieces(self.clean(text))
         return [part for p in pieces for part in self.comma_pieces.get(p, [p])]
 
@@ -456,7 +441,7 @@ class SentencePieceTokenizer(Tokenizer):
         cleaned = [self.clean(text) for text in texts]
         split = self.comma_ids
         return [
-            # Few texts hold a piece to split, and looking is cheaper than copying.
+            # Few texts contain a piece to split, and the test is faster than a copy.
             ids
             if split.keys().isdisjoint(ids)
             else [part for id in ids for part in split.get(id, [id])]
@@ -481,12 +466,11 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.encode(cleaned, out_type=str)
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        cleaned, origins = self._clean_with_origins(text)
-        # What the model cuts into pieces: `cleaned` after the model's own rules.
-        normal, places = self._processor.normalize(cleaned, with_offsets=True)
+        # The text after cleaning and the model's own rules.
+        normal, sources = self._processor.normalize(self.clean(text), with_offsets=True)
         # Marks are not counted: the digit-comma rule adds some that `normal` lacks.
-        places = np.array(places[:-1], int)[_codes(normal) != ord(WORD_MARK)]
-        sources = origins[places]
+        is_text = _codes(normal) != ord(WORD_MARK)
+        origins = self._clean_origins(text)[np.array(sources[:-1], int)[is_text]]
         row = np.array(ids, int)
         lengths = self._lengths[row]
         if self.unk_id in ids:
@@ -495,25 +479,23 @@ class SentencePieceTokenizer(Tokenizer):
                 lengths[i] = len(pieces[i].replace(WORD_MARK, ""))
         ends = lengths.cumsum()
         spans = np.full((len(ids), 2), -1)
-        some = lengths > 0
-        spans[some, 0] = sources[(ends - lengths)[some]]
-        spans[some, 1] = sources[ends[some] - 1] + 1
-        of = np.where(self._inner_bytes[row], 0, np.arange(len(ids)))
-        return spans[np.maximum.accumulate(of)]
+        has_text = lengths > 0
+        spans[has_text, 0] = origins[(ends - lengths)[has_text]]
+        spans[has_text, 1] = origins[ends[has_text] - 1] + 1
+        first_byte = np.where(self._is_inner_byte[row], 0, np.arange(len(ids)))
+        return spans[np.maximum.accumulate(first_byte)]
 
-    def _clean_with_origins(self, text: str) -> tuple[str, np.ndarray]:
-        """`clean`, and for each of its characters the one in `text` it came from."""
-        black = ~_spaces(text)
-        # Of white space the last character before a word stays, but before the first
-        # word.
-        kept = black.copy()
-        kept[:-1] |= black[1:]
-        kept[: black.argmax() if len(text) else 0] = False
+    def _clean_origins(self, text: str) -> np.ndarray:
+        """Returns the index in the text of each character of the cleaned text."""
+        is_text = ~_is_space(text)
+        # The last space of a run stays, but none before the first word.
+        stays = is_text.copy()
+        stays[:-1] |= is_text[1:]
+        stays[: is_text.argmax() if len(text) else 0] = False
         characters = DECOMPOSED_WITH_MARKS if self.keep_accents else DECOMPOSED
-        joined, kept = " ".join(text.split()), np.flatnonzero(kept)
-        _, origins = _translate(joined, kept, characters)
-        # Where marks change places, the places keep their order.
-        return self.clean(text), origins
+        # Marks that change places do not take their origins along.
+        joined = " ".join(text.split())
+        return _translate(joined, np.flatnonzero(stays), characters)[1]
 
     def _text_of(self, id: int) -> str:
         processor = self._processor
@@ -533,14 +515,14 @@ class SentencePieceTokenizer(Tokenizer):
 class WordPieceTokenizer(Tokenizer):
     """WordPiece as in BERT, which the released Chinese models use.
 
-    Ideographs and punctuation marks are words of their own; every other word is cut
-    into the longest pieces of the vocabulary from its beginning on, and is unknown as a
-    whole where that fails or where it has more than 200 characters.
+    Ideographs and punctuation marks are words. Every other word is cut into the longest
+    pieces of the vocabulary from its beginning on. If that fails, or for more than 200
+    characters, the whole word is unknown.
 
-    **As released:** text is lower-cased first and decomposed after (NFD); with
-    `do_lower_case=False` accents stay, and also with `keep_accents`; then the text is
-    not composed either, as in BERT. Only the order of two different spacing marks in
-    a row that both have a combining class is kept as written, not made canonical.
+    **As released:** text is lower-cased first and decomposed after (NFD). With
+    `do_lower_case=False` or `keep_accents` accents stay, and the text is not composed,
+    as in BERT. Unlike the release, two different spacing marks in a row that both have
+    a combining class stay in the order of the text, not in canonical order.
 
     Attributes:
         pieces: the vocabulary in the order of ids.
@@ -559,9 +541,9 @@ class WordPieceTokenizer(Tokenizer):
         """Reads a vocabulary.
 
         Args:
-            vocab_file: UTF-8 text, one piece a line, the first line has id 0. Only the
-                text before the first space of a line counts; empty lines at the end
-                do not. Or a `tokenizer.json` of transformers with a WordPiece model.
+            vocab_file: UTF-8 text, one piece a line, the first line has id 0. The piece
+                ends at the first space of the line; empty lines at the end are ignored.
+                Or a `tokenizer.json` of transformers with a WordPiece model.
             do_lower_case: lower-case first, and strip accents; None: as the files of
                 transformers beside it say, or else true.
             keep_accents: do not strip accents; None: likewise, or else false.
@@ -578,17 +560,17 @@ class WordPieceTokenizer(Tokenizer):
         self._special(self._unk_piece)
         self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))
-        self._known_words: dict[str, list[int]] = {}
+        self._word_ids: dict[str, list[int]] = {}
 
     def clean(self, text: str) -> str:
-        """Returns the words, with a space between every two."""
+        """Returns the words, joined by spaces."""
         text = text.translate(IDEOGRAPHS_ALONE)
         text = text.lower() if self.do_lower_case else text
         return " ".join(text.translate(self.finish).split())
 
     @property
     def finish(self) -> CharacterMap:
-        """What happens to each character after lower-casing."""
+        """The last stage of cleaning, after lower-casing."""
         if self.do_lower_case and not self.keep_accents:
             return UNACCENTED_PUNCTUATION_ALONE
         return PUNCTUATION_ALONE
@@ -607,11 +589,11 @@ class WordPieceTokenizer(Tokenizer):
         ]
 
     def _encode_word(self, word: str) -> list[int]:
-        ids = self._known_words.get(word)
+        ids = self._word_ids.get(word)
         if ids is None:
-            if len(self._known_words) == _REMEMBERED_WORDS:
-                self._known_words.clear()
-            ids = self._known_words[word] = self._match(word)
+            if len(self._word_ids) == _MAX_CACHED_WORDS:
+                self._word_ids.clear()
+            ids = self._word_ids[word] = self._match(word)
         return ids
 
     def _match(self, word: str) -> list[int]:
@@ -633,7 +615,7 @@ class WordPieceTokenizer(Tokenizer):
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
         words, origins = _translate(text, np.arange(len(text)), IDEOGRAPHS_ALONE)
         if self.do_lower_case:
-            # Not one to one: the lower-case form of "İ" is two characters.
+            # The lower-case form of "İ" has two characters.
             origins = np.repeat(origins, [len(c.lower()) for c in words])
             words = words.lower()
         words, origins = _translate(words, origins, self.finish)
@@ -664,7 +646,7 @@ class WordPieceTokenizer(Tokenizer):
 
 
 def fingerprint(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
-    """Returns the hexadecimal SHA-256 of a vocabulary and of how text is cleaned."""
+    """Returns the hexadecimal SHA-256 of a vocabulary and its cleaning."""
     cleaning = b"lower" if do_lower_case else b"cased"
     if keep_accents:
         cleaning += b"accents"
@@ -681,13 +663,13 @@ def load(
 
     Args:
         spm_model_file: see `SentencePieceTokenizer`.
-        vocab_file: see `WordPieceTokenizer`. Either may be a `tokenizer.json`, which is
-            opened as what it holds.
-        do_lower_case: None: as the vocabulary does, or else true.
-        keep_accents: None: as the vocabulary does, or else false.
+        vocab_file: see `WordPieceTokenizer`. Either may be a `tokenizer.json`, whose
+            model decides the class.
+        do_lower_case: None: as stored with the vocabulary, or else true.
+        keep_accents: None: as stored with the vocabulary, or else false.
 
     Raises:
-        InputError: neither file is given, or the one used is bad.
+        InputError: no file is given, or the one used is bad.
     """
     path = spm_model_file or vocab_file
     if not path:
@@ -699,17 +681,16 @@ def load(
     return kind(path, do_lower_case, keep_accents)
 
 
-# A field that SentencePiece and tensorflow_text ignore, at the end of the model. Its
-# number is of those set aside for extensions, and the paper's: arXiv 1909.11942.
+# A field at the end of the model that SentencePiece and tensorflow_text ignore. Its
+# number is reserved for extensions; it is the paper's: arXiv 1909.11942.
 _CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2 in 7 bits each
 _CLEANING = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
 
 
 def with_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
-    """Stores in a SentencePiece model how text is cleaned for it.
+    """Stores the cleaning in a SentencePiece model, as the default of its tokenizers.
 
-    Every tokenizer made of the file cleans so by default. A model of the released
-    cleaning stays as it is.
+    A model with the released cleaning stays unchanged.
     """
     if do_lower_case and not keep_accents:
         return model
@@ -719,19 +700,17 @@ def with_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> byte
 
 
 def stored_cleaning(model: bytes) -> dict[str, bool]:
-    """Returns what `with_cleaning` stored, or nothing."""
+    """Returns what `with_cleaning` stored, or an empty dict."""
     payloads = _CLEANING.findall(model)
-    if not payloads:
-        return {}
-    stored = json.loads(payloads[-1])
+    stored = json.loads(payloads[-1]) if payloads else {}
     return {key: bool(value) for key, value in stored.items()}
 
 
-# The list of the release; it lacks the apostrophe and "<=>" (pieces that begin with "<"
-# begin a word anyway).
+# The released list. It lacks the apostrophe and "<=>"; pieces that begin with "<" begin
+# a word anyway.
 _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
-_REMEMBERED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
-# First words of the Unicode names of letters of scripts written without spaces.
+_MAX_CACHED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
+# First words of the Unicode names of letters in scripts written without spaces.
 _SPACELESS_SCRIPTS = (
     *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
     *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
@@ -739,7 +718,7 @@ _SPACELESS_SCRIPTS = (
 
 
 def _begins_word_as_released(piece: str) -> bool:
-    """The rule for the text of SentencePiece pieces."""
+    """Whether a SentencePiece piece begins a word, as released."""
     if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
         return True
     english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
@@ -747,7 +726,7 @@ def _begins_word_as_released(piece: str) -> bool:
 
 
 def _stands_alone(piece: str) -> bool:
-    """Whether a piece begins a word though nothing marks it."""
+    """Whether a piece begins a word without a mark."""
     if _is_spaceless(piece[0]) and not _is_sign(piece[0]):
         return True
     return piece not in APOSTROPHES and all(
@@ -756,12 +735,12 @@ def _stands_alone(piece: str) -> bool:
 
 
 def _closes_word(last: str) -> bool:
-    """Whether letters that follow a piece's last character begin another word."""
+    """Whether letters after the last character of a piece begin another word."""
     return _is_spaceless(last) or _stands_alone(last)
 
 
 def _is_spaceless(character: str) -> bool:
-    """Whether a character is a letter, or sign, of a script written without spaces."""
+    """Whether a character is a letter or sign of a script written without spaces."""
     script = unicodedata.name(character, "").replace("-", " ").split(" ")[0]
     return script in _SPACELESS_SCRIPTS and unicodedata.category(character)[0] in "LM"
 
@@ -774,7 +753,7 @@ def _is_sign(character: str) -> bool:
 def _translate(
     text: str, origins: np.ndarray, characters: CharacterMap
 ) -> tuple[str, np.ndarray]:
-    """`text.translate(characters)`, with the origin of each character kept along."""
+    """Returns `text.translate(characters)`, and the origin of each character."""
     translated = text.translate(characters)
     if translated == text:
         return text, origins
@@ -790,33 +769,33 @@ _LAST_SPACE = 0x3000
 _IS_SPACE = np.array([chr(code).isspace() for code in range(_LAST_SPACE + 2)])
 
 
-def _spaces(text: str) -> np.ndarray:
-    """Says of each character whether it is white space, as `str.isspace` does."""
+def _is_space(text: str) -> np.ndarray:
+    """Returns `str.isspace` of each character, bool [characters]."""
     return _IS_SPACE[np.minimum(_codes(text), _LAST_SPACE + 1)]
 
 
-def _adopt_deleted(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens spans over deleted characters of their words, and places empty pieces.
+def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
+    """Widens spans over deleted characters of their words; gives empty pieces a span.
 
     Args:
         text: the text.
         spans: int [N, 2], see `Tokenizer._align`.
     """
-    some = spans[:, 0] >= 0
+    has_text = spans[:, 0] >= 0
     size = len(text)
-    begins, ends = np.append(spans[some], [[size, size]], axis=0).T
-    spaces = np.append(np.flatnonzero(_spaces(text)), size)
+    begins, ends = np.append(spans[has_text], [[size, size]], axis=0).T
+    spaces = np.append(np.flatnonzero(_is_space(text)), size)
     word_ends = spaces[np.searchsorted(spaces, ends[:-1])]
     ends[:-1] = np.maximum(ends[:-1], np.minimum(word_ends, begins[1:]))
     ends = np.append(0, ends)  # the end of the piece before each
     words = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
     begins[:-1] = np.minimum(begins[:-1], np.maximum(words, ends[:-2]))
-    # An empty piece stands where the next one with text begins. Between two pieces of
+    # An empty piece is at the begin of the next piece with text. Between two pieces of
     # one character ("ﷺ") even a lone mark spans it.
-    rank = some.cumsum() - some
-    here = begins[rank]
-    empty_ends = np.maximum(here, ends[rank])
-    return np.stack([here, np.where(some, ends[rank + 1], empty_ends)], axis=1)
+    rank = has_text.cumsum() - has_text
+    begin = begins[rank]
+    empty_ends = np.maximum(begin, ends[rank])
+    return np.stack([begin, np.where(has_text, ends[rank + 1], empty_ends)], axis=1)
 
 
 def _given(do_lower_case: bool | None, keep_accents: bool | None) -> dict[str, bool]:

@@ -1,10 +1,9 @@
-"""Raw text to words, much as those of CoNLL-2003 are.
+"""Splits raw text into words, similar to those of CoNLL-2003.
 
-What stands between white space is a word, but for the punctuation at its ends, of which
-each mark is a word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is each
-ideograph, and "'s" at the end: "Anna's" is "Anna" and "'s". Punctuation is what it is
-to WordPiece: all symbols of ASCII, too. `in_graph.split_words` does the same in a
-TensorFlow graph.
+Words are separated by white space. Each punctuation mark at the ends of a word is a
+word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is each ideograph, and "'s"
+at the end: "Anna's" is "Anna" and "'s". As in WordPiece, all symbols of ASCII are
+punctuation. `in_graph.split_words` does the same in a TensorFlow graph.
 """
 
 import functools
@@ -12,14 +11,14 @@ import re
 
 from albert_tf.text import tokenization
 
-# On classes of characters, each of which is one ASCII character, see `character_class`.
+# Patterns of character classes, see `character_class`.
 POSSESSIVE = "([as])'s([.']*)( |i|$)"
 MARKED_POSSESSIVE = r"\1pp\2\3"
 WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Returns the characters where each word begins and ends."""
+    """Returns [begin, end) of each word in characters."""
     classes = "".join(map(character_class, text))
     classes = re.sub(POSSESSIVE, MARKED_POSSESSIVE, classes)
     return [match.span() for match in re.finditer(WORD, classes)]

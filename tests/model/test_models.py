@@ -446,6 +446,26 @@ def test_recompute_gives_identical_gradients_when_compiled(
     assert_equal_gradients(kept, recomputed)
 
 
+@tensorflow_only
+@pytest.mark.parametrize("recompute", ["none", "block"])
+def test_gradients_of_shared_kernels_are_added_layer_by_layer(recompute, tiny, tokens):
+    import tensorflow as tf
+
+    model = models.AlbertEncoder(tiny(recompute=recompute))
+    kernel = model.blocks[0].feed_forward.intermediate.kernel
+
+    def gradient(batch):
+        with tf.GradientTape() as tape:
+            loss = ops.sum(model(batch, training=True)["sequence_output"])
+        return tape.gradient(loss, kernel.value)
+
+    graph = tf.function(gradient).get_concrete_function(tokens()).graph
+    sums = [op for op in graph.get_operations() if op.type == "AddN"]
+    sums = [op for op in sums if op.outputs[0].shape == kernel.shape]
+    # One sum of five gradients would need all of them in memory.
+    assert [len(op.inputs) for op in sums] == [2] * 4
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass keeps")
 def test_recompute_keeps_only_the_input_of_each_block(tiny):
     import jax

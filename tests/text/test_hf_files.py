@@ -80,21 +80,6 @@ def test_text_is_cleaned_as_the_files_beside_a_vocabulary_say(
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "message"),
-    [
-        (BERT, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars=false: exp"),
-        (SPM, [1], "[1]: expected a JSON object"),
-    ],
-)
-def test_what_no_tokenizer_here_does_is_refused(kind, config, message, tmp_path):
-    write(tmp_path, config)
-    with pytest.raises(InputError) as refused:
-        opened(tmp_path, kind)
-    path = tmp_path / "tokenizer_config.json"
-    assert str(refused.value).startswith(f"{path}: {message}")
-
-
-@pytest.mark.parametrize(
     ("kind", "config", "steps", "given", "message"),
     [
         (
@@ -131,7 +116,7 @@ def test_what_no_tokenizer_here_does_is_refused(kind, config, message, tmp_path)
         ),
     ],
 )
-def test_what_contradicts_the_files_is_refused(
+def test_bad_files_and_flags_that_contradict_them_are_refused(
     kind, config, steps, given, message, tmp_path
 ):
     write(tmp_path, config, steps)
