@@ -1,10 +1,10 @@
-"""The model and its optimizers, written with keras.ops alone.
+"""The model and its optimizers, written with keras.ops only.
 
 In reading order:
 
     config       sizes and rates: the keys of albert_config.json, published sizes
     layers       the glossary of shapes; embeddings, attention, feed-forward, block
-    heads        what stands on the encoder, each beside its loss
+    heads        the heads on the encoder, each with its loss
     models       the encoder, and the encoder with each head
-    optimizers   LAMB and AdamW as released, and the learning rate's schedule
+    optimizers   LAMB and AdamW as released, and the schedule of the learning rate
 """

@@ -265,7 +265,7 @@ def order_gradients(x, layers: Sequence[Dense]):
     return x, replace_kernels(layers, kernels)
 
 
-@ops.custom_gradient
+@custom_gradient()
 def _wait_for_kernels(x, *kernels):
     """Returns its arguments; the gradient of `x` waits for those of the kernels."""
 

@@ -2,17 +2,17 @@
 
 In reading order:
 
-    settings      the flags of every script that opens a model
-    names         the table: what each tensor is called and how it lies in each format
-    released      names of released checkpoints and of Hugging Face's, downloaded
-    checkpoints   which checkpoint of a folder: the best, the newest
-    source        what an opened file or folder offers
-    formats       one module for each format, and which one a path has (`open_source`)
-    loading       sets a model's weights from it (`load`, `model_for`)
+    settings      the flags of scripts that open a model
+    names         the table: names and layouts of all tensors in all formats
+    released      downloads weights by name, of the release or of Hugging Face
+    checkpoints   the best or the newest checkpoint of a folder
+    source        the common interface of opened files and folders
+    formats       one module for each format; recognises that of a path (`open_source`)
+    loading       loads weights into a model (`load`, `model_for`)
     writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
     huggingface   config.json and tokenizer.json for transformers
-    metadata      task.json and vocabulary.json, which stand beside weights
-    folder        opens a model: checkpoint, configuration, vocabulary, casing, task
+    metadata      task.json and vocabulary.json, the metadata beside weights
+    folder        finds checkpoint, configuration, vocabulary, casing and task
 """
 
 import importlib

@@ -1,11 +1,11 @@
-"""Settings that every script shares that opens a model."""
+"""Settings of all scripts that open a model."""
 
 import dataclasses
 from typing import Literal
 
 from albert_tf import flags
 
-# The placeholder that the released notebook gives for a required flag.
+# The released notebook passes this placeholder for a required flag.
 _FROM_HUB = "from_tf_hub"
 
 
@@ -51,6 +51,6 @@ class ModelFileSettings(flags.Settings):
 
     @property
     def vocabularies(self) -> tuple[str | None, str | None]:
-        """The named files, of SentencePiece and of WordPiece."""
+        """The files of --spm_model_file and --vocab_file."""
         spm = None if self.spm_model_file == _FROM_HUB else self.spm_model_file
         return spm, self.vocab_file
