@@ -450,14 +450,3 @@ def test_a_vocabulary_that_is_gone_is_noted_without_its_file(files, tmp_path):
         "fingerprint": "0123456789abcdef",
     }
     assert ModelFolder(tmp_path / "run").find_tokenizer() is None
-
-
-def test_a_vocabulary_that_is_smaller_than_the_model_gives_a_warning(files, caplog):
-    [path] = files["input_file"]
-    description(path, size=64)
-    Pretraining(PretrainingSettings(**files))
-    assert caplog.messages == [
-        f"{path}: the vocabulary: 64 pieces, but the model's vocab_size is 211; "
-        f"expected the vocabulary that the model was made for, or for a new model an "
-        f"albert_config.json with vocab_size=64"
-    ]
