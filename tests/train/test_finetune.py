@@ -185,8 +185,8 @@ def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
 def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
     labels = np.zeros(46, np.int32)  # right from the start on, so never better again
     task = Numbers(tokenizer_of_task, labels)
-    log, metrics_of, traced = io.StringIO(), task.metrics, []
-    task.metrics = lambda *given: traced.append(given) or metrics_of(*given)
+    log, metrics_of, traced = io.StringIO(), task.batch_metrics, []
+    task.batch_metrics = lambda *given: traced.append(given) or metrics_of(*given)
     settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
     outcome = seeds.run(task, settings, one_device(), log=log)
     steps = int(outcome.trainer.optimizer.iterations)
