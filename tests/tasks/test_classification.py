@@ -60,15 +60,15 @@ def split(tmp_path, tokenizer):
 def test_inputs_of_other_rows_are_not_taken_from_the_cache(tokenizer):
     declared = declare()
 
-    def made_from(*texts, most=24):
+    def cache_key(*texts, most=24):
         examples = [Example(str(n), text, None, "no") for n, text in enumerate(texts)]
         task = task_of(declared, tokenizer, max_seq_length=most)
         return json.dumps(task.cache_key(Split("train", examples)))
 
-    kept = made_from("a file", "a list of strings")
-    assert kept == made_from("a file", "a list of strings")
-    assert kept != made_from("a list of strings", "a file")
-    assert kept != made_from("a file", "a list of strings", most=9)
+    kept = cache_key("a file", "a list of strings")
+    assert kept == cache_key("a file", "a list of strings")
+    assert kept != cache_key("a list of strings", "a file")
+    assert kept != cache_key("a file", "a list of strings", most=9)
 
 
 def task_of(declared, tokenizer, config=CONFIG, max_seq_length=24, **more):
