@@ -20,11 +20,11 @@ class FineTuning:
     """What a command has beside its own docstring, which --help prints.
 
     Attributes:
-        kind: of its family.
+        task_type: of its family.
         SETTINGS: see `commands`.
     """
 
-    kind: ClassVar[str]
+    task_type: ClassVar[str]
     SETTINGS: ClassVar[tuple[type, ...]]
 
     @classmethod
@@ -40,7 +40,7 @@ class FineTuning:
 
         from albert_tf.train import ensembles, finetune
 
-        family = registry.task(cls.kind)
+        family = registry.task(cls.task_type)
         assert family is not None
         drive = finetune.run if run.ensemble is None else ensembles.run
         drive(family, task, run, model, devices)
@@ -57,7 +57,7 @@ class Classify(FineTuning):
     docs/fine_tuning.md explains the flags, your own tables and the output files.
     """
 
-    kind = "classification"
+    task_type = "classification"
     SETTINGS = (ClassificationSettings, ClassifierRunSettings, *_MODEL)
 
 
@@ -72,7 +72,7 @@ class Tag(FineTuning):
     docs/tagging.md explains the data, the flags and the output files.
     """
 
-    kind = "token_classification"
+    task_type = "token_classification"
     SETTINGS = (TaggingSettings, FineTuningSettings, *_MODEL)
 
 
@@ -87,7 +87,7 @@ class Squad(FineTuning):
     docs/squad.md explains the flags, the threshold and the output files.
     """
 
-    kind = "question_answering"
+    task_type = "question_answering"
     SETTINGS = (SquadSettings, SquadRunSettings, *_MODEL)
 
 
@@ -100,7 +100,7 @@ class Race(FineTuning):
     docs/race.md explains the data, the flags, memory use and the output files.
     """
 
-    kind = "multiple_choice"
+    task_type = "multiple_choice"
     SETTINGS = (RaceSettings, RaceRunSettings, *_MODEL)
 
 

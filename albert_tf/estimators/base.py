@@ -232,7 +232,7 @@ class FineTuned(Model):
 
     family: ClassVar[type[FineTuningTask]]
     # Task types that it opens; empty: all of the family.
-    kinds: ClassVar[tuple[str, ...]] = ()
+    task_types: ClassVar[tuple[str, ...]] = ()
     run_settings: ClassVar[type[FineTuningSettings]]
     # The columns of a table, labels last; and the flags of its splits.
     columns: ClassVar[tuple[str, ...]]
@@ -434,12 +434,12 @@ class FineTuned(Model):
         """
         folder = getattr(self, "folder_", self.model)
         kind = None if folder is None else ModelFolder(folder).task.get("kind")
-        kinds = self.kinds or self.family.kinds
-        if folder is None or kind not in kinds:
+        task_types = self.task_types or self.family.task_types
+        if folder is None or kind not in task_types:
             what = f"fine-tuned for {kind}" if kind else "not fine-tuned"
             raise InputError(
                 f"{folder}: {what}; {type(self).__name__} expects a model for "
-                f"{' or '.join(kinds)}, or fit() first"
+                f"{' or '.join(task_types)}, or fit() first"
             )
         return Path(folder)
 

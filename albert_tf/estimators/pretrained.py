@@ -24,7 +24,7 @@ class Pretrained(Model):
     files (`ModelFileSettings`).
     """
 
-    kind: ClassVar[str]
+    task_type: ClassVar[str]
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -34,7 +34,7 @@ class Pretrained(Model):
 
     @classmethod
     def _options(cls) -> tuple[str, ...]:
-        options = registry.pipeline(cls.kind).options
+        options = registry.pipeline(cls.task_type).options
         return ("max_seq_length", "batch_size", "runtime", *options)
 
     def __call__(self, data: Any) -> list[dict[str, Any]]:
@@ -65,13 +65,13 @@ class Pretrained(Model):
                 f"{type(self).__name__}: no model; pass a folder or a name"
             )
         given = {k: v for k, v in self._settings.items() if k in self._options()}
-        return self._predictor(self.model, {"task": self.kind, **given})
+        return self._predictor(self.model, {"task": self.task_type, **given})
 
 
 class FillMask(Pretrained):
     """Predicts the `top_k` most likely tokens for each [MASK]."""
 
-    kind = "fill_mask"
+    task_type = "fill_mask"
 
     def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
         """Returns for each text and each [MASK] the tokens with their probabilities."""
@@ -84,7 +84,7 @@ class Scorer(Pretrained):
     The score is the pseudo-log-likelihood (Salazar et al. 2020), in nats.
     """
 
-    kind = "score"
+    task_type = "score"
 
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
         """Returns the score of each text, float [n], or its mean over the tokens."""
@@ -95,7 +95,7 @@ class Scorer(Pretrained):
 class SentenceOrder(Pretrained):
     """Predicts whether two texts are in order."""
 
-    kind = "sentence_order"
+    task_type = "sentence_order"
 
     def predict(self, pairs: Any) -> np.ndarray:
         """Returns the probability that each pair is in order, float [n]."""
@@ -105,7 +105,7 @@ class SentenceOrder(Pretrained):
 class Embedder(TransformerMixin, Pretrained):
     """Embeds texts; a transformer for pipelines of scikit-learn."""
 
-    kind = "embedding"
+    task_type = "embedding"
 
     def fit(self, texts: Any = None, labels: Any = None) -> Self:
         """Returns itself: there is nothing to learn."""

@@ -51,7 +51,7 @@ class _Texts(FineTuned):
         text, label = _columns(values["text"]), str(values["label"])
         given = {
             "task_name": "custom",
-            "kind": values.get("kind", self.kinds[0]),
+            "kind": values.get("kind", self.task_types[0]),
             "label_column": label,
         }
         table, several = None, given["kind"] == "multi_label"
@@ -71,7 +71,7 @@ class _Texts(FineTuned):
             if several and _is_multi_hot(label_lists):
                 label_lists = _decode_multi_hot(label_lists, names, split)
                 given["labels"] = names
-            if split == "train" and self.kinds[0] != "regression":
+            if split == "train" and self.task_types[0] != "regression":
                 given["labels_are_json"] = _are_json(label_lists, split)
             if several:
                 table = rows.add_column(table, label, label_lists, split)
@@ -80,10 +80,10 @@ class _Texts(FineTuned):
 
     def _check(self, settings):
         super()._check(settings)
-        if settings.get("kind", self.kinds[0]) not in self.kinds:
+        if settings.get("kind", self.task_types[0]) not in self.task_types:
             raise InputError(
                 f"{type(self).__name__}: kind={settings['kind']!r}; expected "
-                f"{' or '.join(self.kinds)}"
+                f"{' or '.join(self.task_types)}"
             )
 
     def _to_rows(self, examples):
@@ -120,7 +120,7 @@ class TextClassifier(ClassifierMixin, _Texts):
             `classes_[1]`.
     """
 
-    kinds = ("classification", "multi_label")
+    task_types = ("classification", "multi_label")
 
     @property
     def classes_(self) -> np.ndarray:
@@ -169,7 +169,7 @@ class TextClassifier(ClassifierMixin, _Texts):
 class TextRegressor(RegressorMixin, _Texts):
     """Predicts a number for texts or pairs; settings as for `TextClassifier`."""
 
-    kinds = ("regression",)
+    task_types = ("regression",)
 
     def predict(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the number of each text, float [n]; see `TextClassifier.predict`."""

@@ -63,7 +63,7 @@ class Task(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def kind(self) -> str:
+    def task_type(self) -> str:
         """The name of the task in `task.json` and `run.json`."""
 
     @abc.abstractmethod
@@ -253,7 +253,7 @@ class FineTuningTask(Task):
     serving_fn          how a model answers raw text in a SavedModel
 
     Attributes:
-        kinds: the family's names in `task.json`.
+        task_types: the family's names in `task.json`.
         settings_class: its flags, and what `task.json` stores.
         head_keys: keys of `task.json` that must be equal for a head to be reused.
         folder_keys: further keys that must be equal in `output_dir`.
@@ -267,7 +267,7 @@ class FineTuningTask(Task):
         multiple: see `ByLength`.
     """
 
-    kinds: ClassVar[tuple[str, ...]]
+    task_types: ClassVar[tuple[str, ...]]
     settings_class: ClassVar[type[TaskSettings]]
     head_keys: ClassVar[tuple[str, ...]] = ()
     folder_keys: ClassVar[tuple[str, ...]] = ()
@@ -315,7 +315,7 @@ class FineTuningTask(Task):
             InputError: it is for another family, or see `TaskSettings.from_stored`.
         """
         task = metadata.find_task(Path(folder))
-        if task.get("kind") not in cls.kinds:
+        if task.get("kind") not in cls.task_types:
             raise InputError(f"{folder}: a model for {task.get('kind')}")
         return cls.settings_class.from_stored(task, Path(folder) / metadata.TASK)
 
@@ -325,14 +325,14 @@ class FineTuningTask(Task):
         return members[0]
 
     @property
-    def kind(self) -> str:
-        """The task's name in `task.json`: one of `kinds`."""
-        return self.kinds[0]
+    def task_type(self) -> str:
+        """The task's name in `task.json`: one of `task_types`."""
+        return self.task_types[0]
 
     @property
     def description(self) -> dict[str, Any]:
         """The content of `task.json`."""
-        return {"kind": self.kind, **self.settings.stored()}
+        return {"kind": self.task_type, **self.settings.stored()}
 
     @property
     def label_names(self) -> tuple[tuple[str, ...], bool]:
@@ -548,9 +548,9 @@ class FineTuningTask(Task):
             labels or another task; and what to log, or the reason.
         """
         task = metadata.find_task(Path(source.path))
-        kind = task.get("kind", self.kind)
-        if kind in registry.FINE_TUNED and kind not in self.kinds:
-            return [], f"its head is for {kind}, not for {self.kind}"
+        kind = task.get("kind", self.task_type)
+        if kind in registry.FINE_TUNED and kind not in self.task_types:
+            return [], f"its head is for {kind}, not for {self.task_type}"
         labels, (names, are_fixed) = self.settings.labels, self.label_names
         named, given = task.get("labels") or (), self.settings.head_labels or ()
         if not labels or not (named or given):

@@ -47,7 +47,7 @@ class Classification(base.FineTuningTask):
     splits have the split's name as a prefix. `eval_loss` as released.
     """
 
-    kinds = ("classification", "multi_label", "regression")
+    task_types = ("classification", "multi_label", "regression")
     settings_class = ClassificationSettings
     # A head fits another task with the same labels: AX uses MNLI's.
     head_keys = ("labels", "label_separator", "texts")
@@ -62,8 +62,8 @@ class Classification(base.FineTuningTask):
         self.progress_metrics = tuple(self.text_task.metrics)
 
     @property
-    def kind(self) -> str:
-        return self.settings.kind or self.kinds[0]
+    def task_type(self) -> str:
+        return self.settings.kind or self.task_types[0]
 
     @property
     def label_names(self):

@@ -57,7 +57,7 @@ class Pretraining(base.Task):
     """
 
     key_metric = "masked_lm_accuracy"
-    kind = "pretraining"
+    task_type = "pretraining"
 
     def __init__(
         self,

@@ -277,8 +277,8 @@ def _stored_settings(
     for folder in (own, *start):
         stored = metadata.find_task(folder)
         is_start = config.do_train and folder in start and metadata.is_written(stored)
-        if stored and stored.get("kind") not in family.kinds:
-            _check_head(config, {"kind": family.kinds[0]}, ("kind",))
+        if stored and stored.get("kind") not in family.task_types:
+            _check_head(config, {"kind": family.task_types[0]}, ("kind",))
         elif stored and not is_start:
             return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None

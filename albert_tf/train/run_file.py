@@ -87,7 +87,7 @@ class RunFile:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         content = {
-            "task": task.kind,
+            "task": task.task_type,
             "flags": self.flags,
             "vocabulary": task.vocabulary,
             "versions": versions,

@@ -216,7 +216,7 @@ def whole(case, fit):
 
 
 def test_every_family_is_tried():
-    kinds = {kind for family, _, _ in CASES.values() for kind in family.kinds}
+    kinds = {kind for family, _, _ in CASES.values() for kind in family.task_types}
     assert kinds == registry.FINE_TUNED.keys()
 
 

@@ -39,7 +39,7 @@ class EvenSettings(TaskSettings):
 class Even(base.FineTuningTask):
     """Whether the number of words of a text is even."""
 
-    kinds = ("even",)
+    task_types = ("even",)
     settings_class = EvenSettings
     key_metric = "eval_accuracy"
 

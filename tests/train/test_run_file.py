@@ -11,7 +11,7 @@ from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.run_file import RunFile, read_flags
 
 SETTINGS = TrainingSettings(output_dir="run", seed=3, learning_rate=0.5)
-TASK = types.SimpleNamespace(kind="pretraining", vocabulary="abc")
+TASK = types.SimpleNamespace(task_type="pretraining", vocabulary="abc")
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class MultipleChoice(base.FineTuningTask):
     have levels `middle_accuracy` and `high_accuracy`.
     """
 
-    kinds = ("multiple_choice",)
+    task_types = ("multiple_choice",)
     settings_class = RaceSettings
     key_metric = "eval_accuracy"
 

@@ -53,7 +53,7 @@ class QuestionAnswering(base.FineTuningTask):
         InputError: windows are shorter than the number of candidates.
     """
 
-    kinds = ("question_answering",)
+    task_types = ("question_answering",)
     settings_class = SquadSettings
     head_keys = ("version", "head")
     extra_export_formats = ("litert",)

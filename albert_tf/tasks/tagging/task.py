@@ -66,7 +66,7 @@ class Tagging(base.FineTuningTask):
     whole entities of all types (seqeval), and `eval_accuracy` of words.
     """
 
-    kinds = ("token_classification",)
+    task_types = ("token_classification",)
     settings_class = TaggingSettings
     head_keys = ("labels",)
 
