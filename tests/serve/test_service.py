@@ -18,6 +18,8 @@ from albert_tf.tasks import serving, text_graphs
 from albert_tf.tasks.race import features as race
 from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.race.reading import Question, present
+from albert_tf.tasks.settings.race import RaceSettings
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, reading
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text import inputs
@@ -110,8 +112,14 @@ def built():
     }
 
 
-LENGTHS = features.Lengths(max_seq_length=40, doc_stride=13, max_query_length=9)
-SEARCH = answers.Search(n_best_size=7, max_answer_length=11)
+SQUAD = SquadSettings(
+    version="1.1",
+    max_seq_length=40,
+    doc_stride=13,
+    max_query_length=9,
+    n_best_size=7,
+    max_answer_length=11,
+)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +148,7 @@ def every(built, tokenizer, asked, null_thresholds):
     """An answer and its inputs, by name."""
     lengths = {"max_seq_length": LENGTH}
     questions = dict(zip(("question", "context"), asked, strict=True))
-    search = {"lengths": LENGTHS, "search": SEARCH}
+    second = dataclasses.replace(SQUAD, version="2.0")
     plain, pairs = {"text": TEXTS}, {"text_a": TEXTS, "text_b": SECOND}
     made = {
         "labels": (text_graphs.classifier, "labels", plain, FIXED | lengths),
@@ -160,16 +168,16 @@ def every(built, tokenizer, asked, null_thresholds):
         "choice": (
             *(multiple_choice, "choice"),
             {"article": ARTICLES, "question": ASKED, "options": OPTIONS},
-            lengths | {"max_qa_length": 8},
+            {"settings": RaceSettings(max_seq_length=LENGTH, max_qa_length=8)},
         ),
-        "spans": (question_answering, "spans", questions, search),
+        "spans": (question_answering, "spans", questions, {"settings": SQUAD}),
         "beams": (
             *(question_answering, "beams", questions),
-            search | {"version": "2.0", "threshold": null_thresholds["beams"]},
+            {"settings": second, "threshold": null_thresholds["beams"]},
         ),
         "linear": (
             *(question_answering, "spans", questions),
-            search | {"version": "2.0", "threshold": null_thresholds["linear"]},
+            {"settings": second, "threshold": null_thresholds["linear"]},
         ),
     }
     return {
@@ -291,7 +299,7 @@ def test_choices(served, built, tokenizer):
         Question("", article, text, tuple(present(options)), None, "", "")
         for article, text, options in zip(ARTICLES, ASKED, OPTIONS, strict=True)
     ]
-    lengths = race.Lengths(LENGTH, 8)
+    lengths = RaceSettings(max_seq_length=LENGTH, max_qa_length=8)
     encoded = race.encode(tokenizer, questions, lengths)
     batch = encoded.batch(range(len(ASKED)), 4, LENGTH, lengths, tokenizer)
     expected = keras.ops.convert_to_numpy(
@@ -314,29 +322,29 @@ def windows(tokenizer, questions, contexts):
         for n, (question, context) in enumerate(zip(questions, contexts, strict=True))
     )
     dataset = reading.Dataset("", "2.0", paragraphs)
-    return list(features.windows(dataset, tokenizer, LENGTHS))
+    return list(features.windows(dataset, tokenizer, SQUAD))
 
 
 def candidates(model, tokenizer, questions, contexts, optional=False):
     """What `tasks.squad` finds; with the null odds of a linear head if `optional`."""
     each = collections.defaultdict(list)
     read = windows(tokenizer, questions, contexts)
-    rows = [window.features(LENGTHS.max_seq_length) for window in read]
+    rows = [window.features(SQUAD.max_seq_length) for window in read]
     outputs = {**model({name: np.stack([r[name] for r in rows]) for name in rows[0]})}
     del outputs["encoder_outputs"]
     found = {name: keras.ops.convert_to_numpy(value) for name, value in outputs.items()}
     for n, window in enumerate(read):
         one = {name: value[n] for name, value in found.items()}
         if "cls_logits" in one:
-            spans = answers.spans_of_beams(window, one, SEARCH)
+            spans = answers.spans_of_beams(window, one, SQUAD)
         else:
             own = slice(len(window.ids))
             start, end = one["start_logits"][own], one["end_logits"][own]
-            spans = answers.spans_of_logits(window, start, end, SEARCH)
+            spans = answers.spans_of_logits(window, start, end, SQUAD)
             if optional:
                 one["cls_logits"] = float(start[0]) + float(end[0])
         each[window.question.id].append((spans, one.get("cls_logits")))
-    found = [answers.merge(read_windows, SEARCH) for read_windows in each.values()]
+    found = [answers.merge(read_windows, SQUAD) for read_windows in each.values()]
     if optional:
         return [
             dataclasses.replace(one, null_odds=one.null_odds - one.nbest()[0].score)
@@ -456,7 +464,7 @@ def test_words_of_a_vocab_txt(tmp_path, built):
     (tmp_path / "vocab.txt").write_text("\n".join(recorded["vocab"]), encoding="utf-8")
     words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
     context = "The Résumé (of 中文) was the last; and " * 9
-    answer = question_answering(built["spans"], words, lengths=LENGTHS, search=SEARCH)
+    answer = question_answering(built["spans"], words, SQUAD)
     found = answer.respond(
         question=tf.constant(["the last"]), context=tf.constant([context])
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import features, reading
 from albert_tf.text import tokenization
 
@@ -28,7 +29,7 @@ class Recorded:
     name: str
     dataset: reading.Dataset
     tokenizer: tokenization.Tokenizer
-    lengths: features.Lengths
+    lengths: SquadSettings
     arrays: dict[str, np.ndarray]
     results: dict[str, Any]
 
@@ -62,14 +63,18 @@ def recorded(request):
         model = SHARED / "data/albert_vocab/30k-clean.model"
         if not model.exists():
             pytest.skip("needs the official vocabulary")
-    *lengths, do_lower_case = SETS[name]
+    length, stride, max_query_length, do_lower_case = SETS[name]
     results = json.loads((folder / "squad_own_results.json").read_text())
     with np.load(folder / "squad_own.npz") as arrays:
         return Recorded(
             name,
             reading.read(DATA / "squad_own.json"),
             tokenization.SentencePieceTokenizer(str(model), do_lower_case),
-            features.Lengths(*lengths),
+            SquadSettings(
+                max_seq_length=length,
+                doc_stride=stride,
+                max_query_length=max_query_length,
+            ),
             {
                 key.removeprefix(f"{name}/"): arrays[key]
                 for key in arrays

@@ -7,8 +7,8 @@ from albert_tf.model import models
 from albert_tf.tasks import pretrained, text_graphs
 from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.squad import features
-from albert_tf.tasks.squad.answers import Search
+from albert_tf.tasks.settings.race import RaceSettings
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text.tokenization import SentencePieceTokenizer
 
@@ -26,6 +26,7 @@ def tokenizer(data):
     return SentencePieceTokenizer(str(data / "spm_small.model"))
 
 
+SQUAD = SquadSettings().with_defaults(None, 384)
 REFUSED = [
     (
         text_graphs.classifier,
@@ -66,19 +67,19 @@ REFUSED = [
     (
         multiple_choice,
         "choice",
-        {"max_seq_length": 9, "max_qa_length": 7},
+        {"settings": RaceSettings(max_seq_length=9, max_qa_length=7)},
         "--max_seq_length=9: must be at least 11, --max_qa_length=7 and 4 more",
     ),
     (
         question_answering,
         "spans",
-        {"lengths": features.Lengths(), "search": Search(), "threshold": 0.5},
+        {"settings": SQUAD, "threshold": 0.5},
         "threshold 0.5: a model of SQuAD 1.1 has no null odds",
     ),
     (
         question_answering,
         "spans",
-        {"lengths": features.Lengths(), "search": Search()},
+        {"settings": SQUAD},
         "--max_seq_length=384: must be at most 96, the model's max_position_embeddings",
     ),
 ]

@@ -5,7 +5,11 @@ import pytest
 
 from albert_tf import InputError
 from albert_tf.tasks.race import features, reading
-from albert_tf.tasks.race.features import Lengths
+from albert_tf.tasks.settings.race import RaceSettings
+
+
+def lengths_of(max_seq_length, max_qa_length):
+    return RaceSettings(max_seq_length=max_seq_length, max_qa_length=max_qa_length)
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +20,7 @@ def questions(data):
 @pytest.mark.parametrize("name", ["small 64 24", "small 256 128"])
 def test_inputs_are_the_released_ones(name, golden, questions, tokenizer):
     recorded = golden("race_own.json")[name]
-    lengths = Lengths(recorded["max_seq_length"], recorded["max_qa_length"])
+    lengths = lengths_of(recorded["max_seq_length"], recorded["max_qa_length"])
     found = features.encode(tokenizer, questions, lengths)
     *examples, padding = recorded["features"]
     assert not padding["is_real_example"]
@@ -41,21 +45,10 @@ def test_inputs_are_the_released_ones(name, golden, questions, tokenizer):
     assert used.tolist() == longest
 
 
-def test_an_article_is_stored_once(questions, tokenizer):
-    found = features.encode(tokenizer, questions, Lengths(64, 24), num_threads=2)
-    assert found.article_of.tolist() == [0, 0, 1, 1, 1, 2]
-    articles = [questions[row].article for row in (0, 2, 5)]
-    tokens = [token for text in articles for token in tokenizer.encode(text)]
-    assert found.article_ids.tolist() == tokens
-
-
-def test_what_was_cut_is_told(tokenizer):
+def test_lengths_of_what_is_cut(tokenizer):
     def question(article, options):
         return reading.Question("", article, "file", options, 0, "", "")
 
-    tokens = len(tokenizer.encode("list " * 30))
-    asked = len(tokenizer.encode("file list"))
-    assert (tokens, asked) == (30, 2)
     found = features.encode(
         tokenizer,
         [
@@ -63,18 +56,10 @@ def test_what_was_cut_is_told(tokenizer):
             question("list " * 30, ("list", "list")),  # 30 + 2 + 3
             question("object", ("list", "list " * 9)),  # 1 + 5 of 10 + 3
         ],
-        Lengths(32, 5),
+        lengths_of(32, 5),
     )
     assert found.whole_lengths.tolist() == [36, 35, 9]
-    assert found.describe(Lengths(32, 5)) == [
-        "24.3 tokens of a choice on average, 32 at most",
-        "1 of 2 articles cut to fit --max_seq_length=32, for 2 questions, by 3.5 "
-        "tokens on average, 4 at most",
-        "1 choices longer than --max_qa_length=5: only their last tokens are used",
-    ]
-    assert found.describe(Lengths(36, 5))[1:] == [
-        "1 choices longer than --max_qa_length=5: only their last tokens are used"
-    ]
+    assert found.choices_cut == 1
 
 
 def test_choices_that_a_question_does_not_have_are_padding(tokenizer):
@@ -82,7 +67,7 @@ def test_choices_that_a_question_does_not_have_are_padding(tokenizer):
     questions = [
         reading.Question("", f"file {n}", "is", options[n], 0, "", "") for n in range(3)
     ]
-    lengths = Lengths(20, 8)
+    lengths = lengths_of(20, 8)
     every = features.encode(tokenizer, questions, lengths)
     batch = every.batch([2, 0], 5, 11, lengths, tokenizer)
     assert batch["input_ids"].shape == (2, 5, 11)
@@ -100,4 +85,4 @@ def test_choices_that_a_question_does_not_have_are_padding(tokenizer):
 def test_lengths_leave_room_for_an_article():
     message = "--max_seq_length=27: must be at least 28, --max_qa_length=24 and 4 more"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        Lengths(27, 24)
+        features.check_lengths(lengths_of(27, 24))

@@ -85,7 +85,7 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         gradient_accumulation_steps=2,
         **TRAIN,
     )
-    assert "train: 8 questions with 2 to 3 choices about 8 articles\n" in log
+    assert "train: 8 questions with 2 to 3 choices about 8 articles, " in log
     assert "eval_accuracy of 2 runs:" in log
     folder = tmp_path / "run"
     described = json.loads((folder / "task.json").read_text())
@@ -98,7 +98,7 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         do_predict=True,
         **ALONE,
     )
-    assert "test: 5 questions with 2 choices about 5 articles\n" in log
+    assert "test: 5 questions with 2 choices about 5 articles, " in log
     found = [
         json.loads(line)
         for line in (folder / "predictions.jsonl").read_text().splitlines()
@@ -130,7 +130,7 @@ def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path)
 
 def test_mistakes_in_flags(run, own):
     with pytest.raises(
-        InputError, match=r"^--do_eval: needs --data_dir or --eval_file"
+        InputError, match=r"^--do_eval: requires --data_dir or --eval_file"
     ):
         run(do_train=False)
     message = "--max_seq_length=41: the model's max_position_embeddings is 40"

@@ -130,12 +130,31 @@ def test_a_question_without_answer_cannot_be_learned(make, split):
             make().set_splits({part: [split([0, None])]})
 
 
+def test_what_is_cut_is_logged(make):
+    articles = ("list " * 30, "list " * 30, "object")
+    options = (("list", "list list"), ("list", "list"), ("list", "list " * 9))
+    questions = [
+        Question("", article, "file", choices, 0, "", "")
+        for article, choices in zip(articles, options, strict=True)
+    ]
+    made = make(max_seq_length=32, max_qa_length=5)
+    assert made.summary(made.encode_split(Split("dev", questions))) == [
+        "dev: 3 questions with 2 choices about 2 articles, 24.3 tokens of a choice on "
+        "average, 32 at most",
+        "  articles of 2 questions truncated to fit --max_seq_length=32, by 3.5 tokens "
+        "on average, 4 at most",
+        "  1 choices longer than --max_qa_length=5: only their last tokens are used",
+    ]
+
+
 def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     made = make(choices=4)
     two = split([1, 0], options=("list", "file")).examples
     three = split([2], options=("list", "file", "string")).examples
     both = made.encode_split(Split("dev", [*two, *three]))
-    assert "3 questions with 2 to 3 choices" in made.summary(both)[0]
+    assert made.summary(both)[0].startswith(
+        "dev: 3 questions with 2 to 3 choices about 3 articles, "
+    )
     model, source = made.build_model(), made.dataset([both], with_labels=True)
     batch = source.make(np.arange(3), 40)
     assert batch["input_ids"].shape == (3, 4, 40)

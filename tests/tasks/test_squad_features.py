@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import InputError
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import features, reading
 from albert_tf.text import tokenization
 
@@ -158,7 +159,15 @@ def dataset(*paragraphs):
     return reading.Dataset("f.json", "2.0", tuple(made))
 
 
-LENGTHS = features.Lengths(max_seq_length=9, doc_stride=3, max_query_length=2)
+def lengths(max_seq_length, doc_stride, max_query_length):
+    return SquadSettings(
+        max_seq_length=max_seq_length,
+        doc_stride=doc_stride,
+        max_query_length=max_query_length,
+    )
+
+
+LENGTHS = lengths(9, 3, 2)
 
 
 def test_windows_worked_by_hand(tokenizer):
@@ -251,25 +260,25 @@ def test_every_piece_has_most_context_in_one_window(tokenizer):
     # Rooms, strides and counts about each other's size, and far apart.
     sizes = [(4, 3, 8), (5, 9, 23), (7, 1, 12), (6, 6, 18), (9, 4, 9)]
     for room, stride, count in sizes:
-        lengths = features.Lengths(room + 5, stride, 2)
+        settings = lengths(room + 5, stride, 2)
         data = dataset(
             (" ".join("abcdefgh"[i % 8] for i in range(count)), ("who ran", None, 0))
         )
         owners = np.zeros(count, int)
         ends = []
-        for window in features.windows(data, tokenizer, lengths):
+        for window in features.windows(data, tokenizer, settings):
             first = window.spans[0, 0] // 2
             part = slice(first, first + len(window.max_context))
             owners[part] += window.max_context
             ends.append(part.stop)
-            assert len(window.ids) <= lengths.max_seq_length
+            assert len(window.ids) <= settings.max_seq_length
         assert (owners == 1).all()
         assert ends == sorted(set(ends)) and ends[-1] == count
 
 
 def test_a_long_window_counts_for_more_than_a_side(tokenizer):
     data = dataset(("a " * 700, ("who ran", None, 0)))
-    found = features.windows(data, tokenizer, features.Lengths(505, 400, 2))
+    found = features.windows(data, tokenizer, lengths(505, 400, 2))
     first, second = (window.max_context for window in found)
     # Of 500 and 300 tokens. Piece 450 has 49 after it in the first, 50 before it in the
     # second, and 49 + 5 is more than 50 + 3; but 48 + 5 is less than 51 + 3.
@@ -279,16 +288,16 @@ def test_a_long_window_counts_for_more_than_a_side(tokenizer):
 
 def test_lengths_without_room_are_refused():
     with pytest.raises(InputError, match="max_seq_length=67: must be at least 68, "):
-        features.Lengths(max_seq_length=67)
+        features.check_lengths(lengths(67, 128, 64))
 
 
 @pytest.mark.parametrize(("stride", "split"), [(1, 0), (3, 0), (4, 2), (99, 2)])
 def test_answers_that_no_window_holds_are_counted(tokenizer, stride, split):
     asked = [("who ran", "a b", 0), ("who ran", "d e", 6), ("who ran", "h a", 14)]
     data = dataset(("a b c d e f g h a", *asked, ("who ran", None, 0)))
-    lengths = features.Lengths(8 + 1, stride, 2)
-    assert features.windows(data, tokenizer, lengths).split_answers == 0
-    found = features.windows(data, tokenizer, lengths, training=True)
+    settings = lengths(8 + 1, stride, 2)
+    assert features.windows(data, tokenizer, settings).split_answers == 0
+    found = features.windows(data, tokenizer, settings, training=True)
     assert found.split_answers == split
     whole = {window.question.id for window in found if window.start_position}
     assert len(whole) == 3 - split

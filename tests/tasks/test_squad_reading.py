@@ -77,30 +77,24 @@ def test_a_given_version_counts(write):
     assert reading.read(path, "2.0").version == "2.0"
 
 
-def drop(contents, *path):
-    value = contents
-    for key in path[:-1]:
-        value = value[key]
-    del value[path[-1]]
-    return contents
+def article(**paragraph):
+    return {"data": [{"paragraphs": [paragraph]}]}
 
 
-QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
-
-
+# Mistakes in the JSON itself are the tests of `json_values`.
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        ("{\n\n'", ":3: not JSON: Expecting property name"),
-        ('{"data":' * 50_000, ":1: not JSON that can be read: nested too deeply"),
-        (f'{{"data": {"1" * 5000}}}', ":1: not JSON that can be read: a number of m"),
         ("[]", ": no questions; expected some"),
-        ("3", ": a number where an object is expected"),
-        ("{}\n{}", ":1: the key 'paragraphs' is missing"),
-        ('{"data": [\n]}\n!', ":3: not JSON: Extra data"),
-        ('{"question": "?", "id": 1}\n[', ":2: not JSON: Expecting value"),
         ('{"question": "?", "id": 1}', ":1: the key 'context' is missing"),
         ('[{"context": "", "id": 1}]', ": question '1': the key 'question' is missing"),
+        ({"data": [[]]}, ":row 1: a list where an object is expected"),
+        ({"data": [{}]}, ":row 1: the key 'paragraphs' is missing"),
+        (article(qas=[]), ":row 1.paragraphs[0]: the key 'context' is missing"),
+        (
+            article(context="", qas=[{}]),
+            ":row 1.paragraphs[0].qas[0]: the key 'id' is missing",
+        ),
         (
             squad({"id": "q", "question": "?", "answers": "fox"}),
             ": question 'q': answers is \"fox\"; expected dicts of text and answer_sta",
@@ -108,31 +102,6 @@ QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
         (
             squad({**question(), "answers": {"text": ["a", "b"], "answer_start": [1]}}),
             ": question 'q1': 'answer_start' is None; expected a number",
-        ),
-        ({"version": "1.1"}, ":1: the key 'paragraphs' is missing"),
-        ({"data": {}}, ": no questions; expected some"),
-        ({"data": [[]]}, ":row 1: a list where an object is expected"),
-        (drop(squad(question()), *QUESTION[:3]), ":row 1: the key 'paragraphs' is"),
-        (
-            drop(squad(question()), *QUESTION[:4], "context"),
-            ":row 1.paragraphs[0]: the key 'context' is missing",
-        ),
-        (squad(context=3), ":row 1.paragraphs[0]: 'context' is a number; expected a"),
-        (
-            drop(squad(question()), *QUESTION, "id"),
-            ":row 1.paragraphs[0].qas[0]: the key 'id' is missing",
-        ),
-        (
-            drop(squad(question("x9")), *QUESTION, "question"),
-            ": question 'x9': the key 'question' is missing",
-        ),
-        (
-            drop(squad(question()), *QUESTION, "answers", 0, "answer_start"),
-            ": question 'q1': the key 'answer_start' is missing",
-        ),
-        (
-            squad(question(answers=[("fox", "8")])),
-            ": question 'q1': 'answer_start' is a text; expected a number",
         ),
         (
             squad(question(is_impossible="no")),
@@ -142,24 +111,13 @@ QUESTION = ("data", 0, "paragraphs", 0, "qas", 0)
             squad(question(), question("q2"), question()),
             ": question id 'q1' occurs 2 times; each question needs its own id",
         ),
-        (squad(), ": no questions; expected some under data.paragraphs"),
     ],
 )
-def test_bad_files_are_refused_by_place(write, contents, message):
+def test_bad_files_are_refused_by_location(write, contents, message):
     path = write(contents)
     with pytest.raises(InputError) as error:
         reading.read(path)
-    assert str(error.value).startswith(str(path))
-    assert message in str(error.value)
-
-
-def test_files_that_cannot_be_read_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"none\.json: cannot be read: No such file"):
-        reading.read(tmp_path / "none.json")
-    path = tmp_path / "latin.json"
-    path.write_bytes(b'{"data": "\xe9"}')
-    with pytest.raises(InputError, match=r"latin\.json:1: not UTF-8 at byte 10"):
-        reading.read(path)
+    assert str(error.value).startswith(f"{path}{message}")
 
 
 RECORDS = [
@@ -203,16 +161,10 @@ def test_records_of_datasets_are_read(tmp_path, text, compress):
     assert {q.answers for q in dataset.questions} == {(reading.Answer("the fox", 4),)}
 
 
-def test_a_record_alone_and_a_cut_archive(tmp_path):
-    path = tmp_path / "f.json.gz"
-    path.write_bytes(gzip.compress(LINES.splitlines()[0].encode()))
+def test_one_record(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text(LINES.splitlines()[0])
     assert [q.id for q in reading.read(path).questions] == ["a"]
-    path.write_bytes(gzip.compress(LINES.encode())[:-9])
-    with pytest.raises(InputError, match=r"f\.json\.gz: .*expected a whole gzip file"):
-        reading.read(path)
-    path.write_text(f"{LINES}\n{LINES}")
-    with pytest.raises(InputError, match="question id 'a' occurs 2 times"):
-        reading.read(path)
 
 
 @pytest.mark.parametrize("absent", [{"answers": []}, {"answers": None}, {}])
@@ -227,8 +179,3 @@ def test_without_answers_a_question_of_version_2_is_impossible(write, absent):
     assert (
         reading.read(write(squad(*asked)), "1.1").first_question_without_answer == "b"
     )
-
-
-def test_ids_are_text_that_a_file_can_hold(write):
-    path = write(squad(question("\udc00a", context="\ud83d")))
-    assert [q.id for q in reading.read(path).questions] == ["\ufffda"]

@@ -145,20 +145,6 @@ def test_the_best_threshold_gives_the_best_score():
         assert below[name] < at[name]
 
 
-def test_above_the_threshold_only_impossible_questions_score():
-    found = scores.evaluate(V2, PREDICTIONS, ODDS, threshold=-10.0)
-    assert found["exact"] == found["f1"] == 100 * 2 / 5
-    assert found["HasAns_exact"] == 0
-    assert found["NoAns_exact"] == 100
-
-
-def test_without_a_question_worth_answering_the_threshold_is_0():
-    predictions = dict.fromkeys(ODDS, "wrong")
-    found = scores.evaluate(V2, predictions, ODDS)
-    assert found["best_f1"] == 100 * 2 / 5
-    assert found["best_f1_thresh"] == 0.0
-
-
 @pytest.fixture
 def write(tmp_path):
     def write(name, contents):

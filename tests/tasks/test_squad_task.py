@@ -1,4 +1,3 @@
-import dataclasses
 import json
 from unittest import mock
 
@@ -17,7 +16,8 @@ from albert_tf.text import tokenization
 # The largest difference that counts as the same number in float32.
 BOUND = 2e-5
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "ran", "?", *"abcdefgh"]
-LENGTHS = features.Lengths(max_seq_length=13, doc_stride=3, max_query_length=2)
+LENGTHS = {"max_seq_length": 13, "doc_stride": 3, "max_query_length": 2}
+WINDOWS = SquadSettings(**LENGTHS)
 
 
 @pytest.fixture
@@ -57,18 +57,13 @@ def dataset(tmp_path):
 
 
 def candidates(task, windows, predictions):
-    settings = task.settings
-    return list(
-        answers.candidates(
-            windows, predictions, task.search, settings.head, settings.version
-        )
-    )
+    return list(answers.candidates(windows, predictions, task.settings))
 
 
 def task_of(
     config, tokenizer, version="2.0", head="conditional", evaluation=None, **changes
 ):
-    given = {**dataclasses.asdict(LENGTHS), "version": version, "head": head, **changes}
+    given = {**LENGTHS, "version": version, "head": head, **changes}
     settings = SquadSettings(**given).with_defaults(
         None, config.max_position_embeddings
     )
@@ -147,7 +142,7 @@ PARAGRAPHS = (
 
 @pytest.mark.parametrize("head", ["linear", "conditional"])
 def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
-    windows = features.windows(dataset(*PARAGRAPHS), tokenizer, LENGTHS)
+    windows = features.windows(dataset(*PARAGRAPHS), tokenizer, WINDOWS)
     task = task_of(tiny(), tokenizer, "2.0", head)
     model = task.build_model()
 
@@ -173,10 +168,10 @@ def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
 
 
 def test_padding_is_not_searched(dataset, tokenizer, tiny):
-    windows = features.windows(dataset(("a b", ("q", "who", "b"))), tokenizer, LENGTHS)
+    windows = features.windows(dataset(("a b", ("q", "who", "b"))), tokenizer, WINDOWS)
     padding = [5] * 7
     scores = logits([0, 0, 0, 1, 2, 0, *padding], [0, 0, 0, 1, 2, 0, *padding])
-    search = answers.Search(n_best_size=3)
+    search = SquadSettings(n_best_size=3, max_answer_length=30)
     # As released: the seven positions of padding leave no place for a span.
     assert answers.spans_of_logits(windows[0], *scores.values(), search) == []
     task = task_of(tiny(), tokenizer, "1.1", "linear", n_best_size=3)
@@ -185,7 +180,7 @@ def test_padding_is_not_searched(dataset, tokenizer, tiny):
 
 
 def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
-    windows = features.windows(dataset(("", ("q", "", None))), tokenizer, LENGTHS)
+    windows = features.windows(dataset(("", ("q", "", None))), tokenizer, WINDOWS)
     assert windows.lengths.tolist() == [3]
     task = task_of(tiny(), tokenizer, start_n_top=6, end_n_top=4)
     batch = task.dataset([split_of(windows)], with_labels=False).make(np.array([0]), 3)
@@ -205,7 +200,7 @@ def logits(*rows):
 
 def test_null_odds_of_the_linear_head_worked_by_hand(dataset, tokenizer, tiny):
     data = dataset(("a b c d e f g h a c e", ("q", "who", "b")))
-    windows = features.windows(data, tokenizer, LENGTHS)
+    windows = features.windows(data, tokenizer, WINDOWS)
     assert len(windows) == 2
     first = logits([2, 9, 9, 3, *[0] * 9, 50], [1, 9, 9, 0, 4, *[0] * 8, 50])
     second = logits([0.5, *[0] * 12], [1.25, *[0] * 12])
@@ -222,7 +217,7 @@ def test_null_odds_of_the_linear_head_worked_by_hand(dataset, tokenizer, tiny):
 
 def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, tiny):
     data = dataset(*PARAGRAPHS)
-    windows = features.windows(data, tokenizer, LENGTHS)
+    windows = features.windows(data, tokenizer, WINDOWS)
     task = task_of(tiny(), tokenizer, "2.0", "linear", evaluation=windows)
     seen = int(windows.bounds[2]) - 1
     rows = [logits(np.zeros(13), np.zeros(13)) for _ in range(seen)]
@@ -235,7 +230,7 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, ti
 @pytest.mark.parametrize("fits", [False, True])
 def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tiny):
     data = dataset(("a b", ("one", "who", "b"), ("two", "ran", None)))
-    windows = features.windows(data, tokenizer, LENGTHS)
+    windows = features.windows(data, tokenizer, WINDOWS)
     given = {"threshold": -7.0, "fit_threshold": fits}
     task = task_of(tiny(), tokenizer, "2.0", "linear", windows, **given)
     # [CLS] who [SEP] a b [SEP]: null odds of 2 - 8 and 6 - 8, with -4 between them.
@@ -269,19 +264,6 @@ def test_questions_are_answered_where_a_flag_asks_for_it(work, uses, dataset):
     _, splits = QuestionAnswering.read_examples(settings, None, run, lambda line: None)
     train = ["train"] if run.do_train else []
     assert list(splits) == [*train, *uses]
-
-
-def test_the_best_threshold_is_used_where_it_is_asked_for(dataset, tokenizer, tiny):
-    data = dataset(("a b", ("one", "who", "a"), ("two", "who", None)))
-    found = answers.Answers({"one": "a", "two": "b"}, {"one": 1.5, "two": 2.5})
-    assert scores.search_threshold(data, found.texts, found.null_odds) == 2.0
-    metrics = task_of(tiny(), tokenizer, threshold=0.0).compute_metrics(
-        Split("", data), found
-    )
-    assert (metrics["f1"], metrics["best_f1"]) == (50.0, 100.0)
-    assert metrics["null_score_diff_threshold"] == 0.0
-    task = task_of(tiny(), tokenizer, threshold=1.5)
-    assert task.compute_metrics(Split("", data), found)["f1"] == 100.0
 
 
 def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.serve import runtimes, saved_models
 from albert_tf.serve.predict import Predictor
@@ -227,13 +226,3 @@ print(json.dumps({k: v.numpy().astype(str).tolist() if v.dtype != tf.string
     )
     assert sorted(saved) == ["begins", "ends", "probabilities", "texts", "types"]
     check_alike(expected, saved)
-
-
-def test_labels_have_to_fit_the_model(tiny, tokenizer):
-    config = tiny(vocab_size=tokenizer.vocab_size)
-    model = models.AlbertTokenClassifier(config, 4)
-    with pytest.raises(InputError) as refused:
-        graph.tag_texts(model, tokenizer, labels=("O", "B-X"), max_seq_length=9)
-    assert str(refused.value) == (
-        "2 labels (O, B-X); expected 4, one for each output of the model"
-    )

@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf import AlbertConfig, InputError
 from albert_tf.serve import predict
-from albert_tf.tasks.base import RunContext, Split
+from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import reading
@@ -165,24 +165,6 @@ def test_labels_that_are_no_entities_are_scored_word_by_word(tokenizer):
     ]
 
 
-@pytest.mark.parametrize(("work", "size"), [("do_eval", 6), ("do_predict", 5)])
-def test_evaluated_sentences_are_predicted_in_batches_that_are_checked(
-    work, size, tokenizer, tmp_path
-):
-    task, split = encoded(tokenizer, [Sentence(("a",), ("O",), (1,))], 9)
-    flags = {"output_dir": str(tmp_path), "eval_batch_size": 6, "predict_batch_size": 5}
-    sizes = []
-
-    def predictions(source, batch_size):
-        sizes.append(batch_size)
-        return iter([{"probabilities": np.zeros((9, 3), np.float32)}])
-
-    settings = FineTuningSettings(**flags, **{work: True})
-    run = RunContext(settings, {}, False, print, predictions, print)
-    task.predict_and_write(run, {"dev": [split]})
-    assert sizes == [size]
-
-
 def test_own_sentences_are_learned_by_heart(fit, data):
     """A run on the shipped sentences: F1 1.0, files, raw text."""
     files = data / "tagging"
@@ -266,8 +248,7 @@ def test_a_model_keeps_its_labels(fit, files):
         ),
         (
             {"do_predict": True, "predict_file": "bare"},
-            "--labels: expected, as there is neither --train_file nor a model with "
-            "labels",
+            "--labels: required without --train_file or saved labels",
         ),
     ],
 )

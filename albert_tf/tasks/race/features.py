@@ -10,6 +10,7 @@ and the article is cut at its end so that both fit. Segment 1 is the question's.
 import array
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,28 +24,14 @@ _SPECIAL = 3
 _CHUNK = 10_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Lengths:
-    """The lengths of inputs; see the released flags of the same names.
-
-    Attributes:
-        max_seq_length: maximum number of tokens of an input with [CLS] and [SEP].
-        max_qa_length: maximum number of tokens of a question with its option.
-
-    Raises:
-        InputError: an article would have no room.
-    """
-
-    max_seq_length: int = 512
-    max_qa_length: int = 128
-
-    def __post_init__(self) -> None:
-        needed = self.max_qa_length + _SPECIAL + 1
-        if self.max_seq_length < needed:
-            raise InputError(
-                f"--max_seq_length={self.max_seq_length}: must be at least {needed}, "
-                f"--max_qa_length={self.max_qa_length} and {_SPECIAL + 1} more"
-            )
+def check_lengths(settings: Any) -> None:
+    """Refuses inputs without room for an article."""
+    needed = settings.max_qa_length + _SPECIAL + 1
+    if settings.max_seq_length < needed:
+        raise InputError(
+            f"--max_seq_length={settings.max_seq_length}: must be at least {needed}, "
+            f"--max_qa_length={settings.max_qa_length} and {_SPECIAL + 1} more"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,34 +68,12 @@ class Features:
         longest = np.maximum.reduceat(choices, self.question_bounds[:-1])
         return np.diff(self.article_bounds)[self.article_of] + longest + _SPECIAL
 
-    def describe(self, lengths: Lengths) -> list[str]:
-        """Returns lines to log: how long inputs are, and how much was cut."""
-        whole, limit = self.whole_lengths, lengths.max_seq_length
-        used = np.minimum(whole, limit)
-        lost = whole[whole > limit] - limit
-        lines = [
-            f"{used.mean():.1f} tokens of a choice on average, {used.max()} at most"
-        ]
-        if lost.size:
-            cut = np.unique(self.article_of[whole > limit])
-            lines.append(
-                f"{len(cut):,} of {len(self.article_bounds) - 1:,} articles cut to fit "
-                f"--max_seq_length={limit}, for {len(lost):,} questions, by "
-                f"{lost.mean():.1f} tokens on average, {lost.max()} at most"
-            )
-        if self.choices_cut:
-            lines.append(
-                f"{self.choices_cut:,} choices longer than --max_qa_length="
-                f"{lengths.max_qa_length}: only their last tokens are used"
-            )
-        return lines
-
     def batch(
         self,
         rows: Sequence[int] | np.ndarray,
         choices: int,
         length: int,
-        lengths: Lengths,
+        settings: Any,
         tokenizer: Tokenizer,
     ) -> dict[str, np.ndarray]:
         """Makes the inputs of some questions.
@@ -118,7 +83,7 @@ class Features:
             choices: number of choices of the batch, C; a question with fewer gets
                 padding.
             length: tokens of every row of the batch, T.
-            lengths: those that the features were made with.
+            settings: those that the features were made with.
             tokenizer: likewise.
 
         Returns:
@@ -132,7 +97,7 @@ class Features:
             begin, end = self.article_bounds[self.article_of[row] :][:2]
             for j, choice in enumerate(range(*self.question_bounds[row:][:2])):
                 question = self.choice_ids[slice(*self.choice_bounds[choice:][:2])]
-                room = lengths.max_seq_length - _SPECIAL - len(question)
+                room = settings.max_seq_length - _SPECIAL - len(question)
                 article = self.article_ids[begin : min(end, begin + room)]
                 ids = np.concatenate([cls, article, sep, question, sep])
                 input_ids[i, j, : len(ids)] = ids
@@ -148,7 +113,7 @@ class Features:
 def encode(
     tokenizer: Tokenizer,
     questions: Sequence[Question],
-    lengths: Lengths,
+    settings: Any,
     *,
     num_threads: int = 1,
 ) -> Features:
@@ -157,7 +122,7 @@ def encode(
     Args:
         tokenizer: the vocabulary.
         questions: one or more.
-        lengths: maximum lengths of inputs.
+        settings: with `max_seq_length` and `max_qa_length`.
         num_threads: maximum number of threads that tokenize.
     """
     articles: dict[str, int] = {}
@@ -165,7 +130,7 @@ def encode(
     choices = [choice for question in questions for choice in question.choices]
     article_ids, article_bounds, _ = _tokenize(tokenizer, [*articles], num_threads)
     choice_ids, choice_bounds, choices_cut = _tokenize(
-        tokenizer, choices, num_threads, last=lengths.max_qa_length
+        tokenizer, choices, num_threads, last=settings.max_qa_length
     )
     return Features(
         article_ids,

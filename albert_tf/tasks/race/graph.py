@@ -1,9 +1,11 @@
 """Questions with choices to answers in a TensorFlow graph, from raw text."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.race.features import Lengths
+from albert_tf.tasks.race.features import check_lengths
 from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
@@ -16,9 +18,7 @@ _INNER, _UNDERSCORE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 def multiple_choice(
     model: models.AlbertMultipleChoice,
     tokenizer: Tokenizer,
-    *,
-    max_seq_length: int,
-    max_qa_length: int = 128,
+    settings: Any,
 ) -> ServingFunction:
     """Returns a function that chooses among options.
 
@@ -36,18 +36,17 @@ def multiple_choice(
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
-        max_seq_length: maximum number of tokens of an input.
-        max_qa_length: maximum number of tokens of a question with its option.
+        settings: with `max_seq_length` and `max_qa_length`.
 
     Raises:
         InputError: the lengths or the vocabulary do not fit.
     """
-    lengths = Lengths(max_seq_length, max_qa_length)
-    inputs = TextInputs(model, tokenizer, max_seq_length, truncate=False)
+    check_lengths(settings)
+    inputs = TextInputs(model, tokenizer, settings.max_seq_length, truncate=False)
 
     def respond(article, question, options):
         shape = tf.shape(options)
-        rows = _encode_rows(inputs, tokenizer, lengths, article, question, options)
+        rows = _encode_rows(inputs, tokenizer, settings, article, question, options)
         batch = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
             for name, x in rows.items()
@@ -71,7 +70,7 @@ def multiple_choice(
 def _encode_rows(
     inputs: TextInputs,
     tokenizer: Tokenizer,
-    lengths: Lengths,
+    settings: Any,
     article: tf.Tensor,
     question: tf.Tensor,
     options: tf.Tensor,
@@ -80,9 +79,9 @@ def _encode_rows(
     count = tf.shape(options)[1]
     texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
     choices, passages = inputs.tokenize(texts), inputs.tokenize(article)
-    used = tf.minimum(choices.row_lengths(), lengths.max_qa_length)
+    used = tf.minimum(choices.row_lengths(), settings.max_qa_length)
     length = tf.repeat(passages.row_lengths(), count)
-    length = tf.minimum(length, lengths.max_seq_length - 3 - used)
+    length = tf.minimum(length, settings.max_seq_length - 3 - used)
     one = tf.ones_like(used)
     separator = in_graph.single(tokenizer.sep_id, one)
     ids = in_graph.assemble(

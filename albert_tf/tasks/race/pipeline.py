@@ -1,5 +1,7 @@
 """An article, a question and its options to the likeliest option, in Python."""
 
+import dataclasses
+
 from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
 from albert_tf.tasks.race import features
 from albert_tf.tasks.race.reading import Question, present
@@ -16,15 +18,18 @@ class MultipleChoicePipeline(Pipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.fields = {"article": False, "question": False, "options": True}
-        self.lengths = features.Lengths(self.max_seq_length, settings.max_qa_length)
+        self.settings = dataclasses.replace(
+            settings, max_seq_length=self.max_seq_length
+        )
+        features.check_lengths(self.settings)
 
     def preprocess(self, row):
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
         options = tuple(present(row["options"]))
         question = Question("", article, row["question"], options, None, "", "")
-        encoded = features.encode(self.tokenizer, [question], self.lengths)
+        encoded = features.encode(self.tokenizer, [question], self.settings)
         length = min(int(encoded.whole_lengths[0]), self.max_seq_length)
-        batch = encoded.batch([0], len(options), length, self.lengths, self.tokenizer)
+        batch = encoded.batch([0], len(options), length, self.settings, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def postprocess(self, example, outputs):

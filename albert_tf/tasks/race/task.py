@@ -1,6 +1,5 @@
 """Choosing one of several answers: RACE and sets like it, `run_race.py`."""
 
-import collections
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from albert_tf.model.models import AlbertMultipleChoice
 from albert_tf.tasks import base
 from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.race import features, graph, reading
-from albert_tf.tasks.race.features import Features, Lengths
+from albert_tf.tasks.race.features import Features
 from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
 from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
@@ -28,8 +27,8 @@ from albert_tf.tasks.settings.race import RaceSettings
 class MultipleChoice(base.FineTuningTask):
     """One of C choices is right (paper, RACE).
 
-    The metrics are `eval_accuracy` and `eval_loss` as released, and where the questions
-    have levels `middle_accuracy` and `high_accuracy`.
+    The metrics are `eval_accuracy` and `eval_loss` as released, and for questions with
+    levels `middle_accuracy` and `high_accuracy`.
     """
 
     task_types = ("multiple_choice",)
@@ -38,7 +37,7 @@ class MultipleChoice(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self.lengths = Lengths(settings.max_seq_length, settings.max_qa_length)
+        features.check_lengths(settings)
         self._choices = settings.choices or 0
         self.tokens_per_example = self._choices * settings.max_seq_length
 
@@ -58,14 +57,14 @@ class MultipleChoice(base.FineTuningTask):
             "texts": cache.digest(texts),
             "choices": cache.digest(str(len(q.options)) for q in split.examples),
             "vocabulary": self.tokenizer.fingerprint,
-            "max_qa_length": self.lengths.max_qa_length,
+            "max_qa_length": self.settings.max_qa_length,
         }
 
     def encode(self, split: Split) -> Arrays:
         threads = cores.available()
         return vars(
             features.encode(
-                self.tokenizer, split.examples, self.lengths, num_threads=threads
+                self.tokenizer, split.examples, self.settings, num_threads=threads
             )
         )
 
@@ -73,17 +72,28 @@ class MultipleChoice(base.FineTuningTask):
         return Features(**arrays)
 
     def summary(self, split: Split) -> list[str]:
-        levels = collections.Counter(q.level for q in split.examples if q.level)
-        parts = ", ".join(f"{level} {count:,}" for level, count in levels.items())
-        articles = len(split.features.article_bounds) - 1
+        features, limit = split.features, self.settings.max_seq_length
+        whole = features.whole_lengths
+        used = np.minimum(whole, limit)
         counts = sorted({len(question.options) for question in split.examples})
         choices = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-        line = (
-            f"{split.name}: {len(split.features):,} questions with {choices} choices "
-            f"about {articles:,} articles"
-        )
-        details = split.features.describe(self.lengths)
-        return [line + (f" ({parts})" if parts else ""), *(f"  {x}" for x in details)]
+        lines = [
+            f"{split.name}: {len(features):,} questions with {choices} choices about "
+            f"{len(features.article_bounds) - 1:,} articles, {used.mean():.1f} tokens "
+            f"of a choice on average, {used.max()} at most"
+        ]
+        if (lost := whole[whole > limit] - limit).size:
+            lines.append(
+                f"  articles of {len(lost):,} questions truncated to fit "
+                f"--max_seq_length={limit}, by {lost.mean():.1f} tokens on average, "
+                f"{lost.max()} at most"
+            )
+        if features.choices_cut:
+            lines.append(
+                f"  {features.choices_cut:,} choices longer than --max_qa_length="
+                f"{self.settings.max_qa_length}: only their last tokens are used"
+            )
+        return lines
 
     def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         [split] = splits
@@ -96,12 +106,12 @@ class MultipleChoice(base.FineTuningTask):
 
         def make(rows, length):
             batch = split.features.batch(
-                rows, self._choices, length, self.lengths, self.tokenizer
+                rows, self._choices, length, self.settings, self.tokenizer
             )
             return {**batch, "labels": answers[rows]} if with_labels else batch
 
-        used = np.minimum(split.features.whole_lengths, self.lengths.max_seq_length)
-        return ByLength(used, make, self.lengths.max_seq_length, self.multiple)
+        used = np.minimum(split.features.whole_lengths, self.settings.max_seq_length)
+        return ByLength(used, make, self.settings.max_seq_length, self.multiple)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)
@@ -166,12 +176,9 @@ class MultipleChoice(base.FineTuningTask):
         }
 
     def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
-        return graph.multiple_choice(
-            model,
-            self.tokenizer,
-            max_seq_length=options.max_seq_length or self.lengths.max_seq_length,
-            max_qa_length=self.lengths.max_qa_length,
-        )
+        length = options.max_seq_length or self.settings.max_seq_length
+        settings = dataclasses.replace(self.settings, max_seq_length=length)
+        return graph.multiple_choice(model, self.tokenizer, settings)
 
 
 def _read(settings: RaceSettings, part: str) -> list[Question]:
@@ -180,7 +187,7 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         return reading.read_file(path, settings.encoding)
     if settings.data_dir is None:
         flag = FLAGS[part]
-        raise InputError(f"--{flag}: needs --data_dir or --{file}; or use --no{flag}")
+        raise InputError(f"--{flag}: requires --data_dir or --{file}; or use --no{flag}")
     levels: tuple[str, ...] = LEVELS
     if settings.high_only or settings.middle_only:
         levels = ("high",) if settings.high_only else ("middle",)

@@ -61,7 +61,7 @@ class RaceSettings(TaskSettings):
         128,
         is_segment=True,
     )
-    # The most of a question that was read.
+    # Largest number of options of a question.
     choices: int | None = config_field()
 
 

@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -52,48 +52,34 @@ class Span:
         return self.start_score + self.end_score
 
 
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """Limits of the search; see the released flags of the same names.
-
-    Attributes:
-        n_best_size: number of spans to keep of a question, and for the linear head also
-            of the starts and the ends of a window to combine.
-        max_answer_length: maximum number of tokens of an answer.
-    """
-
-    n_best_size: int = 20
-    max_answer_length: int = 30
-
-
 def spans_of_logits(
-    window: Window, start_logits: np.ndarray, end_logits: np.ndarray, search: Search
+    window: Window, start_logits: np.ndarray, end_logits: np.ndarray, settings: Any
 ) -> list[Span]:
     """Makes spans of the best starts and ends of a window, for the linear head.
 
-    The best are drawn from all given positions, also those where no answer can be
-    ([CLS], the question, [SEP]), so a window may have no span at all.
+    The best starts and ends are those of all given positions, also of [CLS], [SEP] and
+    the question, which are no answers: a window may have no span at all.
 
     Args:
         window: the input of the model.
         start_logits: float [positions], of each position as an answer's first.
         end_logits: float [positions], of each position as its last.
-        search: limits.
+        settings: with `n_best_size` and `max_answer_length`.
 
     Returns:
         At most `n_best_size` spans with different texts, best first.
     """
     starts, ends = (
-        np.argsort(-logits, kind="stable")[: search.n_best_size]
+        np.argsort(-logits, kind="stable")[: settings.n_best_size]
         for logits in (start_logits, end_logits)
     )
     first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
     scores = start_logits[first], end_logits[last]
-    return _select_spans(window, first, last, *scores, search)
+    return _select_spans(window, first, last, *scores, settings)
 
 
 def spans_of_beams(
-    window: Window, outputs: Mapping[str, np.ndarray], search: Search
+    window: Window, outputs: Mapping[str, np.ndarray], settings: Any
 ) -> list[Span]:
     """Makes spans of the starts and ends of a conditional head.
 
@@ -101,7 +87,7 @@ def spans_of_beams(
         window: the input of the model.
         outputs: `start_top_index` and `start_top_log_probs` [S], `end_top_index` and
             `end_top_log_probs` [S * E], the ends of each start in turn.
-        search: limits.
+        settings: with `n_best_size` and `max_answer_length`.
 
     Returns:
         At most `n_best_size` spans with different texts, best first.
@@ -115,7 +101,7 @@ def spans_of_beams(
         ends,
         np.repeat(outputs["start_top_log_probs"], each),
         outputs["end_top_log_probs"],
-        search,
+        settings,
     )
 
 
@@ -125,13 +111,13 @@ def _select_spans(
     last: np.ndarray,
     start_scores: np.ndarray,
     end_scores: np.ndarray,
-    search: Search,
+    settings: Any,
 ) -> list[Span]:
     """Returns the best spans that can be answers; all arrays are [candidates]."""
     count = len(window.max_context)
     first, last = first - window.context_start, last - window.context_start
     valid = (first >= 0) & (last < count)
-    valid &= (first <= last) & (last - first < search.max_answer_length)
+    valid &= (first <= last) & (last - first < settings.max_answer_length)
     valid &= window.max_context[np.where(valid, first, 0)] if count else False
     indices = np.flatnonzero(valid)
     total = start_scores[indices].astype(float) + end_scores[indices]
@@ -142,7 +128,7 @@ def _select_spans(
             for i in indices
             for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
         ),
-        search.n_best_size,
+        settings.n_best_size,
     )
 
 
@@ -183,9 +169,7 @@ LOGITS = ("start_logits", "end_logits")
 def candidates(
     windows: Windows,
     predictions: Iterable[Mapping[str, np.ndarray]],
-    search: Search,
-    head: str,
-    version: str,
+    settings: Any,
 ) -> Iterator[tuple[str, Candidates]]:
     """Yields the id and the possible answers of each question.
 
@@ -194,9 +178,7 @@ def candidates(
     Args:
         windows: the inputs of the model.
         predictions: the outputs for each, in the same order.
-        search: limits.
-        head: "conditional" or "linear".
-        version: "1.1", or "2.0" if a question may have no answer.
+        settings: of the task.
     """
     predictions = iter(predictions)
     for number, question in enumerate(windows.questions):
@@ -208,42 +190,43 @@ def candidates(
             continue
         pairs = zip(indices, outputs, strict=True)
         merged = merge(
-            [_make_spans(windows[i], each, search, head) for i, each in pairs], search
+            [_make_spans(windows[i], each, settings) for i, each in pairs], settings
         )
         odds = merged.null_odds
-        if head == "linear" and odds is not None:  # odds against the best span
+        if settings.head == "linear" and odds is not None:  # odds against the best span
             odds -= merged.nbest()[0].score
-        odds = None if version == "1.1" else odds
+        odds = None if settings.version == "1.1" else odds
         yield question.id, Candidates(merged.spans, odds)
 
 
 def merge(
-    windows: Sequence[tuple[list[Span], float | None]], search: Search
+    windows: Sequence[tuple[list[Span], float | None]], settings: Any
 ) -> Candidates:
     """Merges the windows of one question; their order decides ties.
 
     Args:
         windows: the spans of each, and its logit of "no answer" in SQuAD 2.0, of which
             the lowest counts.
-        search: limits.
+        settings: with `n_best_size` and `max_answer_length`.
     """
     every = itertools.chain.from_iterable(spans for spans, _ in windows)
     spans = sorted(every, key=lambda span: -span.score)
     odds = [float(null) for _, null in windows if null is not None]
     return Candidates(
-        tuple(_drop_repeated_texts(spans, search.n_best_size)), min(odds, default=None)
+        tuple(_drop_repeated_texts(spans, settings.n_best_size)),
+        min(odds, default=None),
     )
 
 
 def _make_spans(
-    window: Window, outputs: Mapping[str, np.ndarray], search: Search, head: str
+    window: Window, outputs: Mapping[str, np.ndarray], settings: Any
 ) -> tuple[list[Span], float]:
     """Returns the spans of a window, and its null odds or null score."""
-    if head == "conditional":
-        return spans_of_beams(window, outputs, search), float(outputs["cls_logits"])
+    if settings.head == "conditional":
+        return spans_of_beams(window, outputs, settings), float(outputs["cls_logits"])
     start, end = (outputs[name][: len(window.ids)] for name in LOGITS)
     null = float(start[0]) + float(end[0])
-    return spans_of_logits(window, start, end, search), null
+    return spans_of_logits(window, start, end, settings), null
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,20 +2,21 @@
 
 A context longer than a window is read in several, each `doc_stride` tokens after the
 one before. `encode` cuts texts into tokens, each context once, which is the only slow
-part; `Windows` makes a window when it is asked for.
+part; `Windows` makes each window on access.
 
 T counts the tokens of a window, C those of the context in it, Q questions, P contexts
 and W windows.
 
 **As released:** ids, masks, windows and targets. The release finds tokens in the text
-by an approximate alignment for each question, and drops the questions where that fails
-(Hangul, for one). Here the tokenizer gives the offsets, and no question is dropped.
+by an approximate alignment for each question, and drops a question if that fails (in
+Hangul, for one). Here the tokenizer gives the offsets, and no question is dropped.
 """
 
 import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,34 +27,8 @@ from albert_tf.text.tokenization import Tokenizer
 
 # As released: what a token of a window adds to the context of each of its tokens.
 PER_TOKEN = 0.01
-# In place of the tokens of an answer: there is none; the question is left out.
+# Instead of the tokens of an answer: there is none; the question is left out.
 _NO_ANSWER, _SKIPPED = -1, -2
-
-
-@dataclasses.dataclass(frozen=True)
-class Lengths:
-    """The lengths of windows; see the released flags of the same names.
-
-    Attributes:
-        max_seq_length: maximum number of tokens of a window, T.
-        doc_stride: maximum number of tokens between the beginnings of two windows.
-        max_query_length: maximum number of tokens of a question; others are cut off.
-
-    Raises:
-        InputError: a context would have no room.
-    """
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-    def __post_init__(self):
-        needed = self.max_query_length + 4
-        if self.max_seq_length < needed:
-            raise InputError(
-                f"--max_seq_length={self.max_seq_length}: must be at least {needed}, "
-                f"--max_query_length={self.max_query_length} and 4 more"
-            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -65,9 +40,8 @@ class Window:
         text: the whole context.
         ids: int32 [T], without padding.
         context_start: position of the first token of the context in `ids`.
-        spans: int32 [C, 2], where each token of the context stands in `text`, [begin,
-            end) in characters. They hold no white space at their ends; a lone word mark
-            is empty.
+        spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
+            context, without white space at their ends; a lone word mark is empty.
         max_context: bool [C], whether the token has more text around it here than in
             any other window; only at these may an answer begin.
         start_position: position of the answer's first token; 0, the position of [CLS],
@@ -210,7 +184,7 @@ class Windows(Sequence[Window]):
         dataset: the questions.
         tokens: the arrays of `encode`.
         tokenizer: the one that made the tokens.
-        lengths: of windows.
+        settings: with `max_seq_length`, `doc_stride` and `max_query_length`.
 
     Attributes:
         dataset: as given.
@@ -226,8 +200,9 @@ class Windows(Sequence[Window]):
         dataset: Dataset,
         tokens: Mapping[str, np.ndarray],
         tokenizer: Tokenizer,
-        lengths: Lengths,
+        settings: Any,
     ):
+        check_lengths(settings)
         self.dataset = dataset
         self.questions = list(dataset.questions)
         self.notes = tokens["notes"].tolist()
@@ -235,18 +210,18 @@ class Windows(Sequence[Window]):
         self._cls, self._sep = [tokenizer.cls_id], [tokenizer.sep_id]
         self._paragraphs = _paragraph_indices(dataset)
         self._queries = np.minimum(
-            np.diff(tokens["question_bounds"]), lengths.max_query_length
+            np.diff(tokens["question_bounds"]), settings.max_query_length
         )
-        self._room = lengths.max_seq_length - self._queries - 3
-        self._step = np.minimum(self._room, lengths.doc_stride)
+        self._room = settings.max_seq_length - self._queries - 3
+        self._step = np.minimum(self._room, settings.doc_stride)
         counts = np.diff(tokens["context_bounds"])[self._paragraphs]
         windows = -(-np.maximum(counts - self._room, 0) // self._step) + 1
         windows[tokens["answers"][:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(windows)])
-        asked = np.repeat(np.arange(len(windows)), windows)
-        index = np.arange(len(asked)) - self.bounds[asked]
-        left = counts[asked] - index * self._step[asked]
-        used = np.minimum(left, self._room[asked]) + self._queries[asked] + 3
+        rows = np.repeat(np.arange(len(windows)), windows)
+        index = np.arange(len(rows)) - self.bounds[rows]
+        left = counts[rows] - index * self._step[rows]
+        used = np.minimum(left, self._room[rows]) + self._queries[rows] + 3
         self.lengths = used.astype(np.int32)
 
     def __len__(self) -> int:
@@ -262,18 +237,18 @@ class Windows(Sequence[Window]):
         if not 0 <= number < len(self):
             raise IndexError(number)
         tokens = self._tokens
-        asked = int(np.searchsorted(self.bounds, number, side="right")) - 1
-        index = int(number - self.bounds[asked])
-        room, step = int(self._room[asked]), int(self._step[asked])
+        row = int(np.searchsorted(self.bounds, number, side="right")) - 1
+        index = int(number - self.bounds[row])
+        room, step = int(self._room[row]), int(self._step[row])
         first = index * step
-        paragraph = self._paragraphs[asked]
+        paragraph = self._paragraphs[row]
         begin, end = tokens["context_bounds"][paragraph : paragraph + 2].tolist()
         part = slice(begin + first, min(begin + first + room, end))
         count = part.stop - part.start
-        query = tokens["question_ids"][tokens["question_bounds"][asked] :]
-        query = query[: self._queries[asked]]
+        query = tokens["question_ids"][tokens["question_bounds"][row] :]
+        query = query[: self._queries[row]]
         context_start = len(query) + 2
-        answer = tokens["answers"][asked]
+        answer = tokens["answers"][row]
         start_position = end_position = 0
         if first <= answer[0] and answer[1] < first + count:
             start_position, end_position = (context_start + answer - first).tolist()
@@ -281,7 +256,7 @@ class Windows(Sequence[Window]):
         ids = np.concatenate([self._cls, query, self._sep, context, self._sep])
         owners = _max_context_windows(end - begin, room, step)
         return Window(
-            self.questions[asked],
+            self.questions[row],
             self.dataset.paragraphs[paragraph].context,
             ids.astype(np.int32),
             context_start,
@@ -320,16 +295,26 @@ class Windows(Sequence[Window]):
         return batch
 
 
+def check_lengths(settings: Any) -> None:
+    """Refuses windows without room for a context."""
+    needed = settings.max_query_length + 4
+    if settings.max_seq_length < needed:
+        raise InputError(
+            f"--max_seq_length={settings.max_seq_length}: must be at least {needed}, "
+            f"--max_query_length={settings.max_query_length} and 4 more"
+        )
+
+
 def windows(
     dataset: Dataset,
     tokenizer: Tokenizer,
-    lengths: Lengths,
+    settings: Any,
     *,
     training: bool = False,
 ) -> Windows:
     """Makes the windows of every question; see `encode` and `Windows`."""
     tokens = encode(dataset, tokenizer, training=training)
-    return Windows(dataset, tokens, tokenizer, lengths)
+    return Windows(dataset, tokens, tokenizer, settings)
 
 
 @functools.lru_cache(64)

@@ -6,6 +6,7 @@ spans.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,8 +14,8 @@ import tensorflow as tf
 from albert_tf.model import models
 from albert_tf.tasks.pipelines import check_inputs
 from albert_tf.tasks.serving import TEXTS, ServingFunction, map_in_chunks
-from albert_tf.tasks.squad.answers import NO_SPAN_SCORE, Search
-from albert_tf.tasks.squad.features import PER_TOKEN, Lengths
+from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
+from albert_tf.tasks.squad.features import PER_TOKEN, check_lengths
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import GraphTokenizer, without_end_spaces
@@ -34,10 +35,7 @@ _SCORE_SPECS = {
 def question_answering(
     model: models.AlbertSpanLabeler | models.AlbertConditionalSpanLabeler,
     tokenizer: Tokenizer,
-    *,
-    lengths: Lengths,
-    search: Search,
-    version: str = "1.1",
+    settings: Any,
     threshold: float | None = None,
 ) -> ServingFunction:
     """Returns a function that answers questions from a context of any length.
@@ -58,38 +56,35 @@ def question_answering(
     Args:
         model: of SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        lengths: of windows.
-        search: limits of the answers.
-        version: "1.1", or "2.0" if a question may have no answer.
+        settings: the version, the lengths of windows and limits of answers.
         threshold: for 2.0; None answers every question.
 
     Raises:
         InputError: the lengths, the threshold or the vocabulary do not fit.
     """
-    check_threshold(version, threshold)
-    check_inputs(model.config, tokenizer, lengths.max_seq_length)
-    graph = _Questions(model, tokenizer, lengths, search, version == "2.0", threshold)
+    check_threshold(settings.version, threshold)
+    check_lengths(settings)
+    check_inputs(model.config, tokenizer, settings.max_seq_length)
+    graph = _Questions(model, tokenizer, settings, threshold)
     specs = {"question": TEXTS, "context": TEXTS}
     return ServingFunction(model, graph, graph.answer, specs)
 
 
 class _Questions(tf.Module):
-    def __init__(
-        self, model, tokenizer: Tokenizer, lengths, search, optional, threshold
-    ):
+    def __init__(self, model, tokenizer: Tokenizer, settings: Any, threshold):
         super().__init__()
         self._is_linear = isinstance(model, models.AlbertSpanLabeler)
         score = _score_pairs if self._is_linear else _score_beams
         # Not the model itself: an attribute would be saved as a Keras model too.
-        self._score = lambda inputs: score(model, inputs, search)
+        self._score = lambda inputs: score(model, inputs, settings.n_best_size)
         self._min_length = 1
         if not self._is_linear:
             self._min_length = max(model.head.start_n_top, model.head.end_n_top)
-        self._optional = optional
+        self._has_odds = settings.version == "2.0"
         self.vocabulary = metadata.identity_json(tokenizer)
         self._tokenize = GraphTokenizer(tokenizer, with_offsets=True)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
-        self._lengths, self._search, self._threshold = lengths, search, threshold
+        self._settings, self._threshold = settings, threshold
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers questions, string [B], from contexts, string [B]."""
@@ -97,15 +92,15 @@ class _Questions(tf.Module):
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = self._tokenize(question)
         ids, begins, ends = self._tokenize.encode_with_offsets(context)
-        query_lengths = tf.minimum(query.row_lengths(), self._lengths.max_query_length)
-        windows = _Windows(ids, query_lengths, self._lengths)
+        query_lengths = tf.minimum(query.row_lengths(), self._settings.max_query_length)
+        windows = _Windows(ids, query_lengths, self._settings)
         inputs = windows.inputs(query, ids, self._special, self._min_length)
         scores = map_in_chunks(self._score, inputs, _SCORE_SPECS)
-        spans = windows.select_spans(scores, self._search.max_answer_length)
+        spans = windows.select_spans(scores, self._settings.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
-        best = _n_best(spans, tf.size(question), self._search.n_best_size)
-        outputs = _outputs(best, self._search.n_best_size, self._optional)
-        if self._optional:
+        best = _n_best(spans, tf.size(question), self._settings.n_best_size)
+        outputs = _outputs(best, self._settings.n_best_size, self._has_odds)
+        if self._has_odds:
             odds = tf.math.unsorted_segment_min(
                 scores["null"], windows.row, tf.size(question)
             )
@@ -127,17 +122,17 @@ class _Windows:
         row: int32 [W], the question of each.
     """
 
-    def __init__(self, ids: tf.RaggedTensor, query_lengths: tf.Tensor, lengths):
+    def __init__(self, ids: tf.RaggedTensor, query_lengths: tf.Tensor, settings):
         """Lays windows over contexts.
 
         Args:
             ids: int32 [B, None], the tokens of each context.
             query_lengths: int64 [B], the tokens of each question.
-            lengths: of windows.
+            settings: with the lengths of windows.
         """
         total = ids.row_lengths()
-        room = lengths.max_seq_length - query_lengths - 3
-        step = tf.minimum(room, lengths.doc_stride)
+        room = settings.max_seq_length - query_lengths - 3
+        step = tf.minimum(room, settings.doc_stride)
         count = 1 - tf.minimum(room - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
@@ -230,13 +225,13 @@ class _Windows:
         return {name: tf.boolean_mask(x, has_max) for name, x in spans.items()}
 
 
-def _score_pairs(model, inputs, search) -> dict[str, tf.Tensor]:
+def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines the best starts and ends; see `answers.spans_of_logits`.
 
     `null` is the score of no answer: that of [CLS].
     """
     outputs = model(inputs)
-    count = tf.minimum(tf.shape(inputs["input_ids"])[1], search.n_best_size)
+    count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)
     tops = [
         tf.math.top_k(tf.where(inputs["input_mask"] > 0, outputs[name], -np.inf), count)
         for name in ("start_logits", "end_logits")
@@ -252,7 +247,7 @@ def _score_pairs(model, inputs, search) -> dict[str, tf.Tensor]:
     }
 
 
-def _score_beams(model, inputs, search) -> dict[str, tf.Tensor]:
+def _score_beams(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
     """Returns the spans of a conditional head; see `answers.spans_of_beams`."""
     outputs = model(inputs)
     each = model.head.end_n_top

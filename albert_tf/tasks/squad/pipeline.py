@@ -1,11 +1,11 @@
 """Questions and contexts to answers, in Python."""
 
+import dataclasses
+
 from albert_tf.errors import InputError
 from albert_tf.tasks.pipelines import Example, Pipeline, round_floats
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features
-from albert_tf.tasks.squad.answers import Search
-from albert_tf.tasks.squad.features import Lengths
 from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
 from albert_tf.text import inputs
 
@@ -19,10 +19,10 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
-        self.lengths = Lengths(
-            self.max_seq_length, settings.doc_stride, settings.max_query_length
+        self.settings = dataclasses.replace(
+            settings, max_seq_length=self.max_seq_length
         )
-        self.search = Search(settings.n_best_size, settings.max_answer_length)
+        features.check_lengths(self.settings)
         self.threshold = options.threshold
         if self.threshold is None:
             self.threshold = settings.threshold
@@ -35,15 +35,12 @@ class QuestionAnsweringPipeline(Pipeline):
         text = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
         paragraph = Paragraph(row["context"], (Question("", text, (), False),))
         dataset = Dataset("", self.settings.version, (paragraph,))
-        windows = features.windows(dataset, self.tokenizer, self.lengths)
+        windows = features.windows(dataset, self.tokenizer, self.settings)
         arrays = [window.features(len(window.ids)) for window in windows]
         return Example(row, arrays, windows)
 
     def postprocess(self, example, outputs):
-        head, version = self.settings.head, self.settings.version
-        [(_, candidates)] = answers.candidates(
-            example.context, outputs, self.search, head, version
-        )
+        [(_, candidates)] = answers.candidates(example.context, outputs, self.settings)
         spans, odds = candidates.spans, candidates.null_odds
         entries = answers.n_best(candidates)
         best = [

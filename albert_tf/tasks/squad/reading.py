@@ -36,7 +36,7 @@ _RECORD_KEYS = ("context", "question")
 
 
 class Answer(NamedTuple):
-    """An answer and the character of the context at which it is said to begin."""
+    """An answer and the stated first character in its context."""
 
     text: str
     start: int

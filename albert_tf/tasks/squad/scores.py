@@ -113,7 +113,7 @@ def evaluate(
 
     Returns:
         Percent: `exact_match`, `f1` (1.1); `exact`, `f1`, `total`, the same with
-        `HasAns_` and `NoAns_` where there are such questions, and with null odds
+        `HasAns_` and `NoAns_` if there are such questions, and with null odds
         `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh` (2.0).
 
     Raises:

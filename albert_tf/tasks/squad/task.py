@@ -21,8 +21,8 @@ from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, graph, reading, scores
-from albert_tf.tasks.squad.answers import Answers, Search
-from albert_tf.tasks.squad.features import Lengths, Windows
+from albert_tf.tasks.squad.answers import Answers
+from albert_tf.tasks.squad.features import Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
@@ -60,10 +60,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self.lengths = Lengths(
-            settings.max_seq_length, settings.doc_stride, settings.max_query_length
-        )
-        self.search = Search(settings.n_best_size, settings.max_answer_length)
+        features.check_lengths(settings)
         self.threshold = settings.threshold
         self.fitted_on = settings.threshold_fitted_on
         # The best threshold of the last evaluation.
@@ -148,7 +145,7 @@ class QuestionAnswering(base.FineTuningTask):
         return str(Path(path).absolute()) if path else f"squad_{split.name}.npz"
 
     def features(self, split: Split, arrays: Arrays) -> Windows:
-        return Windows(split.examples, arrays, self.tokenizer, self.lengths)
+        return Windows(split.examples, arrays, self.tokenizer, self.settings)
 
     def summary(self, split: Split) -> list[str]:
         windows = split.features
@@ -162,7 +159,7 @@ class QuestionAnswering(base.FineTuningTask):
             lines.append(
                 f"Warning: {split.examples.path}: {count:,} answers are whole in no "
                 f"window and are trained as no answer; use a --doc_stride below "
-                f"{self.lengths.doc_stride}, or a larger --max_seq_length"
+                f"{self.settings.doc_stride}, or a larger --max_seq_length"
             )
         return lines
 
@@ -223,11 +220,8 @@ class QuestionAnswering(base.FineTuningTask):
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
         """Returns the answers to the questions, with their n-best lists."""
-        settings = self.settings
-        candidates = answers.candidates(
-            split.features, predictions, self.search, settings.head, settings.version
-        )
-        collected = answers.collect_answers(candidates, settings.n_best_size)
+        candidates = answers.candidates(split.features, predictions, self.settings)
+        collected = answers.collect_answers(candidates, self.settings.n_best_size)
         collections.deque(predictions, maxlen=0)  # logs the last line
         return collected
 
@@ -314,15 +308,9 @@ class QuestionAnswering(base.FineTuningTask):
 
     def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         threshold = self.threshold if options.threshold is None else options.threshold
-        length = options.max_seq_length or self.lengths.max_seq_length
-        return graph.question_answering(
-            model,
-            self.tokenizer,
-            lengths=dataclasses.replace(self.lengths, max_seq_length=length),
-            search=self.search,
-            version=self.settings.version,
-            threshold=threshold,
-        )
+        length = options.max_seq_length or self.settings.max_seq_length
+        settings = dataclasses.replace(self.settings, max_seq_length=length)
+        return graph.question_answering(model, self.tokenizer, settings, threshold)
 
 
 def _resolve_settings(

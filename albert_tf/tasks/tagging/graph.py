@@ -1,15 +1,14 @@
-"""Words to windows, and raw text to spans, in a graph.
+"""Words to windows, and raw text to spans, in a TensorFlow graph.
 
-A word is tokenized by itself, and its first token carries its label; one without a
-token is [UNK]. Sentences that are longer than an input are read in windows that overlap
-by half, each word where it has most context: nothing is cut.
+A word is tokenized by itself, and its first token carries its label; a word without a
+token is [UNK]. A sentence longer than an input is read in windows that overlap by half;
+each word is labeled in the window in which it has most context.
 """
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf.errors import InputError
 from albert_tf.model.models import AlbertTokenClassifier
 from albert_tf.tasks import serving
 from albert_tf.tasks.pipelines import check_inputs
@@ -23,18 +22,18 @@ from albert_tf.weights import metadata
 def windows(
     tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, room: int, tokenizer: Tokenizer
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Lays windows over sentences, for Python and for a graph.
+    """Lays windows over sentences.
 
     Args:
-        tokens: int32 [N, None], those of each word.
-        sentences: [S, None], anything for each word: their words one after the other.
-        room: tokens of a window at most, but for [CLS] and [SEP].
+        tokens: int32 [N, None], the tokens of each word.
+        sentences: [S, None], one value for each word, which shows where sentences end.
+        room: maximum number of tokens of a window without [CLS] and [SEP].
         tokenizer: of the tokens.
 
     Returns:
         The ids of the windows, int32 [W, None], those of a sentence in order; and for
-        each word the window that it is read in, int64 [N], and its first token's
-        place there, int64 [N].
+        each word its window, int64 [N], and the position of its first token there,
+        int64 [N].
     """
     one = tf.ones_like(tokens.row_lengths())
     is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
@@ -52,23 +51,23 @@ def windows(
     step = max(1, room // 2)
     count = 1 + (tf.maximum(length - room, 0) + step - 1) // step
     first = tf.cumsum(count, exclusive=True)
-    # Of two windows the one that holds more of what is around; the first of equals.
-    place = tokens.row_starts() - tf.gather(start, sentence)
-    number = (place - (room - 1 + step) // 2 + step - 1) // step
+    # The window with most context around the word; the first of equals.
+    position = tokens.row_starts() - tf.gather(start, sentence)
+    number = (position - (room - 1 + step) // 2 + step - 1) // step
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
 
-    of_window = tf.repeat(tf.range(sentences.nrows()), count)
+    row = tf.repeat(tf.range(sentences.nrows()), count)
     begin = tf.ragged.range(count).values * step
-    kept = tf.minimum(tf.gather(length, of_window) - begin, room)
-    one = tf.ones_like(kept)
+    lengths = tf.minimum(tf.gather(length, row) - begin, room)
+    one = tf.ones_like(lengths)
     ids = in_graph.assemble(
         [
             in_graph.single(tokenizer.cls_id, one),
-            (tokens.values, tf.gather(start, of_window) + begin, kept),
+            (tokens.values, tf.gather(start, row) + begin, lengths),
             in_graph.single(tokenizer.sep_id, one),
         ]
     )
-    return ids, tf.gather(first, sentence) + number, place - number * step + 1
+    return ids, tf.gather(first, sentence) + number, position - number * step + 1
 
 
 def tag_texts(
@@ -78,31 +77,25 @@ def tag_texts(
     labels: Sequence[str],
     max_seq_length: int,
 ) -> serving.ServingFunction:
-    """Returns what marks spans in texts of any length.
+    """Returns a function that finds spans in texts of any length.
 
     Input: `text`, string [B], which `in_graph.split_words` cuts into words. Outputs, a
-    column for each entity, or for each word where labels are no entities: `types` and
+    column for each entity, or for each word if labels are no entities: `types` and
     `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of the text;
     `probabilities`, float32 [B, S], the mean of a span's words. Behind the last span
     of a text there are "", -1 and 0. A label I-TYPE that follows no word of its type
-    begins an entity, as it does to seqeval.
+    begins an entity, as in seqeval.
 
     Args:
         model: labels tokens.
         tokenizer: the vocabulary.
         labels: in the order of the model's outputs.
-        max_seq_length: most tokens of an input.
+        max_seq_length: maximum number of tokens of an input.
 
     Raises:
-        InputError: the model, the labels, the length or the vocabulary do not fit.
+        InputError: the length or the vocabulary do not fit.
     """
-    serving.check_kind(model, AlbertTokenClassifier)
     check_inputs(model.config, tokenizer, max_seq_length)
-    if len(labels) != model.head.num_labels:
-        raise InputError(
-            f"{len(labels)} labels ({', '.join(labels)}); expected "
-            f"{model.head.num_labels}, one for each output of the model"
-        )
     graph = _Tagger(model, tokenizer, labels, max_seq_length)
     specs = serving.text_specs(pairs=False)
     return serving.ServingFunction(model, graph, graph.respond, specs)
@@ -112,30 +105,30 @@ class _Tagger(tf.Module):
     def __init__(self, model, tokenizer: Tokenizer, labels, max_seq_length: int):
         super().__init__()
         # Not the model itself: an attribute would be saved as a Keras model too.
-        self._label = lambda inputs: _likeliest(model(inputs)["logits"])
+        self._label = lambda inputs: _choose_labels(model(inputs)["logits"])
         self.vocabulary = metadata.identity_json(tokenizer)
         self._tokenize = GraphTokenizer(tokenizer)
-        self._lay = lambda tokens, words: windows(
+        self._make_windows = lambda tokens, words: windows(
             tokens, words, max_seq_length - 2, tokenizer
         )
         self._pad = tokenizer.pad_id
         are_entities = has_entities(labels)
         names = [label[2:] if are_entities else label for label in labels]
         self._types = sorted(set(names) - ({""} if are_entities else set()))
-        number = {name: i for i, name in enumerate(self._types)}
-        self._type_of = [number.get(name, -1) for name in names]
+        index = {name: i for i, name in enumerate(self._types)}
+        self._type_of = [index.get(name, -1) for name in names]
         self._begins = [not label.startswith(INSIDE) for label in labels]
 
     def respond(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Marks spans in texts, string [B]."""
+        """Finds spans in texts, string [B]."""
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words, begins, ends = in_graph.split_words(text)
-        ids, window, place = self._lay(self._tokenize(words.values), words)
+        ids, window, position = self._make_windows(self._tokenize(words.values), words)
         batch = in_graph.pad(ids, ids.row_lengths(), self._pad)
-        labelled = serving.map_in_chunks(self._label, batch, _LABELLED)
-        at = tf.stack([window, place], axis=1)
-        label = tf.gather_nd(labelled["label"], at)
-        probability = tf.gather_nd(labelled["probability"], at)
+        predicted = serving.map_in_chunks(self._label, batch, _LABEL_SPECS)
+        indices = tf.stack([window, position], axis=1)
+        label = tf.gather_nd(predicted["label"], indices)
+        probability = tf.gather_nd(predicted["probability"], indices)
 
         kind = tf.gather(self._type_of, label)
         row = words.value_rowids()
@@ -170,14 +163,14 @@ class _Tagger(tf.Module):
         }
 
 
-_LABELLED = {
+_LABEL_SPECS = {
     "label": tf.TensorSpec([None, None], tf.int32),
     "probability": tf.TensorSpec([None, None], tf.float32),
 }
 
 
-def _likeliest(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the label of each token and its probability, for [W, T, K]."""
+def _choose_labels(logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns the likeliest label of each token and its probability, [W, T]."""
     return {
         "label": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "probability": tf.reduce_max(tf.nn.softmax(logits), axis=-1),

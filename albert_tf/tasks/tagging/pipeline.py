@@ -10,7 +10,7 @@ from albert_tf.text.words import split_words
 
 
 class TokenClassificationPipeline(Pipeline):
-    """The spans of a text: entities, or every word where labels are no entities."""
+    """The spans of a text: entities, or every word if labels are no entities."""
 
     settings_class = TaggingSettings
     options = ("labels",)
@@ -25,12 +25,16 @@ class TokenClassificationPipeline(Pipeline):
     def preprocess(self, row):
         places = split_words(row["text"])
         words = [row["text"][begin:end] for begin, end in places]
-        tokens = self.tokenizer.encode_batch(words)
-        tokens = [ids or [self.tokenizer.unk_id] for ids in tokens]
-        ids, firsts = windows(tokens, self.max_seq_length - 2)
-        special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        inputs = [_inputs([special[0], *each, special[1]]) for each in ids]
-        return Example(row, inputs if words else [], (places, firsts))
+        tokenizer = self.tokenizer
+        tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
+        ids, positions = windows(tokens, self.max_seq_length - 2)
+        inputs = []
+        for window in ids if words else ():
+            array = np.array([tokenizer.cls_id, *window, tokenizer.sep_id], np.int32)
+            ones, zeros = np.ones_like(array), np.zeros_like(array)
+            names = ("input_ids", "input_mask", "segment_ids")
+            inputs.append(dict(zip(names, (array, ones, zeros), strict=True)))
+        return Example(row, inputs, (places, positions))
 
     def select(self, inputs, outputs):
         logits = outputs["logits"][: len(inputs["input_ids"])]
@@ -43,22 +47,23 @@ class TokenClassificationPipeline(Pipeline):
 
     def postprocess(self, example, outputs):
         spans: list[dict] = []
+        probabilities: list[list[float]] = []
         before = None
-        for (begin, end), (window, place) in zip(*example.context, strict=True):
-            numbers, probabilities = outputs[window]
-            label, probability = self.labels[numbers[place]], probabilities[place]
+        for (begin, end), (window, position) in zip(*example.context, strict=True):
+            labels, scores = outputs[window]
+            label = self.labels[labels[position]]
             kind = label[2:] if self.has_entities else label
-            if not kind:  # O
-                before = None
-                continue
-            if label.startswith(INSIDE) and kind == before:
+            if kind:
+                if not (label.startswith(INSIDE) and kind == before):
+                    spans.append({"type": kind, "text": "", "begin": begin})
+                    probabilities.append([])
                 spans[-1]["end"] = end
-                spans[-1]["probability"].append(probability)
-            else:
-                chances = {"probability": [probability]}
-                spans.append({"type": kind, "begin": begin, "end": end} | chances)
+                probabilities[-1].append(scores[position])
             before = kind
-        return {"spans": [_described(span, example.row["text"]) for span in spans]}
+        for span, each in zip(spans, probabilities, strict=True):
+            span["text"] = example.row["text"][span["begin"] : span["end"]]
+            span["probability"] = round_floats(np.mean(each, dtype=np.float32))
+        return {"spans": spans}
 
 
 def windows(
@@ -68,36 +73,19 @@ def windows(
 
     Args:
         tokens: of each word, one or more.
-        room: tokens of a window at most, but for [CLS] and [SEP].
+        room: maximum number of tokens of a window without [CLS] and [SEP].
 
     Returns:
-        The ids of the windows in order; and for each word the window that it is read
-        in, and its first token's place there.
+        The ids of the windows in order; and for each word its window, and the position
+        of its first token there.
     """
     ids = [id for word in tokens for id in word]
     step = max(1, room // 2)
     count = 1 + (max(len(ids) - room, 0) + step - 1) // step
     starts = np.cumsum([0, *map(len, tokens)])[:-1]
-    # Of two windows the one that holds more of what is around; the first of equals.
+    # The window with most context around the word; the first of equals.
     numbers = (starts - (room - 1 + step) // 2 + step - 1) // step
     numbers = np.clip(numbers, 0, count - 1)
-    places = starts - numbers * step + 1
-    each = [ids[number * step :][:room] for number in range(count)]
-    return each, list(zip(numbers.tolist(), places.tolist(), strict=True))
-
-
-def _inputs(ids: list[int]) -> dict[str, np.ndarray]:
-    ones = np.ones(len(ids), np.int32)
-    array = np.array(ids, np.int32)
-    return {"input_ids": array, "input_mask": ones, "segment_ids": 0 * ones}
-
-
-def _described(span: dict, text: str) -> dict:
-    begin, end = span["begin"], span["end"]
-    return {
-        "type": span["type"],
-        "text": text[begin:end],
-        "begin": begin,
-        "end": end,
-        "probability": round_floats(np.mean(span["probability"], dtype=np.float32)),
-    }
+    positions = starts - numbers * step + 1
+    parts = [ids[number * step :][:room] for number in range(count)]
+    return parts, list(zip(numbers.tolist(), positions.tolist(), strict=True))

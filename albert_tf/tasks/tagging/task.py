@@ -17,6 +17,7 @@ from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
 from albert_tf.tasks import base, confusion, metrics
 from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS
@@ -28,7 +29,7 @@ from albert_tf.text.inputs import Inputs
 
 # The label of a token that has none, as in transformers.
 _NO_LABEL = -100
-# What losses are divided by where no word is labelled.
+# The loss weight of a batch without labels.
 _NO_WORDS = 1e-6
 
 
@@ -40,8 +41,8 @@ class Features:
         inputs: the windows.
         places: int64 [N], the first token of each word in its window.
         bounds: int64 [W + 1]; window i labels the words [bounds[i], bounds[i + 1]).
-        in_several_windows: how many sentences are.
-        without_token: how many words had none.
+        in_several_windows: number of sentences with several windows.
+        without_token: number of words without a token.
     """
 
     inputs: Inputs
@@ -55,7 +56,7 @@ class Features:
         return len(self.inputs)
 
     def words(self, window: int) -> slice:
-        """Returns which words a window labels."""
+        """Returns the words that a window labels."""
         return slice(*self.bounds[window : window + 2].tolist())
 
 
@@ -90,10 +91,7 @@ class Tagging(base.FineTuningTask):
             if saved_settings and set(labels) < set(saved_settings.labels):
                 labels = saved_settings.labels
         if not labels:
-            raise InputError(
-                "--labels: expected, as there is neither --train_file nor a model "
-                "with labels"
-            )
+            raise InputError("--labels: required without --train_file or saved labels")
         for part, [split] in splits.items():
             path = getattr(settings, FILES[part])
             reading.check_labels(path, split.examples, labels)
@@ -193,14 +191,14 @@ class Tagging(base.FineTuningTask):
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of each word's labels, float32 [words, K].
 
-        They end with the last sentence whose windows are all there: --max_eval_steps
-        may end before the others.
+        They end with the last sentence of which every window was predicted, as
+        --max_eval_steps may end earlier.
         """
         features = split.features
         words = [np.empty((0, len(self._labels)), np.float32)]
         words += (
-            kept["probabilities"][features.places[features.words(window)]]
-            for window, kept in enumerate(predictions)
+            outputs["probabilities"][features.places[features.words(window)]]
+            for window, outputs in enumerate(predictions)
         )
         answers = np.concatenate(words)
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
@@ -213,29 +211,28 @@ class Tagging(base.FineTuningTask):
         whole = split.examples[: int(np.sum(ends <= len(answers)))]
         return [list(itertools.islice(labels, len(each.words))) for each in whole]
 
+    def _labels_and_tags(self, split: Split, answers: np.ndarray) -> tuple | None:
+        """Returns the given and the predicted labels; None if none are given."""
+        tags = self._tags(split, answers)
+        labels = [sentence.labels for sentence in split.examples[: len(tags)]]
+        return None if not tags or None in labels else (labels, tags)
+
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns accuracy, and of entities precision, recall and F1."""
-        tags = self._tags(split, answers)
-        gold = [sentence.labels for sentence in split.examples[: len(tags)]]
-        if not tags or None in gold:
+        pair = self._labels_and_tags(split, answers)
+        if pair is None:
             return {}
-        pairs = zip(itertools.chain(*gold), itertools.chain(*tags), strict=True)
-        right = [label == predicted for label, predicted in pairs]
-        scores = {"eval_accuracy": float(np.mean(right))}
+        scores = {"eval_accuracy": metrics.accuracy(*map(self._numbers, pair))}
         if self._has_entities:
             names = ("eval_precision", "eval_recall", "eval_f1")
-            whole = metrics.entity_scores(gold, tags)
-            scores |= dict(zip(names, whole, strict=True))
+            scores |= dict(zip(names, metrics.entity_scores(*pair), strict=True))
         return scores
 
     def confusion(self, split, answers):
-        """Returns it for the labels of words."""
-        tags = self._tags(split, answers)
-        gold = [sentence.labels for sentence in split.examples[: len(tags)]]
-        if not tags or None in gold:
-            return None
-        numbers = self._numbers(gold), self._numbers(tags)
-        return confusion.Confusion.from_predictions(self._labels, *numbers)
+        """Returns the confusion matrix of the labels of words."""
+        if pair := self._labels_and_tags(split, answers):
+            return Confusion.from_predictions(self._labels, *map(self._numbers, pair))
+        return None
 
     def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the numbers of the labels of sentences, int32 [N]."""
@@ -252,17 +249,17 @@ class Tagging(base.FineTuningTask):
         """Returns the predictions in columns, and the scores of types or labels."""
         tags = self._tags(split, answers)
         files: dict[str, str | bytes] = {
-            f"{split.name}_predictions.txt": _columns(split.examples, tags)
+            f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
         }
-        if matrix := self.confusion(split, answers):
-            gold = [sentence.labels for sentence in split.examples]
+        if pair := self._labels_and_tags(split, answers):
+            labels, predictions = map(self._numbers, pair)
             if self._has_entities:
-                report = metrics.entity_report(gold, tags)
+                report = metrics.entity_report(*pair)
             else:
-                numbers = self._numbers(gold), self._numbers(tags)
-                report = metrics.label_report(*numbers, self._labels)
+                report = metrics.label_report(labels, predictions, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
             with errors.log_failure("confusion matrix"):
+                matrix = Confusion.from_predictions(self._labels, labels, predictions)
                 picture = confusion.draw({split.name: matrix})
                 files[f"{split.name}_confusion_matrix.png"] = picture
         return files
@@ -294,20 +291,20 @@ def _read(
         encoding=settings.encoding,
         log=log,
     )
-    unlabelled = next((s for s in sentences if s.labels is None), None)
-    if unlabelled and part != "test":
+    unlabeled = next((s for s in sentences if s.labels is None), None)
+    if unlabeled and part != "test":
         raise InputError(
-            f"{path}:{unlabelled.lines[0]}: no labels to train or evaluate on; "
-            f"expected a second column, or in JSON lines the key "
+            f"{path}:{unlabeled.lines[0]}: no labels to train or evaluate on; expected "
+            f"a second column, or in JSON lines the key "
             f"{settings.label_column or 'tags'!r} (--label_column)"
         )
     return sentences
 
 
-def _columns(sentences: Sequence[Sentence], answers: Sequence[Sequence[str]]) -> str:
-    """Returns lines with a word, its label where it is known, and the prediction."""
+def _format_columns(sentences: Sequence[Sentence], tags: list[list[str]]) -> str:
+    """Returns lines with a word, its label if it is known, and the prediction."""
     lines = []
-    for sentence, predicted in zip(sentences, answers, strict=True):
+    for sentence, predicted in zip(sentences, tags, strict=True):
         columns = (sentence.words, sentence.labels, predicted)
         for cells in zip(*(c for c in columns if c is not None), strict=True):
             lines.append(("\t" if " " in cells[0] else " ").join(cells))
