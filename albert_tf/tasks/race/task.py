@@ -187,7 +187,9 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         return reading.read_file(path, settings.encoding)
     if settings.data_dir is None:
         flag = FLAGS[part]
-        raise InputError(f"--{flag}: requires --data_dir or --{file}; or use --no{flag}")
+        raise InputError(
+            f"--{flag}: requires --data_dir or --{file}; or use --no{flag}"
+        )
     levels: tuple[str, ...] = LEVELS
     if settings.high_only or settings.middle_only:
         levels = ("high",) if settings.high_only else ("middle",)
