@@ -128,20 +128,7 @@ def evaluate(
     if threshold is not None and null_odds is None:
         raise InputError(f"threshold {threshold}: needs null odds to compare with")
     questions = list(dataset.questions)
-    raw: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
-    for question in questions:
-        id, answer = question.id, predictions.get(question.id)
-        if is_v1 and not question.answers:
-            raise InputError(
-                f"{dataset.path}: question {id!r} has no answer to compare with; in "
-                f"SQuAD 1.1 each needs one or more"
-            )
-        if answer is not None:
-            # In 2.0 an answer of punctuation and articles only counts as none.
-            texts = [each.text for each in question.answers]
-            truths = [text for text in texts if is_v1 or normalize(text)] or [""]
-            raw["exact"][id] = max(exact_match(answer, t) for t in truths)
-            raw["f1"][id] = max(f1(answer, t, not is_v1) for t in truths)
+    raw = _score_answers(dataset, predictions)
     ids = [question.id for question in questions]
     if is_v1:
         means = _means(raw, "", ids)
@@ -257,6 +244,27 @@ def center_threshold(
         answered = bisect.bisect_right(odds, metrics["best_f1_thresh"])
     below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][answered : answered + 2]
     return (below + above) / 2.0
+
+
+def _score_answers(
+    dataset: Dataset, predictions: Mapping[str, str]
+) -> dict[str, dict[str, float]]:
+    """Returns the exact match and the F1 of each prediction, whatever the odds."""
+    is_v1 = dataset.version == "1.1"
+    scores: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
+    for question in dataset.questions:
+        if is_v1 and not question.answers:
+            raise InputError(
+                f"{dataset.path}: question {question.id!r} has no answer to compare "
+                f"with; in SQuAD 1.1 each needs one or more"
+            )
+        if (answer := predictions.get(question.id)) is not None:
+            # In 2.0 an answer of punctuation and articles only counts as none.
+            texts = [each.text for each in question.answers]
+            truths = [text for text in texts if is_v1 or normalize(text)] or [""]
+            scores["exact"][question.id] = max(exact_match(answer, t) for t in truths)
+            scores["f1"][question.id] = max(f1(answer, t, not is_v1) for t in truths)
+    return scores
 
 
 def _means(
