@@ -207,42 +207,29 @@ def test_thresholds_come_from_where_they_should(two, run, files):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_questions_without_answers_are_answered(two, run, files):
-    folder, _ = two
-    test = files / "test-2.0.json"
+@pytest.mark.parametrize(
+    ("version", "question"), [("1.1", "2-1-2"), ("2.0", "3-0-0")], ids=["one", "all"]
+)
+def test_questions_without_answers_are_answered_but_not_scored(
+    version, question, request, run, files
+):
+    name = "one" if version == "1.1" else "two"
+    folder, _ = request.getfixturevalue(name)
+    path = files / f"test-{version}.json"
+    if version == "1.1":
+        contents = read(files / "other-1.1.json")
+        contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []
+        path.write_text(json.dumps(contents))
     before = (folder / "eval_results.txt").read_bytes()
-    _, text = run("two", do_predict=True, predict_file=str(test))
-    # The file alone looks like SQuAD 1.1.
-    assert f"{test}: SQuAD 2.0" in text
-    assert f"{test}: not scored; question '3-0-0' has no answer\n" in text
-    assert len(read(folder / "null_odds.json")) == len(
-        read(folder / "nbest_predictions.json")
-    )
+    _, text = run(name, do_predict=True, predict_file=str(path))
+    assert f"{path}: SQuAD {version}" in text
+    assert f"{path}: not scored; question {question!r} has no answer\n" in text
+    asked = [each.id for each in reading.read(path).questions]
+    assert list(read(folder / "predictions.json")) == asked
+    assert list(read(folder / "nbest_predictions.json")) == asked
     assert (folder / "eval_results.txt").read_bytes() == before
-    with pytest.raises(InputError, match=r"'3-0-0' has no answer; --do_eval and --f"):
-        run("two", do_eval=True, predict_file=str(test))
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_version_1_is_scored_where_every_question_has_an_answer(one, run, files):
-    contents = read(files / "other-1.1.json")
-    contents["data"][0]["paragraphs"][1]["qas"][2]["answers"] = []
-    partly = files / "partly-1.1.json"
-    partly.write_text(json.dumps(contents))
-    folder, _ = one
-    before = (folder / "eval_results.txt").read_bytes()
-    _, text = run("one", do_predict=True, predict_file=str(partly))
-    assert f"{partly}: not scored; question '2-1-2' has no answer\n" in text
-    assert len(read(folder / "predictions.json")) == 24
-    assert (folder / "eval_results.txt").read_bytes() == before
-    with pytest.raises(InputError, match=r"question '2-1-2' has no answer; --do_eval"):
-        run(
-            "new",
-            do_train=True,
-            do_eval=True,
-            train_file=str(files / "train-1.1.json"),
-            predict_file=str(partly),
-        )
+    with pytest.raises(InputError, match=f"'{question}' has no answer; --do_eval and"):
+        run(name, do_eval=True, predict_file=str(path))
 
 
 @pytest.fixture(scope="module")
