@@ -122,12 +122,6 @@ REFUSED = {
     (TaggingSettings, ()): [
         ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label is given twice"),
     ],
-    (SquadSettings, ()): [
-        (
-            {"train_feature_file": "a.npz", "predict_feature_file": "a.npz"},
-            "--train_feature_file and --predict_feature_file=a.npz: must be two files",
-        ),
-    ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
         ({"ngram": 2}, "--ngram=2: requires --dynamic_masking"),
     ],

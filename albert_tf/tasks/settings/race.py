@@ -77,12 +77,6 @@ class RaceRunSettings(FineTuningSettings):
         "Evaluate the model, during training or on its own.", True
     )
     learning_rate: float = flags.field("Peak learning rate.", 1e-5)
-    num_train_steps: int = flags.field(
-        "Number of training steps. Default: 12000.", None
-    )
-    num_warmup_steps: int = flags.field(
-        "Number of learning-rate warmup steps. Default: 1000.", None
-    )
     save_checkpoints_steps: int = flags.field(
         "Number of steps between checkpoints.", 100
     )

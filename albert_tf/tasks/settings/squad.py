@@ -21,7 +21,7 @@ class SquadSettings(TaskSettings):
     """Data, windows and answers.
 
     Raises:
-        InputError: files or thresholds contradict each other.
+        InputError: two thresholds are given.
     """
 
     train_file: str | None = flags.field("SQuAD JSON file to train on.", None)
@@ -92,15 +92,6 @@ class SquadSettings(TaskSettings):
     )
     use_einsum: bool | None = unused_flag()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        cache = self.train_feature_file
-        if cache is not None and cache == self.predict_feature_file:
-            raise InputError(
-                f"--train_feature_file and --predict_feature_file={cache}: must be two "
-                f"files"
-            )
-
     def check(self, config: FineTuningSettings, devices: int = 1) -> None:
         for flag, file in (
             ("do_train", "train_file"),
@@ -131,20 +122,6 @@ class SquadRunSettings(FineTuningSettings):
     released_epochs: ClassVar[float | None] = 3.0
     released_warmup_proportion: ClassVar[float | None] = 0.1
 
-    num_train_steps: int = flags.field(
-        "Number of training steps, instead of --num_train_epochs.", None
-    )
-    num_warmup_steps: int = flags.field(
-        "Number of learning-rate warmup steps, instead of --warmup_proportion.", None
-    )
-    num_train_epochs: float | None = flags.field(
-        "Number of training epochs, counted in windows. The released code counts "
-        "questions. Default: 3.",
-        None,
-    )
-    warmup_proportion: float | None = flags.field(
-        "Fraction of training steps used for learning-rate warmup. Default: 0.1.", None
-    )
     export_dir: str | None = flags.field(
         "Folder for a SavedModel of the best checkpoint that takes raw text, and for "
         "albert_model.tflite, which takes ids.",

@@ -39,17 +39,13 @@ class Features:
 
     Attributes:
         inputs: the windows.
-        places: int64 [N], the first token of each word in its window.
+        positions: int64 [N], the first token of each word in its window.
         bounds: int64 [W + 1]; window i labels the words [bounds[i], bounds[i + 1]).
-        in_several_windows: number of sentences with several windows.
-        without_token: number of words without a token.
     """
 
     inputs: Inputs
-    places: np.ndarray
+    positions: np.ndarray
     bounds: np.ndarray
-    in_several_windows: int = 0
-    without_token: int = 0
 
     def __len__(self) -> int:
         """Returns the number of windows."""
@@ -114,39 +110,26 @@ class Tagging(base.FineTuningTask):
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         room = self.tokens_per_example - 2
-        ids, window, place = graph.windows(tokens, sentences, room, self.tokenizer)
-        first = window.numpy()[sentences.row_starts().numpy()]
-        last = window.numpy()[sentences.row_limits().numpy() - 1]
+        ids, window, position = graph.windows(tokens, sentences, room, self.tokenizer)
         return {
             "ids": ids.values.numpy(),
             "bounds": ids.row_splits.numpy(),
-            "places": place.numpy(),
+            "positions": position.numpy(),
             "word_bounds": np.searchsorted(window.numpy(), range(ids.nrows() + 1)),
-            "in_several_windows": np.array(np.sum(first < last)),
-            "without_token": np.array(np.sum(counts == 0)),
         }
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         bounds = arrays["bounds"]
         read = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
-        counts = (int(arrays[n]) for n in ("in_several_windows", "without_token"))
-        return Features(read, arrays["places"], arrays["word_bounds"], *counts)
+        return Features(read, arrays["positions"], arrays["word_bounds"])
 
     def summary(self, split: Split) -> list[str]:
         lengths = split.features.inputs.lengths
-        lines = [
+        return [
             f"{split.name}: {len(split.examples):,} sentences, "
-            f"{len(split.features.places):,} words, inputs of {lengths.mean():.1f} "
-            f"tokens on average, {lengths.max()} at most"
+            f"{len(split.features.positions):,} words, {len(lengths):,} windows of "
+            f"{lengths.mean():.1f} tokens on average, {lengths.max()} at most"
         ]
-        if several := split.features.in_several_windows:
-            lines.append(
-                f"  {several:,} of them longer than --max_seq_length="
-                f"{self.tokens_per_example}, read in several windows"
-            )
-        if unknown := split.features.without_token:
-            lines.append(f"  {unknown:,} words without a token, read as [UNK]")
-        return lines
 
     def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
         [split] = splits
@@ -160,7 +143,7 @@ class Tagging(base.FineTuningTask):
                 labels = np.full_like(batch["input_ids"], _NO_LABEL)
                 for i, row in enumerate(rows):
                     words = features.words(row)
-                    labels[i, features.places[words]] = targets[words]
+                    labels[i, features.positions[words]] = targets[words]
                 batch["labels"] = labels
             return batch
 
@@ -197,7 +180,7 @@ class Tagging(base.FineTuningTask):
         features = split.features
         words = [np.empty((0, len(self._labels)), np.float32)]
         words += (
-            outputs["probabilities"][features.places[features.words(window)]]
+            outputs["probabilities"][features.positions[features.words(window)]]
             for window, outputs in enumerate(predictions)
         )
         answers = np.concatenate(words)
