@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on_evaluates_and_predicts(start, tmp_path):
     assert f"Resuming from {folder}/model.ckpt-4" in text
     assert "train: 5 questions with 4 choices about 2 articles, " in text
     assert "dev: 6 questions with 4 choices about 3 articles, " in text
-    assert "  articles of 6 questions truncated to fit --max_seq_length=48" in text
+    assert "  6 questions with a truncated article (--max_seq_length=48)\n" in text
     assert sorted(file.name for file in folder.glob("model.ckpt-?.index")) == [
         "model.ckpt-9.index"
     ]

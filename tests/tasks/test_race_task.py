@@ -141,9 +141,8 @@ def test_what_is_cut_is_logged(make):
     assert made.summary(made.encode_split(Split("dev", questions))) == [
         "dev: 3 questions with 2 choices about 2 articles, 24.3 tokens of a choice on "
         "average, 32 at most",
-        "  articles of 2 questions truncated to fit --max_seq_length=32, by 3.5 tokens "
-        "on average, 4 at most",
-        "  1 choices longer than --max_qa_length=5: only their last tokens are used",
+        "  2 questions with a truncated article (--max_seq_length=32)",
+        "  1 choices truncated at their beginning (--max_qa_length=5)",
     ]
 
 

@@ -82,16 +82,15 @@ class MultipleChoice(base.FineTuningTask):
             f"{len(features.article_bounds) - 1:,} articles, {used.mean():.1f} tokens "
             f"of a choice on average, {used.max()} at most"
         ]
-        if (lost := whole[whole > limit] - limit).size:
+        if cut := int((whole > limit).sum()):
             lines.append(
-                f"  articles of {len(lost):,} questions truncated to fit "
-                f"--max_seq_length={limit}, by {lost.mean():.1f} tokens on average, "
-                f"{lost.max()} at most"
+                f"  {cut:,} questions with a truncated article "
+                f"(--max_seq_length={limit})"
             )
         if features.choices_cut:
             lines.append(
-                f"  {features.choices_cut:,} choices longer than --max_qa_length="
-                f"{self.settings.max_qa_length}: only their last tokens are used"
+                f"  {features.choices_cut:,} choices truncated at their beginning "
+                f"(--max_qa_length={self.settings.max_qa_length})"
             )
         return lines
 

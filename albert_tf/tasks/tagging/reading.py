@@ -120,41 +120,38 @@ def _read_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    table = [
-        (number, line, _split_cells(line) if line.strip() else [_DOCUMENT])
-        for number, line in enumerate(lines, 1)
-    ]
-    blocks = [
-        list(rows)
-        for is_between, rows in itertools.groupby(table, lambda r: r[2][0] == _DOCUMENT)
-        if not is_between
-    ]
-    rows = itertools.chain.from_iterable(blocks)
-    number, usual, cells = next(
-        (row for row in rows if row[1][0] != "#"), blocks[0][0] if blocks else table[0]
-    )
-    width, has_tabs = len(cells), "\t" in usual
+    given = (line for line in lines if _split_cells(line)[0] != _DOCUMENT)
+    usual = first = next(given, "")
+    if first.startswith("#"):  # a comment, unless all lines are
+        usual = next((line for line in given if line[0] != "#"), first)
+    width, has_tabs = len(_split_cells(usual)), "\t" in usual
     if width == 1 and "," in usual and files.suffix(path) == ".csv":
         raise InputError(
-            f"{path}:{number}: {errors.quote(usual)}: commas between columns; use "
-            f"spaces or tabs, or JSON"
+            f"{path}:{lines.index(usual) + 1}: {errors.quote(usual)}: commas between "
+            f"columns; use spaces or tabs, or JSON"
         )
     token = _column_index(path, "token_column", token_column or "1", width) or 0
-
-    def is_comment(row: tuple[int, str, list[str]]) -> bool:
-        _, line, cells = row
-        is_usual = len(cells) == width and ("\t" in line) == has_tabs and not token
-        return line[0] == "#" and not is_usual
-
-    # Comments stand before a sentence.
-    sentences = [list(itertools.dropwhile(is_comment, block)) for block in blocks]
-    for number, line, cells in itertools.chain.from_iterable(sentences):
+    sentences: list[list[tuple[int, list[str]]]] = [[]]
+    for number, line in enumerate(lines, 1):
+        cells = _split_cells(line)
+        if cells[0] == _DOCUMENT:
+            sentences.append([])
+            continue
+        # A comment stands before a sentence, and does not look like a row.
+        if (
+            line[0] == "#"
+            and not sentences[-1]
+            and (len(cells) != width or ("\t" in line) != has_tabs or token)
+        ):
+            continue
         if len(cells) != width or not cells[token]:
             raise InputError(
                 f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
                 f"as before, of which number {token + 1} is the token"
             )
-    firsts = [[cells[0] for *_, cells in rows] for rows in sentences if rows]
+        sentences[-1].append((number, cells))
+    sentences = [rows for rows in sentences if rows]
+    firsts = ([cells[0] for _, cells in rows] for rows in sentences)
     if width > 1 and token_column != "1" and _are_numbered(firsts):
         if token_column is None or (width == _CONLL_U and label_column is None):
             raise InputError(
@@ -162,28 +159,33 @@ def _read_columns(
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
         sentences = [
-            [row for row in rows if not _NO_TOKEN.fullmatch(row[2][0])]
+            [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
             for rows in sentences
         ]
-    is_default = width > 1 and token_column is None and firsts
-    if is_default and has_entities(itertools.chain.from_iterable(firsts)):
+    if (
+        width > 1
+        and token_column is None
+        and sentences
+        and has_entities(cells[0] for rows in sentences for _, cells in rows)
+    ):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
     label = _column_index(path, "label_column", label_column, width, token)
-    return [
-        Sentence(
-            tuple([cells[token] for *_, cells in rows]),
-            None if label is None else tuple([cells[label] for *_, cells in rows]),
-            tuple([number for number, *_ in rows]),
-        )
-        for rows in sentences
-        if rows
-    ]
+    made = []
+    for rows in filter(None, sentences):
+        numbers, table = zip(*rows, strict=True)
+        columns = list(zip(*table, strict=True))
+        labels = None if label is None else columns[label]
+        made.append(Sentence(columns[token], labels, numbers))
+    return made
 
 
 def _split_cells(line: str) -> list[str]:
+    """Returns the cells of a line; a blank one ends a document."""
+    if not line.strip():
+        return [_DOCUMENT]
     return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
 
 
