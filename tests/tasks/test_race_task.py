@@ -152,7 +152,7 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     three = split([2], options=("list", "file", "string")).examples
     both = made.encode_split(Split("dev", [*two, *three]))
     assert made.summary(both)[0].startswith(
-        "dev: 3 questions with 2 to 3 choices about 3 articles, "
+        "dev: 3 questions with 2 to 3 choices about 2 articles, "
     )
     model, source = made.build_model(), made.dataset([both], with_labels=True)
     batch = source.make(np.arange(3), 40)
