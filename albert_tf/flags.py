@@ -71,7 +71,8 @@ def field(
 ) -> Any:
     """Describes one setting of a settings class.
 
-    A subclass that redefines a field inherits all metadata that it does not override.
+    A subclass that redefines a field inherits the metadata that it does not override.
+    It can also set a plain value as the new default.
 
     Args:
         help: one sentence, with the unit where there is one.
@@ -101,12 +102,18 @@ class Settings:
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Lets redefined fields inherit metadata."""
+        """Lets redefined fields inherit metadata; a plain value is a new default."""
         super().__init_subclass__(**arguments)
-        replaced = getattr(cls, "__dataclass_fields__", {})
-        for name, item in vars(cls).items():
-            if isinstance(item, dataclasses.Field) and name in replaced:
-                metadata = {**replaced[name].metadata, **item.metadata}
+        replaced: dict[str, dataclasses.Field] = getattr(
+            cls, "__dataclass_fields__", {}
+        )
+        for base in replaced.values():
+            if "help" in base.metadata and base.name in vars(cls):
+                item = vars(cls)[base.name]
+                if not isinstance(item, dataclasses.Field):
+                    item = dataclasses.field(default=item)
+                    setattr(cls, base.name, item)
+                metadata = {**base.metadata, **item.metadata}
                 item.metadata = types.MappingProxyType(metadata)
 
     def __post_init__(self) -> None:

@@ -41,14 +41,10 @@ class FineTuningSettings(TrainingSettings):
         None,
         excludes=("init_checkpoint",),
     )
-    do_train: bool = flags.field("Train the model.", False)
+    do_train: bool = False
     do_predict: bool = flags.field("Predict with the best checkpoint.", False)
-    train_batch_size: int = flags.field(
-        "Number of examples per training step, over all devices.", 32
-    )
-    eval_batch_size: int = flags.field(
-        "Number of examples per evaluation batch, over all devices.", 8
-    )
+    train_batch_size: int = 32
+    eval_batch_size: int = 8
     predict_batch_size: int = flags.field(
         "Number of examples per prediction batch, over all devices.",
         8,
@@ -58,7 +54,7 @@ class FineTuningSettings(TrainingSettings):
         "Optimizer. adamw also suits models that were pretrained with lamb.",
         "adamw",
     )
-    learning_rate: float = flags.field("Peak learning rate.", 5e-5)
+    learning_rate: float = 5e-5
     # None: as released, see above.
     num_train_steps: int = flags.field(
         "Number of training steps. Default: 1000 (RACE: 12000; SQuAD: 3 epochs).",
@@ -95,13 +91,9 @@ class FineTuningSettings(TrainingSettings):
         requires=("do_eval",),
         above=0,
     )
-    save_checkpoints_steps: int = flags.field(
-        "Number of steps between checkpoints.", 1000
-    )
-    max_eval_steps: int = flags.field(
-        "Maximum number of evaluation batches (0 for all).", 0
-    )
-    log_steps: int = flags.field("Number of steps between progress lines.", 50)
+    save_checkpoints_steps: int = 1000
+    max_eval_steps: int = 0
+    log_steps: int = 50
     num_runs: int = flags.field(
         "Number of runs with different seeds, starting at --seed, each in its own "
         "folder. The best run predicts.",

@@ -72,14 +72,10 @@ class RaceRunSettings(FineTuningSettings):
     released_steps: ClassVar[int] = 12000
     released_warmup: ClassVar[int] = 1000
 
-    do_train: bool = flags.field("Train the model.", True)
-    do_eval: bool = flags.field(
-        "Evaluate the model, during training or on its own.", True
-    )
-    learning_rate: float = flags.field("Peak learning rate.", 1e-5)
-    save_checkpoints_steps: int = flags.field(
-        "Number of steps between checkpoints.", 100
-    )
+    do_train: bool = True
+    do_eval: bool = True
+    learning_rate: float = 1e-5
+    save_checkpoints_steps: int = 100
     keep_checkpoint_max: int = flags.field(
         "Maximum number of checkpoints to keep, in addition to the best one (0 for "
         "all).",
