@@ -54,36 +54,6 @@ width : int
     ]
 
 
-@pytest.mark.parametrize(
-    "sentence, kept",
-    [
-        ("This is a sentence, e.g. a short one (of 2 parts).", True),
-        ("Too short a one.", True),
-        ("Too short.", False),
-        ("no capital begins this line.", False),
-        ("No full stop ends this line", False),
-        ("The path is albert/config.py today.", False),
-        ("The name is input_ids in records.", False),
-        ("Call model.fit to train the model.", False),
-        ("ONE TWO Three Four Five six.", False),
-        ("Word " * 61 + "more.", False),
-    ],
-)
-def test_a_sentence_is_plain_english(script, sentence, kept):
-    assert list(script["sentences"](sentence)) == ([sentence] if kept else [])
-
-
-def test_sentences_end_before_a_capital_but_not_within_abbreviations(script):
-    found = script["sentences"](
-        "It is small, i.e. Tiny things are. Is it the last? It is not the last."
-    )
-    assert list(found) == [
-        "It is small, i.e. Tiny things are.",
-        "Is it the last?",
-        "It is not the last.",
-    ]
-
-
 def test_docstrings_are_read_without_running_the_file(script, tmp_path):
     path = tmp_path / "x.py"
     path.write_text(
@@ -98,11 +68,3 @@ def test_docstrings_are_read_without_running_the_file(script, tmp_path):
     ]
     path.write_text("not python")
     assert not list(script["docstrings"](path))
-
-
-def test_only_a_package_s_own_files_are_read_in_order(script, tmp_path):
-    for name in ("b.py", "a/c.py", "tests/d.py", "site-packages/e.py", "a/f.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    found = script["source_files"](tmp_path)
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["b.py", "a/c.py"]

@@ -1,6 +1,5 @@
 """Runs every notebook as a user does, from a checkout, and checks what it claims."""
 
-import itertools
 import re
 import sys
 from pathlib import Path
@@ -191,11 +190,3 @@ def test_a_stored_notebook_is_executed_small_and_of_no_machine(path):
     for text in texts(notebook):
         assert not NOISE.search(text), text
         assert not re.search(r"/(home|root|tmp|work|content)/", text), text
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_text_stands_before_every_cell(path):
-    kinds = [cell.cell_type for cell in read(path).cells]
-    assert kinds[0] == "markdown"
-    assert kinds[-1] == "markdown"
-    assert ("code", "code") not in itertools.pairwise(kinds)

@@ -15,7 +15,6 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import convert, runtimes, saved_models
-from albert_tf.tasks import text_graphs
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -83,12 +82,6 @@ def test_the_best_checkpoint_of_a_run_is_converted(choice, tmp_path, capsys):
     assert (source.read("bert/pooler/dense/bias") == expected).all()
     printed = f"read     {tmp_path}/run/{names[choice]} (tf1): AlbertEncoder"
     assert capsys.readouterr().out.startswith(printed)
-
-
-def test_regression_and_choice_survive_the_check(tmp_path):
-    folder = weights.save(models.AlbertMultipleChoice(CONFIG), tmp_path / "a", "hf")
-    convert.convert(settings(folder, tmp_path / "b", "tf1"))
-    assert weights.open_source(tmp_path / "b").shapes["output_weights"] == (1, 12)
 
 
 def test_a_model_of_choices_from_a_keras_file_is_converted(tmp_path, capsys):
@@ -197,25 +190,6 @@ def test_a_saved_model_is_read_and_not_run(hub, tmp_path, capsys):
     assert read.startswith(f"read     {folder} (keras): AlbertEncoder, 25 weights, ")
     assert skipped.startswith("skipped  the vocabulary: ")
     assert checked.startswith("checked  the written model, read again: largest ")
-
-
-def test_a_served_model_is_read_and_not_loaded(data, tmp_path, monkeypatch, capsys):
-    tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
-    config = dataclasses.replace(CONFIG, vocab_size=1500)
-    model = models.AlbertClassifier(config, 2)
-    answer = text_graphs.classifier(
-        model, tokenizer, labels=("no", "yes"), max_seq_length=8
-    )
-    saved_models.export(answer, tmp_path / "served")
-    monkeypatch.setattr(tf.saved_model, "load", None)
-    convert.convert(settings(tmp_path / "served", tmp_path / "back", "tf1"))
-    copy = models.AlbertClassifier(config, 2)
-    weights.load(copy, tmp_path / "back")
-    for a, b in zip(model.trainable_variables, copy.trainable_variables, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        *("read", "written", "skipped", "checked"),
-    ]
 
 
 @pytest.mark.parametrize("kind", [models.AlbertPretrainer, models.AlbertEncoder])

@@ -78,13 +78,6 @@ def build(stub):
             {"1. same": 0.4, "2. same": 0.6},
         ),
         (
-            "sentence_order",
-            {"in_order": 0.25},
-            {"text_a": "a", "text_b": "b"},
-            "label",
-            {"in order": 0.25, "in the other order": 0.75},
-        ),
-        (
             "question_answering",
             {"answer": "Rome", "begin": 3, "end": 7, "probability": 0.5},
             {"question": "q", "context": "In Rome."},

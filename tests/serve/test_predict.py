@@ -89,30 +89,6 @@ def test_inputs_of_like_length_share_a_batch(folder, batches, tokenizer):
     assert short != long
 
 
-def test_windows_of_several_questions_share_a_batch(folder, batches):
-    rows = [{"question": SHORT, "context": LONG * n} for n in (1, 5)]
-    found = list(load(folder("question_answering"))(rows))
-    assert len(batches) == 1 and len(batches[0]) > 5
-    assert batches[0] == sorted(batches[0])
-    for row, answer in zip(rows, found, strict=True):
-        assert_alike([answer], answers(folder("question_answering"), [row]))
-
-
-def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
-    monkeypatch.setattr(predict, "_INPUTS_TO_SORT", 4)
-    taken = []
-
-    def rows():
-        for number in range(10):
-            taken.append(number)
-            yield {"text": SHORT * (number + 1)}
-
-    found = opened(folder("classification"))(rows())
-    next(found)
-    assert len(taken) == 4
-    assert len(list(found)) == 9
-
-
 def test_any_number_of_labels(folder):
     rows = [{"text_a": SHORT, "text_b": LONG}, {"text_a": LONG, "text_b": SHORT}]
     for threshold, chosen in ((0.0, ["a", "b"]), (1.0, [])):
@@ -208,16 +184,6 @@ def test_each_token_is_masked_in_turn(folder, tokenizer, cases):
     assert found["beyond_length"] > 0
 
 
-def test_gaps_are_filled(folder):
-    rows = [{"text": "The [MASK] of a [MASK]."}, {"text": "[MASK]"}]
-    found = answers(folder("pretrained"), rows, task="fill_mask")
-    assert [len(row["gaps"]) for row in found] == [2, 1]
-    for gap in found[0]["gaps"]:
-        chances = [piece["probability"] for piece in gap]
-        assert len(chances) == 5 and chances == sorted(chances, reverse=True)
-    assert found[0]["filled"].startswith("The")
-
-
 @pytest.mark.parametrize(
     ("text", "pieces", "expected"),
     [
@@ -279,12 +245,6 @@ def test_an_empty_context_has_no_answer(folder, tokenizer, tmp_path, version, ca
     assert full["answer"] and 0 < full["probability"] < 1
 
 
-def test_a_text_alone_is_a_row_where_there_is_one_field(folder):
-    texts = [SHORT, LONG, ""]
-    found = answers(folder("classification"), texts)
-    assert found == answers(folder("classification"), [{"text": t} for t in texts])
-
-
 @pytest.mark.parametrize(
     ("row", "given"),
     [("It rains.", '"It rains."'), (["a", "b"], '["a", "b"]'), (None, "null"),
@@ -297,21 +257,6 @@ def test_what_is_no_row_is_refused(folder, row, given):
     assert str(mistake.value) == (
         f"row 2: {given}; expected an object with text_a, text_b"
     )
-
-
-def test_of_a_very_long_text_the_beginning_is_read(folder):
-    long = f"the [MASK] {LONG * 5000} [MASK] and [MASK]"
-    rows = [long, f"the [MASK] {LONG * 9}"]
-    found, expected = answers(folder("pretrained"), rows, task="fill_mask")
-    assert found.pop("filled").endswith(f"{LONG * 5000} [MASK] and [MASK]")
-    assert found == {"gaps": [*expected["gaps"], [], []], "beyond_length": 2}
-
-
-def test_sentence_order_is_a_probability(folder, caplog):
-    row = {"text_a": SHORT, "text_b": LONG}
-    (found,) = answers(folder("pretrained"), [row], task="sentence_order")
-    assert 0 < found["in_order"] < 1
-    assert not caplog.text  # the masked LM's head is left out on purpose
 
 
 def test_embeddings_of_any_layer(folder, tokenizer, cases):
@@ -443,8 +388,6 @@ def test_a_full_disk_is_named(folder, monkeypatch, run):
         ("a.jsonl", '{"text_a": 3, "text_b": "x"}\n', "1: text_a is 3; expected a"),
         ("a.jsonl", "[1]\n", "a.jsonl:1: [1]; expected an object with text_a, text_b"),
         ("a.jsonl", "{\n", "a.jsonl:1: not JSON: "),
-        ("a.jsonl", "[" * 9999, "a.jsonl:1: not JSON that can be read: nested too dee"),
-        ("a.jsonl", "\n" + "7" * 5000, "a.jsonl:2: not JSON that can be read: a numbe"),
         ("a.tsv", b"a\tb\n\xff", "a.tsv:2: not UTF-8 at byte 0 of the line"),
     ],
 )
@@ -454,17 +397,6 @@ def test_bad_rows_are_named(folder, tmp_path, name, text, message, run):
     with pytest.raises(InputError) as mistake:
         run(folder("regression"), input_file=str(tmp_path / name))
     assert message in str(mistake.value)
-
-
-def test_a_model_that_is_not_there_is_named_before_vocabularies(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("one.model", "two.model"):
-        (tmp_path / name).touch()
-    config = predict.PredictSettings(model="none")
-    with pytest.raises(InputError) as mistake:
-        predict.run(config, predict.AnswerSettings(task="fill_mask"), ["[MASK]"])
-    message = "none: no such file, folder or checkpoint prefix, nor one of albert_"
-    assert str(mistake.value).startswith(message)
 
 
 def test_mistakes_are_named(folder, tmp_path, run):
@@ -552,15 +484,6 @@ def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
     assert len(log) == 1
     assert_alike(answered("auto", 5), expected)
     assert log[1] == "Using TensorFlow, not ONNX Runtime: no onnx"
-
-
-def test_what_does_not_fit_is_refused_before_the_model_is_converted(
-    folder, monkeypatch
-):
-    monkeypatch.setattr(runtimes, "session_of", lambda *_: pytest.fail("converted"))
-    options = predict.AnswerSettings(runtime="litert", max_seq_length=1000)
-    with pytest.raises(InputError, match="1000"):
-        predict.load(folder("classification"), options)
 
 
 def assert_alike(found, expected):

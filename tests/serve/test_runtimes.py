@@ -228,25 +228,6 @@ def test_shorter_weights_make_a_smaller_file_and_a_small_difference(
     assert difference.mean() < difference.max() / 3
 
 
-@NEEDS_ONNX
-def test_int8_stores_the_matrices_of_a_shared_block_once(tmp_path):
-    import onnx
-
-    stored = {}
-    for layers in (2, 5):
-        path = tmp_path / f"{layers}.onnx"
-        runtimes.save(wide(layers), path, "onnx", precision="int8")
-        weights = onnx.load(path).graph.initializer
-        stored[layers] = [
-            list(x.dims)
-            for x in weights
-            if x.data_type == onnx.TensorProto.INT8 and len(x.dims) == 2
-        ]
-    # The projection, the pooler, query, key, value, their output, and two of the FFN.
-    assert len(stored[2]) == 8
-    assert stored[2] == stored[5]
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_outputs_can_be_chosen(format, tiny, written):
     model = random_weights(models.AlbertPretrainer(tiny(num_hidden_layers=2)))
@@ -256,14 +237,6 @@ def test_outputs_can_be_chosen(format, tiny, written):
     inputs = batch(model, 2, 7)
     del inputs["masked_lm_positions"]  # nothing asks for it
     assert run(inputs).keys() == names
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_more_tokens_than_positions_are_an_error_and_no_answer(format, tiny, written):
-    model = models.AlbertEncoder(tiny(num_hidden_layers=1))
-    run = written(model, format)
-    with pytest.raises(Exception, match=r"Add|XNNPack"):
-        run(batch(model, 2, 18))
 
 
 @pytest.mark.parametrize(
@@ -297,15 +270,6 @@ def test_a_model_of_others_is_refused(tmp_path):
     with pytest.raises(InputError) as caught:
         runtimes.save(keras.Sequential(), tmp_path / "a.onnx", "onnx")
     assert str(caught.value) == "Sequential: not one of albert_tf.model.models"
-
-
-@NEEDS_ONNX
-def test_a_place_that_cannot_be_written_is_said(tiny, tmp_path):
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "a.onnx"
-    with pytest.raises(InputError) as caught:
-        runtimes.save(models.AlbertEncoder(tiny()), path, "onnx")
-    assert str(caught.value) == f"{path}: cannot be written: File exists"
 
 
 def test_the_package_that_onnx_needs_is_named(tiny, tmp_path, monkeypatch):

@@ -1,4 +1,3 @@
-import dataclasses
 import types
 
 import keras
@@ -8,7 +7,6 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import layers
-from albert_tf.model.models import AlbertEncoder
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import loop, step
 from albert_tf.train.step import Trainer
@@ -74,30 +72,6 @@ def test_the_norm_of_a_gradient_is_right_where_the_loss_scale_grows(scaled):
     assert metrics["gradient_norm"] == pytest.approx(6**0.5)
 
 
-def test_microbatches_and_the_update_wait_for_gradients(scaled, monkeypatch):
-    def record(gradients, variables):
-        updates.append(tf.constant(0.0).op.control_inputs)
-        assert updates == [[gradient.op for gradient in gradients]]
-        apply(gradients, variables)
-
-    made, optimizer = scaled(1.0)
-    updates, apply = [], optimizer.apply
-    monkeypatch.setattr(optimizer, "apply", record)
-    made._gradients = lambda *_: (
-        tf.constant([0.25, 6.0, 0.5, 2.0]),
-        [tf.fill((2, 3), 1.0, name="gradient")],
-    )
-    tf.function(lambda: made._replica_train_step({})).get_concrete_function()
-    assert len(updates) == 1
-
-    made._config = dataclasses.replace(made._config, gradient_accumulation_steps=2)
-    step = tf.function(lambda: made._accumulate({"x": tf.zeros(4)}, {}))
-    operations = step.get_concrete_function().graph.get_operations()
-    [loop] = [op for op in operations if "While" in op.type]
-    waited_for = [x.name for each in loop.inputs for x in each.op.control_inputs]
-    assert waited_for == ["gradient"]
-
-
 def gelu_and_slope(x):
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -121,75 +95,3 @@ def test_a_fused_gelu_rounds_once():
         once = 2**-8 * np.abs(expected) + 1e-5  # 8 bits; and of float32
         assert (np.abs(tf.cast(found, tf.float32) - expected) <= once).all()
         assert (np.abs(tf.cast(plain, tf.float32) - expected) > once).any()
-
-
-class Cubes:
-    """Minimises the sum of the cubes of what an encoder returns."""
-
-    training = None
-
-    def outputs(self, model, batch, training):
-        return model(batch, training=training)
-
-    def loss_weights(self, batch):
-        return {"cubes": tf.constant(1.0)}
-
-    def loss_sums(self, outputs, batch):
-        last = tf.cast(outputs["sequence_output"], tf.float32)
-        return {"cubes": tf.reduce_sum(last**3)}
-
-    def compute_loss(self, sums, weights):
-        return sums["cubes"]
-
-    def batch_metrics(self, outputs, batch):
-        return {}
-
-
-@pytest.fixture
-def traced(tiny, tokens):
-    """Returns the gradient of a step, and how many functions XLA has to compile."""
-
-    def trace(precision="bfloat16", xla=None, recompute="none", microbatches=1):
-        config = TrainingSettings(
-            output_dir="",
-            precision=precision,
-            xla=xla,
-            gradient_accumulation_steps=microbatches,
-        )
-        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-        keras.utils.set_random_seed(1)
-        policy = keras.DTypePolicy(loop._POLICIES.get(precision, "float32"))
-        sizes = tiny(num_hidden_layers=3, recompute=recompute)
-        with strategy.scope():
-            model = AlbertEncoder(sizes, dtype=policy)
-            optimizer = loop.build_optimizer(config)
-            optimizer.build(model.trainable_variables)
-        made = Trainer(Cubes(), config, strategy, model, optimizer)
-        batch = {key: tf.constant(value) for key, value in tokens().items()}
-        graph = tf.function(made._accumulate).get_concrete_function(batch, {})
-        definition = graph.graph.as_graph_def()
-        nodes = [*definition.node]
-        for function in definition.library.function:
-            nodes += function.node_def
-        compiled = sum(node.attr["_XlaMustCompile"].b for node in nodes)
-        _, gradients = graph(batch, {})
-        return np.concatenate([np.ravel(each) for each in gradients]), compiled
-
-    return trace
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        ({}, 3),
-        ({"recompute": "block"}, 6),  # each again in the backward pass
-        ({"microbatches": 2}, 6),  # the first, and the loop over the others
-        ({"xla": False}, 0),
-        ({"precision": "float32"}, 0),
-    ],
-)
-def test_in_low_precision_a_cpu_fuses_every_gelu_of_a_step(traced, options, count):
-    gradient, compiled = traced(**options)
-    assert compiled == count
-    exact, _ = traced("float32")
-    assert np.linalg.norm(gradient - exact) <= 0.03 * np.linalg.norm(exact)
