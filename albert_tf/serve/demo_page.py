@@ -1,6 +1,6 @@
-"""A local page that tries a model, made with Gradio: `albert-tf demo-page`.
+"""A local page to try a model, made with Gradio: `albert-tf demo-page`.
 
-It answers through a `Predictor`, as `predict.py` does, one request after another.
+It answers with a `Predictor`, like `predict.py`, one request at a time.
 """
 
 import importlib.util
@@ -14,22 +14,6 @@ from albert_tf.serve import predict
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings.page import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.text.inputs import MASK
-
-_PASSAGE = (
-    "The Eiffel Tower was built in Paris from 1887 to 1889. Gustave Eiffel's company "
-    "designed it for the World's Fair."
-)
-# The label, number of lines and example of each field of a row.
-_FIELDS = {
-    "text": ("Text", 4, f"The Eiffel Tower stands in {MASK}."),
-    "text_a": ("First text", 3, "It rained all night."),
-    "text_b": ("Second text", 3, "In the morning the streets were wet."),
-    "question": ("Question", 1, "Where was the Eiffel Tower built?"),
-    "context": ("Passage", 8, _PASSAGE),
-    "article": ("Passage", 8, _PASSAGE),
-    "options": ("Options, one a line", 4, "in London\nin Paris\nin Rome\nin Vienna"),
-}
 
 Values = Mapping[str, Any]
 
@@ -41,8 +25,8 @@ def run(
 
     Args:
         config: the model and the address.
-        options: how to answer.
-        log: receives the address.
+        options: of the answers.
+        log: receives progress.
 
     Raises:
         InputError: see `predict.load`; Gradio is missing, or the port is not free.
@@ -79,7 +63,7 @@ def build(predictor: Predictor) -> Any:
     def answer(*texts: str | None) -> Any:
         row: dict[str, Any] = {}
         for (name, is_list), text in zip(predictor.fields.items(), texts, strict=True):
-            if text or is_list is not None:  # None: the text may be absent
+            if text or is_list is not None:  # None: optional
                 row[name] = (text or "").splitlines() if is_list else text or ""
         try:
             (result,) = predictor.answer_located([("the text", row)])
@@ -87,13 +71,15 @@ def build(predictor: Predictor) -> Any:
             raise gr.Error(str(error)) from error
         return result if component == "JSON" else _render(row, result)
 
-    fields = [_FIELDS[name] for name in predictor.fields]
-    needed = [is_list is not None for is_list in predictor.fields.values()]
+    inputs = []
+    for name, is_list in predictor.fields.items():
+        label = name.replace("_", " ").capitalize()
+        label += ", one per line" if is_list else ""
+        inputs.append(gr.Textbox(label=label, lines=4))
     return gr.Interface(
         answer,
-        [gr.Textbox(label=label, lines=lines) for label, lines, _ in fields],
+        inputs,
         getattr(gr, component)(label="Answer"),
-        examples=[[f[2] if n else "" for f, n in zip(fields, needed, strict=True)]],
         title=predictor.task["kind"].replace("_", " ").capitalize(),
         description=f"`{predictor.source}`",
         flagging_mode="never",
@@ -101,7 +87,7 @@ def build(predictor: Predictor) -> Any:
     ).queue(default_concurrency_limit=1)
 
 
-# The Gradio component of each kind of task; JSON for others.
+# The Gradio component of each kind of task; default: JSON.
 _COMPONENTS = {
     **dict.fromkeys(("classification", "multi_label"), "Label"),
     **dict.fromkeys(("multiple_choice", "sentence_order"), "Label"),
@@ -110,7 +96,7 @@ _COMPONENTS = {
 
 
 def _render(row: Values, answer: Values) -> Any:
-    """Returns what the component of an answer is given."""
+    """Returns the value of the component of an answer."""
     if "spans" in answer:
         return _highlighted(row["text"], answer["spans"])
     if "begin" in answer:
@@ -119,8 +105,8 @@ def _render(row: Values, answer: Values) -> Any:
         span = {**answer, "type": f"{answer['probability']:.1%}"}
         return _highlighted(row["context"], [span])
     if "in_order" in answer:
-        share = answer["in_order"]
-        return {"in order": share, "in the other order": 1 - share}
+        probability = answer["in_order"]
+        return {"in order": probability, "in the other order": 1 - probability}
     if "choice" in answer:
         options = [f"{n}. {option}" for n, option in enumerate(row["options"], 1)]
         return dict(zip(options, answer["probabilities"], strict=True))

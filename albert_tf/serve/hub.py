@@ -87,13 +87,9 @@ def export_encoder(
         folder: to create; an older module there is replaced.
 
     Raises:
-        InputError: the folder cannot be written, the model has another class, or the
-            vocabulary has another size than the model's.
+        InputError: the folder cannot be written, or the vocabulary has another size
+            than the model's.
     """
-    if not isinstance(model, models.AlbertEncoder | models.AlbertPretrainer):
-        raise InputError(
-            f"{type(model).__name__}: expected an AlbertEncoder or AlbertPretrainer"
-        )
     model.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model

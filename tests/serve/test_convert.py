@@ -67,23 +67,6 @@ def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize("choice", ["best", "newest"])
-def test_the_best_checkpoint_of_a_run_is_converted(choice, tmp_path, capsys):
-    model = models.AlbertEncoder(CONFIG)
-    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
-    for number, name in enumerate(names.values()):
-        model.pooler.bias.assign(np.full(12, number, np.float32))
-        weights.save(model, tmp_path / "run" / name, "tf1")
-    asked = settings(tmp_path / "run", f"{tmp_path}/out/", "tf1")
-    convert.convert(dataclasses.replace(asked, checkpoint=choice))
-    source = weights.open_source(tmp_path / "out")
-    expected = list(names).index(choice)
-    assert source.path.endswith("model.ckpt-best")
-    assert (source.read("bert/pooler/dense/bias") == expected).all()
-    printed = f"read     {tmp_path}/run/{names[choice]} (tf1): AlbertEncoder"
-    assert capsys.readouterr().out.startswith(printed)
-
-
 def test_a_model_of_choices_from_a_keras_file_is_converted(tmp_path, capsys):
     path = weights.save(
         models.AlbertMultipleChoice(CONFIG), tmp_path / "a.keras", "keras"
@@ -262,27 +245,6 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys):
     assert grown.config.vocab_size == 1501
 
 
-def test_weights_without_a_configuration_ask_for_one(tmp_path):
-    prefix = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
-    (tmp_path / "albert_config.json").unlink()
-    with pytest.raises(InputError) as refused:
-        convert.convert(settings(prefix, tmp_path / "out", "hf"))
-    assert str(refused.value) == (
-        f"{tmp_path}/albert_config.json: cannot be read: No such file or directory; "
-        f"name the configuration with --albert_config_file"
-    )
-    (tmp_path / "own.json").write_text(CONFIG.to_json_string())
-    convert.convert(
-        settings(
-            prefix,
-            tmp_path / "out",
-            "hf",
-            albert_config_file=str(tmp_path / "own.json"),
-        )
-    )
-    assert weights.open_source(tmp_path / "out").config() == CONFIG
-
-
 def test_the_script_converts(tmp_path):
     weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
     with pytest.raises(InputError) as refused:
@@ -316,3 +278,10 @@ def test_a_keras_file_that_holds_python_code_is_refused(tmp_path):
     with pytest.raises(InputError, match=f"^{tmp_path}/a.keras: "):
         convert.convert(settings(tmp_path / "a.keras", tmp_path / "b", "hf"))
     assert not trace.exists()
+
+
+def test_weights_without_a_configuration_ask_for_one(tmp_path):
+    prefix = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "ckpt", "tf1")
+    (tmp_path / "albert_config.json").unlink()
+    with pytest.raises(InputError, match="name the configuration with --albert_config"):
+        convert.convert(settings(prefix, tmp_path / "out", "hf"))

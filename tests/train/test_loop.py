@@ -518,6 +518,34 @@ def test_an_evaluation_that_a_kill_prevented_comes_first(run, files, tmp_path):
     assert [e["step"] for e in actual if e["kind"] == "resume"] == [4]
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_generated_records_are_masked_while_training(run, files, data, tmp_path):
+    from albert_tf import corpus
+
+    text = tmp_path / "text.txt"
+    text.write_bytes((data / "docs200.txt").read_bytes()[:20_000])
+    corpus.generate(
+        corpus.CorpusSettings(
+            input_file=(str(text),),
+            output_file=(str(tmp_path / "made.tfrecord@2"),),
+            spm_model_file=str(data / "spm_small.model"),
+            max_seq_length=16,
+            masked_lm_prob=0.0,
+            dupe_factor=1,
+            num_workers=1,
+        )
+    )
+    sizes = {**SIZES, "vocab_size": 1500}
+    (files / "generated.json").write_text(json.dumps(sizes))
+    # The pattern takes in the description, too.
+    flags = [f"--input_file={tmp_path}/made.tfrecord*", "--dynamic_masking"]
+    flags += ["--num_train_steps=3", "--output_bias_from_data", "--do_eval"]
+    for folder in ("one", "two"):
+        text = run(folder, *flags, config="generated.json")
+    assert "the output bias from " in text
+    assert_equal(tmp_path / "one", tmp_path / "two", 3)
+
+
 STOPPED = "Stopped by {name} at step {step}: saved; run the same command again to "
 
 
