@@ -1,14 +1,14 @@
-"""Raw text in, answers out; models for other programs and other runtimes.
+"""Prediction on raw text, and models for other programs and runtimes.
 
 In reading order:
 
-    predict       a model's folder to a predictor; rows of text to answers
-    rows          lines of a file, or rows from Python, checked
-    demo_page     a local page that tries a model
-    saved_models  SavedModels that `weights.load` reads again, whole or not there
+    predict       opens a folder as a predictor; answers rows of text
+    rows          reads and checks rows of text
+    demo_page     a local page to try a model
+    saved_models  writes SavedModels, which `weights.load` can read
     hub           TF-Hub modules: the encoder, its heads, and preprocessing
-    sessions      models in LiteRT or ONNX Runtime, and folders of them with texts
-    runtimes      conversion to LiteRT and ONNX, and what runs a model
-    convert       weights from one format to another, checked
-    settings      the scripts' flags
+    sessions      opens models in LiteRT or ONNX Runtime
+    runtimes      writes models for LiteRT and ONNX Runtime, and chooses a runtime
+    convert       converts weights between formats, and checks the result
+    settings      the flags of the scripts
 """

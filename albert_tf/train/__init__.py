@@ -1,4 +1,4 @@
-"""Training: one loop for every task, and what fine-tuning does around it.
+"""Training: one loop for every task, and the driver of fine-tuning.
 
 In reading order:
 
@@ -8,7 +8,7 @@ In reading order:
     checkpoints  released TF1 checkpoints that also hold the run's position
     report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
     trackers     the same for Weights & Biases and MLflow
-    run_file     run.json: what a run was given, and what differs when it resumes
+    run_file     run.json: the flags of a run, and which of them changed on resuming
     curves       metrics.jsonl as numbers and as a picture
     seeds        fine-tuning, once or with several seeds
     finetune     the driver of every family: data, training, predictions, export

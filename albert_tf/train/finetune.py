@@ -141,13 +141,13 @@ def prepare_task(
     encoded: dict[int, Split] = {}
     for split in itertools.chain.from_iterable(splits.values()):
         if id(split) not in encoded:
-            encoded[id(split)] = _encoded(task, split, config, log_line)
+            encoded[id(split)] = _encode(task, split, config, log_line)
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
     task.set_splits(splits)
     return task, splits
 
 
-def _encoded(
+def _encode(
     task: FineTuningTask,
     split: Split,
     config: FineTuningSettings,
@@ -180,8 +180,8 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
         "classifier_dropout_prob": model.classifier_dropout_prob,
         "recompute": model.recompute,
     }
-    given = {name: value for name, value in changes.items() if value is not None}
-    opened.config = dataclasses.replace(opened.config, **given)
+    changes = {name: value for name, value in changes.items() if value is not None}
+    opened.config = dataclasses.replace(opened.config, **changes)
     return opened
 
 

@@ -1,4 +1,4 @@
-"""The training loop, whatever the task: start or resume, train, log, save, evaluate."""
+"""The training loop of all tasks: start or resume, train, log, save, evaluate."""
 
 import contextlib
 import dataclasses
@@ -130,7 +130,7 @@ def run(
 
 
 class _Loop:
-    """Trains from one line, checkpoint or evaluation to the next."""
+    """Trains, and logs, saves and evaluates at intervals."""
 
     def __init__(self, config, strategy, trainer, checkpoints, reporter):
         self._config = config

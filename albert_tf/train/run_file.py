@@ -43,10 +43,10 @@ class RunFile:
     @property
     def flags(self) -> dict[str, Any]:
         """All flags, as JSON values."""
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for group in self.settings:
-            given |= flags.values(group)
-        return json.loads(json.dumps(given))
+            values |= flags.values(group)
+        return json.loads(json.dumps(values))
 
     def check(self, log: Callable[[str], None]) -> None:
         """Logs which flags of a resumed run changed, in one line.

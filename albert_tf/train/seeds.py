@@ -87,10 +87,9 @@ def run(
         write_settings()
         if config.do_train and is_chief(strategy):
             stored = metadata.read_task(folder) or {}
-            kept = {
-                key: stored[key] for key in task.best_checkpoint_keys if key in stored
-            }
-            metadata.write_task(folder, task.tokenizer, {**task.description, **kept})
+            keys = filter(stored.__contains__, task.best_checkpoint_keys)
+            values = {**task.description, **{key: stored[key] for key in keys}}
+            metadata.write_task(folder, task.tokenizer, values)
 
     key, metrics = task.key_metric, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):

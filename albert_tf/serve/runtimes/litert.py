@@ -1,4 +1,4 @@
-"""LiteRT (TensorFlow Lite) files, written from the Keras model."""
+"""LiteRT (TensorFlow Lite) files, converted from the Keras model."""
 
 import keras
 
@@ -6,23 +6,25 @@ from albert_tf.serve.runtimes.signatures import Signature
 
 
 def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
-    """Returns a .tflite file's contents, with one signature of the given names.
+    """Returns the contents of a .tflite file with one signature.
 
-    The converter keeps equal constants once, so the shared blocks are.
+    The converter stores equal constants once, and so the weights of shared blocks.
     """
     import tensorflow as tf
 
-    specification = {
-        name: tf.TensorSpec([_number(size) for size in shape], tf.int32, name=name)
+    specs = {
+        name: tf.TensorSpec(
+            [None if isinstance(size, str) else size for size in shape], tf.int32, name
+        )
         for name, shape in signature.inputs.items()
     }
 
-    @tf.function(input_signature=[specification], autograph=False)
+    @tf.function(input_signature=[specs], autograph=False)
     def call(inputs):
         outputs = model(inputs)
         return {name: outputs[name] for name in signature.outputs}
 
-    # The names of inputs and outputs are kept only for an object that can be saved.
+    # The converter needs a trackable object to keep the names of the signature.
     root = tf.Module()
     root.variables_of_model = [variable.value for variable in model.variables]
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
@@ -33,7 +35,3 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     if precision == "float16":
         converter.target_spec.supported_types = [tf.float16]
     return converter.convert()
-
-
-def _number(size: str | int) -> int | None:
-    return None if isinstance(size, str) else size
