@@ -36,6 +36,8 @@ from albert_tf.weights.settings import ModelFileSettings
 if TYPE_CHECKING:  # an exported model answers without it
     import keras
 
+    from albert_tf.tasks.serving import ServingFunction
+
 # Number of inputs in memory, which are sorted by length.
 _INPUTS_TO_SORT = 2048
 
@@ -48,22 +50,22 @@ class Predictor:
 
     Attributes:
         pipeline: encodes rows and makes answers.
-        open_run: opens the model as a function of arrays; its argument says whether the
+        open_run: opens the model as a function of arrays; `is_large` says whether the
             job is larger than a batch.
         batch_size: number of inputs in a batch.
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
         model: in Keras; None for an exported model.
-        export_to: writes a SavedModel that takes raw text; None if there is none.
+        serving_fn: creates the graph of a SavedModel; None if there is none.
     """
 
     pipeline: Pipeline
-    open_run: Callable[[bool], Run]
+    open_run: Callable[..., Run]
     batch_size: int
     source: str
     task: Mapping[str, Any]
     model: "keras.Model | None" = None
-    export_to: Callable[[str | Path], None] | None = None
+    serving_fn: "Callable[[], ServingFunction] | None" = None
     _run: Run | None = dataclasses.field(default=None, init=False)
 
     @property
@@ -81,12 +83,14 @@ class Predictor:
             InputError: this model has no such SavedModel, or the folder cannot be
                 written.
         """
-        if self.export_to is None:
+        if self.serving_fn is None:
             raise InputError(
                 f"{self.source}: cannot export {self.task['kind']}; pass the weights "
                 f"of a fine-tuned model, or --task=embedding"
             )
-        self.export_to(folder)
+        from albert_tf.serve import saved_models
+
+        saved_models.export(self.serving_fn(), folder)
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows in their order, some thousand at a time.
@@ -125,7 +129,7 @@ class Predictor:
     def _forward(self, inputs: Sequence[Arrays]) -> list[Any]:
         """Runs the model on inputs, sorted by length; returns an output for each."""
         if self._run is None:
-            self._run = self.open_run(len(inputs) > self.batch_size)
+            self._run = self.open_run(is_large=len(inputs) > self.batch_size)
         outputs: list[Any] = [None] * len(inputs)
         shapes = [each["input_ids"].shape for each in inputs]
         order = sorted(range(len(inputs)), key=shapes.__getitem__)
@@ -307,39 +311,28 @@ def _load_weights(
     log: Log | None,
 ) -> Predictor:
     from albert_tf import weights
-    from albert_tf.serve import runtimes, saved_models
+    from albert_tf.serve import runtimes
     from albert_tf.tasks import text_graphs
 
-    family = registry.task(task["kind"])
-    if family is None:
-        model, parts = pipeline.build_model(), pipeline.parts
-    else:
+    kind, serving_fn = task["kind"], None
+    if family := registry.task(kind):
         trained = family(pipeline.settings, opened.config, opened.tokenizer)
         model, parts = trained.build_model(), ("encoder", "head")
         task = {**task, **trained.description}
+        serving_fn = functools.partial(trained.serving_fn, model, options)
+    else:
+        model, parts = pipeline.build_model(), pipeline.parts
+        if kind == "embedding":
+            length, tokenizer = pipeline.max_seq_length, opened.tokenizer
+            serving_fn = functools.partial(
+                text_graphs.embeddings, model, tokenizer, max_seq_length=length
+            )
     unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
     weights.load(model, opened.source, only=parts, allow_missing=unread, warn=False)
-
-    def export(folder: str | Path) -> None:
-        if family is None:
-            serving_fn = text_graphs.embeddings(
-                model, opened.tokenizer, max_seq_length=pipeline.max_seq_length
-            )
-        else:
-            serving_fn = trained.serving_fn(model, options)
-        saved_models.export(serving_fn, folder)
-
-    def open_run(is_large: bool) -> Run:
-        return runtimes.choose(
-            model, pipeline.outputs, options.runtime, is_large=is_large, log=log
-        )
-
+    open_run = functools.partial(
+        runtimes.choose, model, pipeline.outputs, options.runtime, log=log
+    )
     return Predictor(
-        pipeline,
-        open_run,
-        options.batch_size,
-        opened.source.path,
-        task,
-        model,
-        export if family or task["kind"] == "embedding" else None,
+        *(pipeline, open_run, options.batch_size, opened.source.path, task),
+        *(model, serving_fn),
     )
