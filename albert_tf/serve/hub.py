@@ -4,7 +4,7 @@ Both have TF-Hub's common interface for text encoders
 (tensorflow.org/hub/common_saved_model_apis/text), like the modules of other publishers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -100,9 +100,20 @@ def export_encoder(
     root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
     root.serve_training = tf.function(lambda x: encode(x, True), specs, autograph=False)
     if has_heads:
-        root.mlm = _masked_lm_fn(model, encode)
+
+        def masked_lm(inputs, outputs):
+            states = heads.gather_positions(
+                outputs["sequence_output"], inputs[_POSITIONS]
+            )
+            return {"mlm_logits": model.masked_lm(states, encoder.embeddings.word)}
+
+        def sentence_order(inputs, outputs):
+            return {"sop_logits": model.sentence(outputs["pooled_output"])}
+
+        layers = [encoder, model.masked_lm]
+        root.mlm = _head_fn(encode, masked_lm, layers, _POSITIONS)
         if model.sentence is not None:
-            root.sop = _sentence_order_fn(encoder, model.sentence, encode)
+            root.sop = _head_fn(encode, sentence_order, [encoder, model.sentence])
     root.do_lower_case = tf.Variable(tokenizer.do_lower_case, trainable=False)
     saved_models.save(
         root,
@@ -201,25 +212,16 @@ def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
     return _traced(call)
 
 
-def _masked_lm_fn(model: models.AlbertPretrainer, encode: Callable):
+def _head_fn(
+    encode: Callable, head: Callable, layers: Sequence[keras.Layer], *more: str
+) -> tf.train.Checkpoint:
+    """Returns the encoder with a head, see `_traced` for `more`."""
+
     def call(inputs, training):
         outputs = encode({name: inputs[name] for name in _INPUTS}, training)
-        states = heads.gather_positions(outputs["sequence_output"], inputs[_POSITIONS])
-        logits = model.masked_lm(states, model.encoder.embeddings.word)
-        return {**outputs, "mlm_logits": logits}
+        return {**outputs, **head(inputs, outputs)}
 
-    parts = [model.encoder, model.masked_lm]
-    return saved_models.reusable(_traced(call, _POSITIONS), parts)
-
-
-def _sentence_order_fn(
-    encoder: models.AlbertEncoder, head: heads.SentenceHead, encode: Callable
-):
-    def call(inputs, training):
-        outputs = encode(inputs, training)
-        return {**outputs, "sop_logits": head(outputs["pooled_output"])}
-
-    return saved_models.reusable(_traced(call), [encoder, head])
+    return saved_models.reusable(_traced(call, *more), layers)
 
 
 def _signature(encode: Callable) -> Callable:

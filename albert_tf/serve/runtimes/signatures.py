@@ -76,16 +76,14 @@ def _head_outputs(model) -> dict[str, _Shape]:
         case models.AlbertMultipleChoice():
             return {"logits": ("batch", "choices")}
         case models.AlbertSpanLabeler():
-            return {"start_logits": _ROWS, "end_logits": _ROWS}
+            return dict.fromkeys(("start_logits", "end_logits"), _ROWS)
         case models.AlbertConditionalSpanLabeler():
             starts = ("batch", model.head.start_n_top)
             spans = ("batch", model.head.start_n_top * model.head.end_n_top)
             return {
                 "start_log_probs": _ROWS,
-                "start_top_log_probs": starts,
-                "start_top_index": starts,
-                "end_top_log_probs": spans,
-                "end_top_index": spans,
+                **dict.fromkeys(("start_top_log_probs", "start_top_index"), starts),
+                **dict.fromkeys(("end_top_log_probs", "end_top_index"), spans),
                 "cls_logits": ("batch",),
             }
     raise InputError(f"{type(model).__name__}: not one of albert_tf.model.models")
