@@ -28,37 +28,21 @@ from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 RANGE_BYTES = 1 << 18
-# To read where a document ends takes a request there.
+# Remotely, the search for the end of a document takes a request.
 REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
 # Longer documents are divided, so that one file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
-# Few sentences are longer: one in 200 of Wikipedia's. Of long segments much is cut off
-# where an instance's last does not fit, and A and B would always be alike in length.
+# Few sentences are longer: one in 200 of Wikipedia's. If long segments do not fit into
+# a record, much is cut off, and A and B would always have similar lengths.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# Files that begin so cannot be read in part.
+# Files that begin with these cannot be divided.
 _WHOLE = (records.GZIP_MAGIC, *_UTF_16)
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
 _BATCH_CHARS = 1 << 18
 _LINE_CHARS = 1 << 16
-
-
-_EncodeBatch = Callable[[Sequence[str]], list[list[int]]]
-
-
-def _parts_of(size: int) -> re.Pattern[str]:
-    """Matches the longest text that white space or the end follows, or full ones."""
-    text_of = rf"\S.{{0,{size - 1}}}"
-    return re.compile(rf"{text_of}(?!\S)|{text_of}", re.DOTALL)
-
-
-_LINE_PARTS = _parts_of(_LINE_CHARS)
-
-
-class TextError(InputError):
-    """The text itself cannot be used; what was made of it is of no use either."""
 
 
 class Range(NamedTuple):
@@ -133,7 +117,7 @@ def read(
 ) -> Iterator[list[str]]:
     r"""Reads the documents of a range.
 
-    Where a file has no `\n`, but at its end, `\r` ends lines.
+    If a file has no `\n` before its end, `\r` ends lines.
 
     Args:
         part: where to read; a name that ends in .jsonl or .jsonl.gz holds JSON lines.
@@ -146,8 +130,8 @@ def read(
         The lines of one document: not empty, without white space at their ends.
 
     Raises:
-        TextError: see the messages; each names the file and the line.
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or its text cannot be used; the message
+            names the file and the line.
     """
     lines = _decoded(part, errors, counts, encoding)
     first = list(itertools.islice(lines, 2))
@@ -182,16 +166,16 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
             text = json.loads(line)["text"]
         # Numbers of thousands of digits, or thousands of brackets, are no JSON error.
         except (ValueError, RecursionError, KeyError, TypeError) as error:
-            raise TextError(
+            raise InputError(
                 f"{part.file}: line {_lines_before(part) + number}: expected JSON "
                 f'such as {{"text": "..."}}, got {_shortened(line)}'
             ) from error
         if not isinstance(text, str):
-            raise TextError(
+            raise InputError(
                 f"{part.file}: line {_lines_before(part) + number}: expected a string "
                 f"as text, got {_shortened(json.dumps(text))}"
             )
-        # A blank line within a text parts paragraphs, not documents.
+        # A blank line within a text separates paragraphs, not documents.
         yield from filter(str.strip, text.split("\n"))
         yield ""
 
@@ -201,15 +185,15 @@ def _decoded(
 ) -> Iterator[tuple[int, str]]:
     """Yields the number of each line, counted from the range's first, and its text."""
     at = part.begin
-    to_utf8(b" ", part.file, encoding)  # refuses what is no encoding
+    to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     if encoding != "utf-8" and _head(part.file) in _MARKS:
-        encoding = "utf-8"  # of the file, or what `_lines` makes of it
+        encoding = "utf-8"  # that of the file, or of the output of `_lines`
     for number, line in enumerate(_lines(part, counts), 1):
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
             if errors == "strict":
-                raise TextError(
+                raise InputError(
                     f"{part.file}: line {_lines_before(part) + number}, byte "
                     f"{at + error.start}: not {encoding.upper()} (byte "
                     f"0x{line[error.start]:02x}); --encoding names another encoding, "
@@ -222,7 +206,7 @@ def _decoded(
 
 
 def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
-    """Yields the lines of a range, then raises `counts` by their number."""
+    """Yields the lines of a range, then counts them."""
     with files.open_binary(part.file) as raw:
         raw.seek(part.begin)
         file: Any = raw
@@ -247,11 +231,11 @@ def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> byt
     try:
         line = file.readline(MAX_LINE_BYTES)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TextError(f"{part.file}: damaged gzip file: {error}") from error
+        raise InputError(f"{part.file}: damaged gzip file: {error}") from error
     except OSError as error:
         raise InputError(f"{part.file}: cannot be read: {error.strerror}") from error
     if len(line) == MAX_LINE_BYTES:
-        raise TextError(
+        raise InputError(
             f"{part.file}: line {_lines_before(part) + number + 1} is longer than "
             f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph a line"
         )
@@ -269,7 +253,7 @@ def _lines_before(part: Range) -> int:
 
 
 def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
-    """Finds the first place between two documents after a byte offset."""
+    """Finds the first boundary between documents after a byte offset."""
     if at >= size:
         return size
     file.seek(at)
@@ -283,7 +267,7 @@ def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
 
 
 def _head(path: str) -> bytes:
-    """Returns the first two bytes of a file, which say what it holds."""
+    """Returns the first two bytes of a file, which show its format."""
     with files.open_binary(path) as file:
         return file.read(2)
 
@@ -305,7 +289,7 @@ def tokenize(
         documents: the lines of each.
         config: the run's settings.
         tokenizer: the vocabulary.
-        counts: raised by what was cut and what was left out.
+        counts: get what was cut and what was left out.
     """
     starts = word_starts(tokenizer, config.word_start_rule)
     by_text = config.word_start_rule == "released"
@@ -314,7 +298,7 @@ def tokenize(
         encode = functools.partial(_encode_words, tokenizer)
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
     for batch in _batches(documents):
-        encoded = _encode(itertools.chain.from_iterable(batch), encode)
+        encoded = _encode([line for lines in batch for line in lines], encode)
         for lines in batch:
             segments = [ids for ids in itertools.islice(encoded, len(lines)) if ids]
             counts["lines_without_tokens"] += len(lines) - len(segments)
@@ -333,7 +317,7 @@ def tokenize(
 def word_starts(
     tokenizer: Tokenizer, rule: Literal["word_mark", "spaces", "released"]
 ) -> WordStarts:
-    """Returns `tokenizer.word_starts(rule)`, which takes some time to make.
+    """Returns `tokenizer.word_starts(rule)`, which takes some time to build.
 
     By "spaces", ids from V on continue a word: see `_encode_words`.
     """
@@ -343,8 +327,8 @@ def word_starts(
     return WordStarts(begins, np.zeros_like(begins), np.zeros_like(begins))
 
 
-def _encode_words(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
-    """Encodes what stands between spaces; ids that continue a word are raised by V."""
+def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
+    """Encodes the words between spaces; adds V to ids that continue a word."""
     words = [line.split() for line in lines]
     encoded = iter(tokenizer.encode_batch(itertools.chain.from_iterable(words)))
     return [
@@ -357,22 +341,25 @@ def _encode_words(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]
     ]
 
 
-def _encode(lines: Iterable[str], encode: _EncodeBatch) -> Iterator[list[int]]:
+def _encode(
+    lines: Sequence[str], encode: Callable[[list[str]], list[list[int]]]
+) -> Iterator[list[int]]:
     """Encodes lines, very long ones in parts: a tokenizer takes 200 times their size.
 
     **As released:** a line is one text. Parts end at white space, where tokens end too,
     so tokens differ only in text of 65,536 characters without any, and where the
     release sums so many scores that they lose their last digits (from about 500,000).
     """
-    for is_long, some in itertools.groupby(lines, lambda line: len(line) > _LINE_CHARS):
-        if not is_long:
-            yield from encode(list(some))
-            continue
-        for line in some:
-            parts = (
-                ids for part in _LINE_PARTS.findall(line) for ids in encode([part])
-            )
-            yield list(itertools.chain.from_iterable(parts))
+    part = rf"\S.{{0,{_LINE_CHARS - 1}}}"
+    # The longest text before white space or the end; without any, a full part.
+    pattern = re.compile(rf"{part}(?!\S)|{part}", re.DOTALL)
+    parts = [
+        pattern.findall(line) if len(line) > _LINE_CHARS else [line] for line in lines
+    ]
+    encoded = iter(encode(list(itertools.chain.from_iterable(parts))))
+    for each in parts:
+        ids = itertools.islice(encoded, len(each))
+        yield list(itertools.chain.from_iterable(ids))
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:

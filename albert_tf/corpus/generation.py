@@ -19,7 +19,7 @@ from tqdm import tqdm
 from albert_tf.corpus import beam, documents, files, manifest, shards, workers
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import cores
-from albert_tf.data.files import locked
+from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -58,7 +58,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         if config.runner:
             runner = contextlib.nullcontext(functools.partial(beam.run, config))
         is_remote = files.is_remote(work)
-        lock = contextlib.nullcontext() if is_remote else locked(Path(work))
+        lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
         with lock, runner as run:
             files.remove_unfinished(config.outputs)
             _prepare_folder(work, identity, log)

@@ -95,7 +95,7 @@ def pair(
     """
     draw = random.Random(int(rng.integers(1 << 62)))
     drawer = _Pairs(text, config, starts, draw, counts)
-    rows = [row for document in text.documents for row in drawer.of(document)]
+    rows = [row for document in text.documents for row in drawer.draw_pairs(document)]
     pairs = np.array(rows, np.int64).reshape(-1, 5)
     truncate(pairs, config.max_num_tokens, rng, counts)
     return pairs
@@ -144,7 +144,7 @@ class _Pairs:
         self._is_nsp = config.sentence_objective == "nsp"
         self._is_sop = config.sentence_objective == "sop"
 
-    def of(self, document: Document) -> Iterator[Pair]:
+    def draw_pairs(self, document: Document) -> Iterator[Pair]:
         bounds, draw = self._text.bounds, self._draw
         released = self._config.released_behaviour
         samples_others = self._config.samples_other_documents

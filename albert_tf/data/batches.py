@@ -1,9 +1,8 @@
 """Batches: endless, shuffled and resumable, or once and in order.
 
-Which examples a batch holds depends on the seed and on its place in the run alone:
-neither on the number of devices nor on how often the run was stopped. So a run resumes
-from a number, the examples seen so far, and no buffer has to be saved. What is drawn to
-prepare an example depends on the seed and on its place in the run alone.
+The examples of a batch, and all random draws that prepare them, depend only on the seed
+and on the position in the run, not on the number of devices or restarts. So a run
+resumes from a number, the examples seen so far, and no buffer has to be saved.
 
 B is the batch of all devices together.
 """
@@ -28,31 +27,31 @@ if TYPE_CHECKING:
     Batch = dict[str, tf.Tensor]
     Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-# Records are drawn from as many; the generator's files are shuffled already.
+# Records that are shuffled together; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
-_FILES_AT_ONCE = 16
-# Batches that are made before they are asked for, and calls that prepare them.
-_BATCHES_AHEAD = 8
-_CALLS_AT_ONCE = 16
+_PARALLEL_FILES = 16
+# Batches that are prefetched, and parallel calls that prepare them.
+_PREFETCHED = 8
+_PARALLEL_CALLS = 16
 # Rows that are prepared together: preparing has costs for each call.
 _ROWS_TO_PREPARE = 512
-# Batches of like length are made from the examples of so many batches in training, and
-# in evaluation from so many examples, whose outputs wait to be put in order. Records
-# are parsed before: training takes no more of them at once, either.
+# Examples that are sorted by length together: of this many batches in training; this
+# many in evaluation, where their outputs wait to be put in order. Records are parsed
+# before they are sorted, so that the second number is a limit in training, too.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
 
 @contextlib.contextmanager
-def translated_errors(source: "Source", where: Callable[[], str]) -> Iterator[None]:
+def translate_errors(source: "Source", where: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors into InputError.
 
-    They name an operation and not the record that it met: the source looks for it,
-    where it may be a record's fault and not that of the memory or of another worker.
+    They name an operation, not a record. If a record can be the cause, the source looks
+    for it.
 
     Args:
         source: what is read in the block.
-        where: what the block was at, for the message.
+        where: returns the state of the run, for the message.
 
     Raises:
         InputError: TensorFlow failed, or met an example that cannot be used.
@@ -75,7 +74,7 @@ def translated_errors(source: "Source", where: Callable[[], str]) -> Iterator[No
 
 
 class Source(abc.ABC):
-    """Where examples come from."""
+    """A source of examples."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -90,14 +89,14 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def training(
-        self, share: "Share", *, seed: int, start: int = 0
+        self, shard: "InputShard", *, seed: int, start: int = 0
     ) -> "tf.data.Dataset":
         """Reads examples over and over, in another order each time.
 
         Args:
-            share: which rows of each batch are wanted.
-            seed: decides the order, and what is drawn.
-            start: examples that were seen before, by all pipelines.
+            shard: the rows to read of each batch.
+            seed: decides the order and all random draws.
+            start: examples that all pipelines have read before.
 
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
@@ -105,17 +104,17 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def evaluation(
-        self, share: "Share", *, max_batches: int | None = None
+        self, shard: "InputShard", *, max_batches: int | None = None
     ) -> "tf.data.Dataset":
         """Reads the examples once.
 
-        The last batch is filled up with examples of no weight: `example_weight`,
-        float32 [replica_batch_size], is 1 for a true one and 0 for these; `row`, int32
-        [replica_batch_size], is the number of the example, and -1.
+        Examples of no weight fill up the last batch. `example_weight`, float32
+        [replica_batch_size], is 1 for a true example and 0 for these; `row`, int32
+        [replica_batch_size], is the number of the example, or -1.
 
         Args:
-            share: which rows of each batch are wanted.
-            max_batches: where to stop; None reads everything.
+            shard: the rows to read of each batch.
+            max_batches: maximum number of batches; None reads everything.
 
         Returns:
             A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
@@ -130,16 +129,16 @@ class Records(Source):
         files: TFRecord files, plain or all compressed with gzip.
         sizes: records in each file.
         spec: the features to read.
-        prepare: what is done to a batch of examples, with the seed and int64 [B], the
-            place of each in the run; None for nothing.
-        limits: what all values of some features are below, see `records.parser`.
-        padded: features that are 0 in padding alone, and those that end where they do.
-            With some, the rows of a batch in training are alike in the first's length,
-            and its features are cut to the longest row. A run then resumes with the
-            same batches, but with another batch size at about the same place.
-        multiple: of what such features are cut to, see `ByLength`.
-        are_trusted: whether the records are this package's own, as they were made, so
-            that `limits` need not be checked of each batch, at 5 % of the time.
+        prepare: transforms a batch of examples, given the seed and int64 [B], the
+            position of each in the run.
+        limits: upper limits of the values of some features, see `records.parser`.
+        padded: features that are 0 only in padding, and those with the same length. If
+            there are some, training groups rows by the length of the first, and cuts
+            features to the longest row. A run with another batch size then resumes at
+            about the same position.
+        multiple: lengths are rounded up to it, see `BucketedExamples`.
+        are_trusted: the records are this package's own and unchanged, so that checking
+            `limits`, which takes 5 % of the time, is not needed.
     """
 
     files: tuple[str, ...]
@@ -158,48 +157,48 @@ class Records(Source):
     def locate_error(self):
         records.locate_error(self.files, self.spec, self.limits)
 
-    def training(self, share, *, seed, start=0):
+    def training(self, shard, *, seed, start=0):
         if self.padded:
-            return _by_length(self, share, seed, start)
-        lines = self._numbered(seed, start).batch(share.rows, drop_remainder=True)
-        lines = lines.shard(share.pipelines, share.pipeline)
-        return _parsed(lines, self, share, seed)
+            return _bucketed(self, shard, seed, start)
+        lines = self._numbered(seed, start).batch(shard.rows, drop_remainder=True)
+        lines = lines.shard(shard.pipelines, shard.pipeline)
+        return _parsed(lines, self, shard, seed)
 
-    def evaluation(self, share, *, max_batches=None):
+    def evaluation(self, shard, *, max_batches=None):
         import tensorflow as tf
 
         lines = _read(tf.constant(self.files), self)
         count = len(self)
         if max_batches is not None:
-            count = min(count, max_batches * share.batch_size)
+            count = min(count, max_batches * shard.batch_size)
             lines = lines.take(count)
-        fillers = -count % share.batch_size
+        fillers = -count % shard.batch_size
         lines = lines.concatenate(lines.take(1).repeat(fillers)).enumerate()
-        lines = lines.batch(share.rows, drop_remainder=True)
-        lines = lines.shard(share.pipelines, share.pipeline)
-        return _parsed(lines, self, share, 0, count)
+        lines = lines.batch(shard.rows, drop_remainder=True)
+        lines = lines.shard(shard.pipelines, shard.pipeline)
+        return _parsed(lines, self, shard, 0, count)
 
     def _numbered(self, seed: int, start: int) -> "tf.data.Dataset":
-        """Reads serialised examples for training, each with its place in the run."""
+        """Reads serialised examples for training, each with its position in the run."""
         epoch, skipped = divmod(start, len(self))
         return _epochs(self, seed, epoch).skip(skipped).enumerate(start)
 
 
 @dataclasses.dataclass(frozen=True)
-class ByLength(Source):
-    """Examples in memory, in batches of like length, padded no more than they need.
+class BucketedExamples(Source):
+    """Examples in memory, in batches of similar length with little padding.
 
-    In training the examples of some batches are sorted, cut, and the batches shuffled.
-    So with another batch size a run resumes at about the same place.
+    Training sorts the examples of some batches by length, cuts them into batches and
+    shuffles these. So a run with another batch size resumes at about the same position.
     A source has to live as long as its datasets, which do not hold it.
 
     Attributes:
         lengths: int [n], tokens of each example.
         make: takes numbers of examples, int [B], and a length T; returns
             {name: int32 or float32 [B, ...]}.
-        longest: length of no example is above it.
-        multiple: batches are padded to a multiple of it, `longest` at most; 0 pads all
-            to `longest`.
+        longest: maximum length.
+        multiple: batches are padded to a multiple of it, at most to `longest`; 0 pads
+            all to `longest`.
     """
 
     lengths: np.ndarray
@@ -210,8 +209,8 @@ class ByLength(Source):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def training(self, share, *, seed, start=0):
-        size = share.batch_size
+    def training(self, shard, *, seed, start=0):
+        size = shard.batch_size
 
         def batches(source):
             sorted_together = _sorted_together(len(source), size)
@@ -224,11 +223,11 @@ class ByLength(Source):
                 yield from rows.reshape(sorted_together, size)[skipped:]
                 number, skipped = number + 1, 0
 
-        return self._dataset(batches, share, lambda rows, batch: batch)
+        return self._dataset(batches, shard, lambda rows, batch: batch)
 
-    def evaluation(self, share, *, max_batches=None):
-        # In every 8,192 examples or so the shortest come first; `in_order` undoes it.
-        size = share.batch_size
+    def evaluation(self, shard, *, max_batches=None):
+        # In every 8,192 examples or so the shortest come first; `unshuffle` undoes it.
+        size = shard.batch_size
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * size)
@@ -243,7 +242,7 @@ class ByLength(Source):
 
         return self._dataset(
             batches,
-            share,
+            shard,
             lambda rows, batch: {
                 **batch,
                 "row": rows.astype(np.int32),
@@ -264,9 +263,9 @@ class ByLength(Source):
     ) -> np.ndarray:
         """Returns the examples of the batches that are sorted together."""
         count = _sorted_together(len(self), batch_size) * batch_size
-        epochs, places = np.divmod(np.arange(first, first + count), len(self))
+        epochs, positions = np.divmod(np.arange(first, first + count), len(self))
         rows = np.concatenate(
-            [order(epoch)[places[epochs == epoch]] for epoch in np.unique(epochs)]
+            [order(epoch)[positions[epochs == epoch]] for epoch in np.unique(epochs)]
         )
         # Epochs apart: else the two copies of an example would be neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, batch_size)
@@ -275,9 +274,9 @@ class ByLength(Source):
     def _padded(self, longest: int) -> int:
         if not self.multiple:
             return self.longest
-        return min(_rounded_up(longest, self.multiple), self.longest)
+        return min(_round_up(longest, self.multiple), self.longest)
 
-    def _dataset(self, batches, share, finish) -> "tf.data.Dataset":
+    def _dataset(self, batches, shard, finish) -> "tf.data.Dataset":
         import tensorflow as tf
 
         # TensorFlow never releases the function: it must not hold the examples.
@@ -286,8 +285,8 @@ class ByLength(Source):
         def replica_batches():
             for rows in batches(source):
                 length = source._padded(int(source.lengths[rows[rows >= 0]].max()))
-                own = rows[share.pipeline * share.rows :][: share.rows]
-                for numbers in own.reshape(-1, share.per_replica):
+                own = rows[shard.pipeline * shard.rows :][: shard.rows]
+                for numbers in own.reshape(-1, shard.per_replica):
                     # The last one is never a filler.
                     examples = np.where(numbers >= 0, numbers, rows[-1])
                     yield finish(numbers, source.make(examples, length))
@@ -295,7 +294,7 @@ class ByLength(Source):
         def spec(value, longer):
             sizes = zip(value.shape[1:], longer.shape[1:], strict=True)
             shape = [size if size == other else None for size, other in sizes]
-            return tf.TensorSpec([share.per_replica, *shape], value.dtype)
+            return tf.TensorSpec([shard.per_replica, *shape], value.dtype)
 
         one = np.zeros(1, np.int64)
         longer = self.longest + 1 if self.multiple else self.longest
@@ -303,17 +302,17 @@ class ByLength(Source):
         dataset = tf.data.Dataset.from_generator(
             replica_batches, output_signature=tf.nest.map_structure(spec, *ends)
         )
-        return _ahead(dataset, share)
+        return _prefetch(dataset, shard)
 
 
-def in_order(
+def unshuffle(
     outputs: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """Puts outputs of a source's examples in the examples' order.
+    """Puts outputs in the order of a source's examples.
 
     Args:
-        outputs: batch by batch, the numbers of its rows, -1 for fillers, and
-            {name: [B, ...]}. What cannot be passed on yet is kept in memory.
+        outputs: for each batch the numbers of its rows, -1 for fillers, and
+            {name: [B, ...]}. Outputs that come too early wait in memory.
 
     Yields:
         {name: [...]} of one example after the other.
@@ -329,7 +328,7 @@ def in_order(
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class InputShard:
     """The rows of each batch that one input pipeline reads, for some replicas.
 
     Attributes:
@@ -345,8 +344,10 @@ class Share:
     replica_batch_size: int | None = None
 
     @classmethod
-    def of(cls, context: "tf.distribute.InputContext", batch_size: int) -> "Share":
-        """Returns the share that `tf.distribute` asks a pipeline for."""
+    def from_context(
+        cls, context: "tf.distribute.InputContext", batch_size: int
+    ) -> "InputShard":
+        """Returns the rows that `tf.distribute` expects from a pipeline."""
         return cls(
             batch_size,
             context.num_input_pipelines,
@@ -388,7 +389,7 @@ def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
     import tensorflow as tf
 
     compression = records.compression(source.files)
-    at_once = min(_FILES_AT_ONCE, len(source.files))
+    at_once = min(_PARALLEL_FILES, len(source.files))
     return tf.data.Dataset.from_tensor_slices(files).interleave(
         tf.autograph.experimental.do_not_convert(
             lambda file: tf.data.TFRecordDataset(file, compression)
@@ -400,78 +401,71 @@ def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
 
 
 def _sorted_together(examples: int, batch_size: int) -> int:
-    """Returns from how many batches those of like length are made in training."""
+    """Returns the number of batches whose examples training sorts together."""
     return max(1, min(_BATCHES_TO_SORT, examples // batch_size))
 
 
-def _rounded_up(number: Any, multiple: int) -> Any:
+def _round_up(number: Any, multiple: int) -> Any:
     return -(-number // multiple) * multiple
 
 
-def _by_length(
-    source: Records, share: Share, seed: int, start: int
+def _bucketed(
+    source: Records, shard: InputShard, seed: int, start: int
 ) -> "tf.data.Dataset":
-    """Makes batches of like length for training.
+    """Makes batches of similar length for training, see `BucketedExamples`.
 
-    As in `ByLength`: the examples of some batches are sorted, cut, and the batches
-    shuffled. Every pipeline reads them all and takes its rows of each batch.
+    Every pipeline reads all examples and takes its rows of each batch.
     """
     import tensorflow as tf
 
-    size = share.batch_size
+    size = shard.batch_size
     together = _sorted_together(min(len(source), _EXAMPLES_TO_SORT), size)
     group, skipped = divmod(start // size, together)
     lines = source._numbered(seed, group * together * size)
     lines = lines.batch(together * size, drop_remainder=True)
-    replicas = share.rows // share.per_replica
     first = next(iter(source.padded))
     as_written = tf.autograph.experimental.do_not_convert
 
-    def grouped(places, batch):
+    def shuffle_group(positions, batch):
         lengths = {mask: _ends(batch[mask]) for mask in source.padded}
         tokens = lengths[first]
         # Epochs apart: else the two copies of an example would be neighbours.
-        epochs = tf.cast(places // len(source), tf.int32)
+        epochs = tf.cast(positions // len(source), tf.int32)
         order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
         order = tf.random.experimental.stateless_shuffle(
-            tf.reshape(order, [together, size]), tf.stack([seed, places[0]])
+            tf.reshape(order, [together, size]), tf.stack([seed, positions[0]])
         )
-        longest = {
-            mask: tf.repeat(tf.reduce_max(tf.gather(each, order), axis=1), replicas)
-            for mask, each in lengths.items()
-        }
-        own = order[:, share.pipeline * share.rows :][:, : share.rows]
-        own = tf.reshape(own, [-1, share.per_replica])
-        rows = tf.data.Dataset.from_tensor_slices((own, longest))
-        return rows.map(as_written(functools.partial(cut, batch)))
+        rows = tf.data.Dataset.from_tensor_slices(order)
+        return rows.map(as_written(functools.partial(cut, batch, lengths)))
 
-    def cut(batch, rows, longest):
-        taken = {name: tf.gather(value, rows) for name, value in batch.items()}
+    def cut(group, lengths, rows):
+        batch = {name: tf.gather(value, rows) for name, value in group.items()}
         for mask, others in source.padded.items():
-            length = _rounded_up(tf.maximum(longest[mask], 1), source.multiple)
-            length = tf.minimum(length, batch[mask].shape[1])
-            for name in taken.keys() & {mask, *others}:
-                taken[name] = taken[name][:, :length]
-        return taken
+            longest = tf.reduce_max(tf.gather(lengths[mask], rows))
+            length = _round_up(tf.maximum(longest, 1), source.multiple)
+            for name in batch.keys() & {mask, *others}:
+                batch[name] = batch[name][:, :length]
+        first_row = shard.pipeline * shard.rows
+        return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
-    # The next group is made while one is trained on.
+    # The next group is made during training on this one.
     groups = _prepared(lines, source, seed, calls=1).prefetch(1)
-    dataset = groups.flat_map(as_written(grouped))
-    return _ahead(dataset.skip(skipped * replicas), share)
+    dataset = groups.flat_map(as_written(shuffle_group)).skip(skipped)
+    return _prefetch(dataset.rebatch(shard.per_replica, drop_remainder=True), shard)
 
 
 def _ends(values: "tf.Tensor") -> "tf.Tensor":
-    """Returns the place behind the last positive number of each row, int32 [B]."""
+    """Returns the length of each row up to its last positive number: int32 [B]."""
     import tensorflow as tf
 
-    places = tf.range(1, values.shape[1] + 1)
-    return tf.reduce_max(tf.where(values > 0, places, 0), axis=1)
+    ends = tf.range(1, values.shape[1] + 1)
+    return tf.reduce_max(tf.where(values > 0, ends, 0), axis=1)
 
 
 def _prepared(
-    lines: "tf.data.Dataset", source: Records, seed: int, calls: int = _CALLS_AT_ONCE
+    lines: "tf.data.Dataset", source: Records, seed: int, calls: int = _PARALLEL_CALLS
 ) -> "tf.data.Dataset":
-    """Parses batches of numbered lines, so many at once, and prepares them."""
+    """Parses and prepares batches of numbered lines."""
     import tensorflow as tf
 
     limits = None if source.are_trusted else source.limits
@@ -481,64 +475,61 @@ def _prepared(
     # Nothing here branches on a tensor; to look for it takes longer than the graphs.
     as_written = tf.autograph.experimental.do_not_convert
 
-    def work(places, serialised):
-        return tf.reshape(places, [-1]), parse(tf.reshape(serialised, [-1]))
+    def work(positions, serialised):
+        return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
 
     calls = min(cores.available(), calls)
     dataset = lines.map(as_written(work), num_parallel_calls=calls, deterministic=True)
     if prepare is None:
         return dataset
     return dataset.map(
-        as_written(lambda places, batch: (places, prepare(batch, seed, places)))
+        as_written(
+            lambda positions, batch: (positions, prepare(batch, seed, positions))
+        )
     )
 
 
 def _parsed(
     lines: "tf.data.Dataset",
     source: Records,
-    share: Share,
+    shard: InputShard,
     seed: int,
     count: int | None = None,
 ) -> "tf.data.Dataset":
-    """Parses and prepares batches of numbered lines; cuts them for replicas.
+    """Parses and prepares batches of numbered lines, and splits them for replicas.
 
     Args:
         lines: batches of (int64 [rows], string [rows]).
-        source: what they are of.
-        share: how to cut them.
-        seed: what is drawn depends on it.
+        source: of the lines.
+        shard: the rows of a batch.
+        seed: decides all random draws.
         count: examples from this number on are fillers; None for training.
     """
     import tensorflow as tf
 
-    per_replica = share.per_replica
-
-    def cut(places, batch):
-        if count is not None:
-            row = tf.where(places < count, places, -1)
-            weight = tf.cast(row >= 0, tf.float32)
-            row = tf.cast(row, tf.int32)
-            batch = {**batch, "row": row, "example_weight": weight}
-        return {
-            name: tf.reshape(value, [-1, per_replica, *value.shape[1:]])
-            for name, value in batch.items()
-        }
+    def add_rows(positions, batch):
+        if count is None:
+            return batch
+        row = tf.where(positions < count, positions, -1)
+        weight = tf.cast(row >= 0, tf.float32)
+        return {**batch, "row": tf.cast(row, tf.int32), "example_weight": weight}
 
     if source.prepare is not None and count is None:
-        lines = lines.batch(-(-_ROWS_TO_PREPARE // share.rows))
-    cut = tf.autograph.experimental.do_not_convert(cut)
-    return _ahead(_prepared(lines, source, seed).map(cut).unbatch(), share)
+        lines = lines.batch(-(-_ROWS_TO_PREPARE // shard.rows))
+    as_written = tf.autograph.experimental.do_not_convert
+    dataset = _prepared(lines, source, seed).map(as_written(add_rows))
+    return _prefetch(dataset.rebatch(shard.per_replica, drop_remainder=True), shard)
 
 
-def _ahead(dataset: "tf.data.Dataset", share: Share) -> "tf.data.Dataset":
-    """Makes a fixed number of batches ahead: no thread tunes it.
+def _prefetch(dataset: "tf.data.Dataset", shard: InputShard) -> "tf.data.Dataset":
+    """Prefetches a fixed number of batches.
 
-    Such a thread may miss that its iterator ends, and sleeps on for up to a minute; who
-    drops the iterator, maybe the garbage collector in the midst of training, waits.
+    The thread that tunes this number can delay the deletion of an iterator by up to a
+    minute.
     """
     import tensorflow as tf
 
     options = tf.data.Options()
     options.autotune.enabled = False
-    replicas = share.rows // share.per_replica
-    return dataset.prefetch(_BATCHES_AHEAD * replicas).with_options(options)
+    replicas = shard.rows // shard.per_replica
+    return dataset.prefetch(_PREFETCHED * replicas).with_options(options)

@@ -1,4 +1,4 @@
-"""Arrays that are made once and kept in a file, with the key they were made from."""
+"""Caches arrays in a file, with a key of everything that decides them."""
 
 import hashlib
 import json
@@ -20,38 +20,38 @@ Arrays = dict[str, np.ndarray]
 
 def load_or_make(
     path: Path,
-    made_from: Mapping[str, Any],
+    key: Mapping[str, Any],
     make: Callable[[], Arrays],
 ) -> tuple[Arrays, bool]:
     """Returns arrays from a file, or makes them and writes the file.
 
-    A file that was made from something else is made anew.
+    A file with another key is made anew.
 
     Args:
         path: the file, `.npz`.
-        made_from: everything that decides what the arrays are, as JSON: settings,
-            fingerprints of files (see `fingerprint`), of the vocabulary.
+        key: everything that decides the arrays, as JSON: settings, fingerprints of
+            files (see `fingerprint`) and of the vocabulary.
         make: makes the arrays.
 
     Returns:
-        The arrays, and whether they were in the file.
+        The arrays, and whether they come from the file.
 
     Raises:
         InputError: the file is no cache or damaged, or cannot be written, or what
             `make` raises.
     """
-    key = json.dumps({**made_from, "version": _VERSION}, sort_keys=True)
+    own_key = json.dumps({**key, "version": _VERSION}, sort_keys=True)
     if path.exists():
         hint = "a cache of encoded examples; delete it, or give another path"
         with errors.wrap_read(path, hint), open(path, "rb") as file:
             stored = np.load(file)
-            if str(stored[_KEY]) == key:
+            if str(stored[_KEY]) == own_key:
                 return {name: stored[name] for name in stored if name != _KEY}, True
     arrays = make()
     with errors.wrap_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as output:
-        fields: dict[str, Any] = {_KEY: key, **arrays}
+        fields: dict[str, Any] = {_KEY: own_key, **arrays}
         np.savez(output, **fields)
     return arrays, False
 

@@ -1,4 +1,4 @@
-"""Downloads files and archives into folders that are whole or not there.
+"""Downloads files and archives into folders, which are complete or not there.
 
 make_folder(home() / "data/glue/CoLA", [Remote(url, sha256)], lambda new: new)
 """
@@ -24,7 +24,7 @@ class Remote(NamedTuple):
 
     Attributes:
         url: its address; the last part of its path is the file's name.
-        sha256: its published checksum, hexadecimal; None where there is none.
+        sha256: its published checksum, hexadecimal, if there is one.
     """
 
     url: str
@@ -46,8 +46,8 @@ def make_folder(
 ) -> Path:
     """Downloads and unpacks files into a folder, unless it is there already.
 
-    Of several processes one downloads, and the others wait. A file beside the folder
-    that has the name of one to download is taken in its place.
+    One of several processes downloads, and the others wait. A file beside the folder
+    with the name of a file to download is used instead.
 
     Args:
         target: the folder to make.
@@ -66,7 +66,7 @@ def make_folder(
     if target.is_dir():
         return target
     work = target.with_name(f"{target.name}.part")
-    with files.locked(target.parent, wait=True):
+    with files.lock_folder(target.parent, wait=True):
         if not target.is_dir():
             shutil.rmtree(work, ignore_errors=True)
             try:
@@ -79,16 +79,16 @@ def make_folder(
     return target
 
 
-def _download(remote: Remote, work: Path, place: Path) -> Path:
-    """Returns the folder that has a file, or what an archive holds."""
+def _download(remote: Remote, work: Path, folder: Path) -> Path:
+    """Returns the folder that contains a file, or the content of an archive."""
     import keras
 
     is_archive = remote.name.endswith((".tar.gz", ".zip"))
-    given = place / remote.name
+    given = folder / remote.name
     with errors.wrap_write(work):
         work.mkdir(exist_ok=True)
-    expected = f"a connection, or {remote.name} put into {place} by hand"
-    # Keras prints its progress, and the output of a command is for its answers.
+    expected = f"a connection, or {remote.name} put into {folder} by hand"
+    # Keras prints its progress to the standard output, which is for answers.
     with errors.wrap_read(remote.url, expected), contextlib.redirect_stdout(sys.stderr):
         path = keras.utils.get_file(
             remote.name,

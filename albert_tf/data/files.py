@@ -1,4 +1,4 @@
-"""Reads files of text, writes files whole or not at all, and locks folders."""
+"""Reads text files, writes files atomically, and locks folders."""
 
 import codecs
 import contextlib
@@ -21,8 +21,8 @@ LOCK = ".lock"
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]{8}", re.DOTALL)
 OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
 _GZIP = b"\x1f\x8b"
-# That of UTF-32 begins as that of UTF-16 does.
-_MARKS = {
+# The mark of UTF-32 begins with that of UTF-16.
+_BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -54,15 +54,15 @@ def to_utf8(
 ) -> bytes:
     r"""Returns the text of a file, plain or compressed with gzip, in UTF-8.
 
-    In a text without `\n`, but at its end, `\r` ends lines and becomes `\n`. Elsewhere
-    a lone `\r` is a character.
+    If there is no `\n` before the end of a text, `\r` ends lines and becomes `\n`.
+    Otherwise a lone `\r` is a character.
 
     Args:
         data: contents of the file.
         path: the file, for messages.
-        encoding: of a file without a byte order mark, which decides otherwise. None is
-            UTF-8, in a reader that has no flag for it.
-        handler: of wrong bytes, see `bytes.decode`; "surrogateescape" leaves them.
+        encoding: of a file without a byte order mark. None is UTF-8, in a reader that
+            has no flag for it.
+        handler: of invalid bytes, see `bytes.decode`; "surrogateescape" keeps them.
 
     Raises:
         InputError: there is no such encoding, or the file is not in it.
@@ -70,8 +70,10 @@ def to_utf8(
     if data.startswith(_GZIP):
         with errors.wrap_read(path, "a whole gzip file"):
             data = gzip.decompress(data)
-    marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
-    name = marked or encoding or "utf-8"
+    mark_encoding = next(
+        (name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), ""
+    )
+    name = mark_encoding or encoding or "utf-8"
     if name == "utf-8" and b"\0" in data[:2]:
         raise InputError(
             f"{path}: UTF-16 without a byte order mark; expected UTF-8"
@@ -99,9 +101,9 @@ def to_utf8(
 
 @contextlib.contextmanager
 def atomic(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that replaces `path` only when it is complete.
+    """Opens a file for writing that replaces `path` when it is complete.
 
-    Where `path` is a link, the file that it names is replaced and the link stays.
+    If `path` is a link, its target is replaced and the link stays.
 
     Args:
         path: the file to make; its folder must exist.
@@ -128,7 +130,7 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file is on its disk, which may turn out full only now."""
+    """Waits until a file is on its disk, which may report only now that it is full."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -137,8 +139,8 @@ def flush(path: Path) -> None:
 def write_together(folder: Path) -> Iterator[Path]:
     """Yields an empty folder whose files move to `folder` when all are written.
 
-    The data of a TF1 checkpoint moves before the index, without which it counts as
-    none, and the file `checkpoint`, which names it, last.
+    The data of a TF1 checkpoint moves before its index, which makes it a checkpoint,
+    and the file `checkpoint`, which names it, last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / _temporary_suffix()
@@ -166,11 +168,11 @@ def _temporary_suffix() -> str:
 
 
 def remove_temporary(folder: Path, name: str = "") -> None:
-    """Removes what killed processes left of `atomic` and `write_together`.
+    """Removes the temporary files of killed processes.
 
     Args:
-        folder: which the caller has locked, or whose files named so it has.
-        name: what the names of the files begin with.
+        folder: the caller has locked it, or owns its files of that name.
+        name: the beginning of their names.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
         if _TEMPORARY.fullmatch(path.name):
@@ -181,15 +183,15 @@ def remove_temporary(folder: Path, name: str = "") -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Keeps others out of a folder, which is made if need be, while the block runs.
+def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Locks a folder while the block runs, and makes it if it does not exist.
 
     The system releases the lock when the process ends, even when it is killed. The
     thread that holds the lock may take it again.
 
     Args:
-        folder: to lock.
-        wait: for another process or thread that holds the lock.
+        folder: the folder.
+        wait: whether to wait for another process or thread that holds the lock.
 
     Raises:
         InputError: another process or thread holds the lock, or the folder cannot be
@@ -215,5 +217,5 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
             (folder / LOCK).unlink(missing_ok=True)
         lock.release()
         if is_new:
-            with contextlib.suppress(OSError):  # the run has written there
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()

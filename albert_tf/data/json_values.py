@@ -1,4 +1,4 @@
-"""Reads JSON of users: text to values, and values that have to be of one type."""
+"""Reads JSON of users: text to values, and values of an expected type."""
 
 import contextlib
 import json
@@ -16,22 +16,22 @@ _NAMES = {
     bool: "a truth value",
 }
 _REQUIRED = object()
-# What `rows` yields for a blank line.
+# `rows` yields it for a blank line.
 BLANK = object()
-# Whole pairs and other escapes come first, so that what is left is half a pair. The
-# search is fast because all of them begin with the same character.
+# Whole pairs and other escapes match first, so the last group matches half a pair. The
+# search is fast because all begin with the same character.
 _ESCAPE = re.compile(
     r"\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..|[^u])|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
 class JsonError(InputError):
-    """A text that is no JSON, or none that can be read.
+    """A text that is not JSON, or cannot be read.
 
     Args:
         path: the file.
         line: of the file, from 1 on.
-        problem: what is wrong, without the place.
+        problem: the error, without the location.
 
     Attributes:
         problem: as given.
@@ -45,18 +45,18 @@ class JsonError(InputError):
 def parse(text: str, path: Any, line: int = 1) -> Any:
     """Parses a text that is one JSON value.
 
-    Half a surrogate pair, which no text can hold, becomes U+FFFD.
+    Half a surrogate pair, which is not valid text, becomes U+FFFD.
 
     Args:
-        text: the whole of it.
-        path: the file it stands in, for messages.
-        line: the line it begins in, from 1 on.
+        text: the value.
+        path: its file, for messages.
+        line: its first line, from 1 on.
 
     Raises:
         JsonError: not JSON, nested too deeply, or a number of too many digits.
     """
-    with _named(path, line):
-        return json.loads(_whole_pairs(text))
+    with _locate_errors(path, line):
+        return json.loads(_replace_half_pairs(text))
 
 
 def rows(
@@ -64,14 +64,13 @@ def rows(
 ) -> Iterator[tuple[int | str, Any]]:
     """Yields the rows of a file.
 
-    They are JSON lines; or the items of one list, which may be under "data" in an
-    object; or the rows of an object of columns, as pandas' `to_json()` writes them; or
-    one object is the whole file.
+    A file holds JSON lines; or one list, which may be under "data" in an object; or an
+    object of columns, as pandas' `to_json()` writes it; or one object.
 
     Args:
-        text: the whole of it.
+        text: the whole file.
         path: the file, for messages.
-        header: gets the object that holds the list.
+        header: gets the object that contains the list.
 
     Yields:
         The number of the line, or "row" and the number of an item, from 1 on; and the
@@ -119,7 +118,7 @@ def objects(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
 
 
 def _items(value: Any) -> list[Any] | None:
-    """Returns the rows that one value holds."""
+    """Returns the rows of a file that is one value; None if it is a row itself."""
     if isinstance(value, dict):
         columns = list(value.values())
         if columns and all(
@@ -132,16 +131,16 @@ def _items(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _whole_pairs(text: str) -> str:
-    """Returns JSON in which U+FFFD stands for each escaped half of a surrogate pair."""
+def _replace_half_pairs(text: str) -> str:
+    """Replaces each escaped half of a surrogate pair in JSON by U+FFFD."""
     if "\\u" not in text:
         return text
     return _ESCAPE.sub(lambda escape: escape[0] if escape[1] else r"\ufffd", text)
 
 
 @contextlib.contextmanager
-def _named(path: Any, line: int) -> Iterator[None]:
-    """Names the location of a mistake, in a text that begins in a line."""
+def _locate_errors(path: Any, line: int) -> Iterator[None]:
+    """Turns errors of the parser into `JsonError`, for a text that begins in a line."""
     try:
         yield
     except json.JSONDecodeError as error:
@@ -158,28 +157,29 @@ def _named(path: Any, line: int) -> Iterator[None]:
 def get(
     value: Any, key: str, kind: type, location: str, default: Any = _REQUIRED
 ) -> Any:
-    """Returns what an object has under a key.
+    """Returns the value of a key of an object.
 
     Args:
-        value: what should be an object.
-        key: of it.
-        kind: dict, list, str, int or bool: the type of what is there.
-        location: where the object stands, for messages.
-        default: what stands for a key that is missing; without it that is an error.
+        value: the object.
+        key: of the object.
+        kind: dict, list, str, int or bool: the expected type.
+        location: of the object, for messages.
+        default: the value if the key is missing; without it that is an error.
 
     Raises:
-        InputError: it is no object, lacks the key, or has another type there.
+        InputError: `value` is no object, the key is missing, or its value has another
+            type.
     """
     if not isinstance(value, dict):
         raise InputError(f"{location}: {describe(value)} where an object is expected")
-    held = value.get(key, default)
-    if held is _REQUIRED:
+    item = value.get(key, default)
+    if item is _REQUIRED:
         raise InputError(f"{location}: the key {key!r} is missing")
-    if type(held) is not kind:
+    if type(item) is not kind:
         raise InputError(
-            f"{location}: {key!r} is {describe(held)}; expected {_NAMES[kind]}"
+            f"{location}: {key!r} is {describe(item)}; expected {_NAMES[kind]}"
         )
-    return held
+    return item
 
 
 def describe(value: Any) -> str:

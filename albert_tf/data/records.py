@@ -109,13 +109,9 @@ class Writer:
     Args:
         file: where the records go.
         compress: whether to compress them with gzip.
-
-    Attributes:
-        records: how many were written so far.
     """
 
     def __init__(self, file: IO[bytes], compress: bool = False):
-        self.records = 0
         self._file = file
         # wbits 31 makes a gzip member whose header holds no time: equal bytes each run.
         self._gzip = zlib.compressobj(level=1, wbits=31) if compress else None
@@ -128,7 +124,6 @@ class Writer:
         """Appends what `framed` or `split` made."""
         data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
-        self.records += len(records)
 
     def finish(self) -> None:
         """Writes what the compression still holds back; call it once, last."""
@@ -296,15 +291,15 @@ def check(files: Iterable[str], spec: Spec) -> None:
                 raise InputError(
                     f"{path}: no feature {name!r}; the records hold {sorted(features)}"
                 )
-            found = features[name]
-            if found.kind != kind:
+            actual = features[name]
+            if actual.kind != kind:
                 raise InputError(
-                    f"{path}: feature {name!r} holds {found.kind} values, expected "
+                    f"{path}: feature {name!r} holds {actual.kind} values, expected "
                     f"{kind}"
                 )
-            if found.length != length:
+            if actual.length != length:
                 raise InputError(
-                    f"{path}: feature {name!r} has {found.length} values, expected "
+                    f"{path}: feature {name!r} has {actual.length} values, expected "
                     f"{length}"
                 )
 

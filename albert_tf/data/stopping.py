@@ -22,25 +22,25 @@ class Stopped(SystemExit):
 
 
 class StopFlag:
-    """Whether a signal has asked to stop.
+    """Shows whether a signal has asked to stop.
 
     Attributes:
-        number: of the signal that came; None: none did.
+        signum: of the signal that came, if any.
     """
 
-    number: int | None = None
+    signum: int | None = None
 
     def stop(self) -> NoReturn:
         """Raises Stopped; for SIGTERM if it was another worker that got a signal."""
-        raise Stopped(self.number or signal.SIGTERM)
+        raise Stopped(self.signum or signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[StopFlag]:
-    """Notes SIGTERM or SIGINT while the block runs; a second one ends the process.
+def catch_signals() -> Iterator[StopFlag]:
+    """Catches SIGTERM and SIGINT while the block runs; a second one ends the process.
 
-    A signal that is ignored stays so, as in the background of a shell. Only the main
-    thread can watch; elsewhere nothing is noted.
+    A signal that is ignored stays ignored, as in the background of a shell. Only the
+    main thread can catch signals; in others the flag is never set.
     """
     flag = StopFlag()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -48,7 +48,7 @@ def watched() -> Iterator[StopFlag]:
         before.clear()
 
     def note(number: int, _: object) -> None:
-        flag.number = number
+        flag.signum = number
         for each in before:
             signal.signal(each, signal.SIG_DFL)
 

@@ -10,15 +10,15 @@ The suffix decides the format:
 - `.jsonl`, `.json`: one object a line, whose keys are the columns; or what else
   `json_values.rows` reads.
 
-A `Dialect` says otherwise; and so does Excel's first line `sep=;`, or a header that has
-all columns only between other delimiters.
+A `Dialect`, Excel's first line `sep=;`, or a header that has all columns only between
+other delimiters decides otherwise.
 
 Lines end with `\n` or `\r\n`, or all of them with `\r`; elsewhere a lone `\r` is a
 character of the text. A line without a character is skipped and counted, except in a
 TSV table of one column: an empty text has no other spelling there (in CSV it is `""`).
 
-A broken row is an error that names file and line, or, if asked, is skipped and noted;
-nothing is dropped in silence.
+A broken row is an error that names file and line, or, on request, is skipped and
+reported.
 """
 
 import codecs
@@ -36,29 +36,29 @@ from albert_tf import errors
 from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
 
-# What decoding with "surrogateescape" makes of wrong bytes.
-_WRONG = re.compile("[\udc80-\udcff]")
-# Stands for a lone carriage return, which the csv module takes for the end of a row.
+# Invalid bytes after decoding with "surrogateescape".
+_INVALID_BYTE = re.compile("[\udc80-\udcff]")
+# Replaces a lone carriage return, which the csv module takes for the end of a row.
 _RETURN = "\ud800"
 _SEP = re.compile(b'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
-# A cell in quotes that holds quotes, as pandas, R and Excel write it.
+# A quoted cell that contains quotes, as pandas, R and Excel write it.
 _QUOTED = re.compile(rb'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
-_LOOKED_AT = 1 << 16
-# With a byte of these a UTF-16 file begins, and one of gzip.
-_MARK = {*b"\xff\xfe\0\x1f"}
+_SAMPLE_BYTES = 1 << 16
+# First bytes of UTF-16 and gzip files.
+_FIRST_BYTES = {*b"\xff\xfe\0\x1f"}
 _DELIMITERS = (",", ";", "\t", "|")
-_AROUND = 15
-_NOTED = 5
-_MOST_NAMED = 200
+_CONTEXT_CHARS = 15
+_MAX_REASONS = 5
+_MAX_NAMES_CHARS = 200
 
 Value = str | tuple[str, ...] | None
 Made = TypeVar("Made")
 
 
 class RowError(Exception):
-    """A row that cannot be used; the message says why, without file and line."""
+    """A row that cannot be used; the message gives the reason without file and line."""
 
 
 class Column(NamedTuple):
@@ -66,9 +66,9 @@ class Column(NamedTuple):
 
     Attributes:
         name: its name.
-        alternative: another name that some files give it.
-        required: whether every table must have it; None stands for its values else.
-        may_be_empty: whether an empty cell is a value; it makes the row broken else.
+        alternative: another name, which some files use.
+        required: whether every table must have it; otherwise its values are None.
+        may_be_empty: whether an empty cell is a value; otherwise the row is broken.
     """
 
     name: str
@@ -76,28 +76,27 @@ class Column(NamedTuple):
     required: bool = True
     may_be_empty: bool = False
 
-    def within(self, names: Collection[str]) -> str | None:
-        """Returns the name that the column has in a table; None where it is not.
+    def find(self, names: Collection[str]) -> str | None:
+        """Returns the name of the column in a table; None if it is not there.
 
-        If no name is the same, one that differs only in case or in white space around
-        it is taken.
+        If no name is equal, one may differ in case or in white space at its ends.
         """
         own = [name for name in (self.name, self.alternative) if name]
         for name in own:
             if name in names:
                 return name
         forms = [name.strip().casefold() for name in own]
-        alike = [name for name in names if name.strip().casefold() in forms]
-        return alike[0] if len(alike) == 1 else None
+        matches = [name for name in names if name.strip().casefold() in forms]
+        return matches[0] if len(matches) == 1 else None
 
 
 class Dialect(NamedTuple):
-    """How a table is written.
+    """The format of a table.
 
     Attributes:
-        delimiter: the character between cells of a TSV or CSV table; None: that of the
-            suffix or of the header.
-        quoted: whether double quotes may stand around cells of a TSV table, too.
+        delimiter: the character between cells of a TSV or CSV table; None: by the
+            suffix or the header.
+        quoted: whether cells of a TSV table may be in double quotes, too.
         encoding: of a file without a byte order mark.
     """
 
@@ -106,16 +105,16 @@ class Dialect(NamedTuple):
     encoding: str = "utf-8"
 
 
-USUAL = Dialect()
+DEFAULT_DIALECT = Dialect()
 
 
 class Table(NamedTuple, Generic[Made]):
-    """What a file holds.
+    """The rows of a file.
 
     Attributes:
-        rows: what was made of each row, in order.
-        skipped: what is wrong with each broken row, with its file and line.
-        blank: how many blank lines were skipped.
+        rows: the result of `make` for each row, in order.
+        skipped: an error for each broken row, with its file and line.
+        blank: number of blank lines, which are skipped.
     """
 
     rows: list[Made]
@@ -131,9 +130,9 @@ class Table(NamedTuple, Generic[Made]):
         if self.skipped:
             count, rows = len(self.skipped), len(self.rows) + len(self.skipped)
             notes.append(f"{path}: {count:,} of {rows:,} rows are broken and skipped:")
-            notes += [f"  {reason}" for reason in self.skipped[:_NOTED]]
-            if count > _NOTED:
-                notes.append(f"  and {count - _NOTED:,} more")
+            notes += [f"  {reason}" for reason in self.skipped[:_MAX_REASONS]]
+            if count > _MAX_REASONS:
+                notes.append(f"  and {count - _MAX_REASONS:,} more")
         return notes
 
 
@@ -144,7 +143,7 @@ def read(
     *,
     header: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
-    dialect: Dialect = USUAL,
+    dialect: Dialect = DEFAULT_DIALECT,
     log: Callable[[str], None] = lambda line: None,
 ) -> Table[Made]:
     """Reads a table.
@@ -152,20 +151,19 @@ def read(
     Args:
         path: a file of text, see `files.to_utf8`.
         columns: the columns to read.
-        make: makes something of a row's values, given in the order of `columns`, or
-            raises `RowError`. A value is text; in JSON lines, numbers and booleans are
-            their JSON text, and a list is a tuple.
+        make: converts a row's values, given in the order of `columns`, or raises
+            `RowError`. A value is text; in JSON lines, numbers and booleans are their
+            JSON text, and a list is a tuple.
         header: names of all columns of a TSV or CSV file that has no header.
         skip_bad_rows: skip broken rows instead of raising.
-        dialect: how the table is written.
-        log: gets a line for what the header has decided.
+        dialect: the format of the table.
+        log: gets a line if the header decides the format.
 
     Raises:
-        InputError: the file cannot be read, is of no known format, lacks a column or
+        InputError: the file cannot be read, has an unknown format, lacks a column or
             has it twice, has no (unbroken) row, leaves a quote open, or is JSON lines
-            and has a header given; or a row has not as many cells as there are
-            columns, is not of the encoding, is not JSON, lacks a value, or is refused
-            by `make`.
+            with a given header; or a row has another number of cells than there are
+            columns, another encoding, is not JSON, lacks a value, or `make` refuses it.
     """
     rows: list[Made] = []
     skipped: list[str] = []
@@ -206,7 +204,11 @@ def lines(
     """
     data = iter(data)
     first = next(data, b"")
-    if encoding != "utf-8" or b"\r" in first.rstrip(b"\r\n") or _MARK & {*first[:2]}:
+    if (
+        encoding != "utf-8"
+        or b"\r" in first.rstrip(b"\r\n")
+        or _FIRST_BYTES & {*first[:2]}
+    ):
         whole = files.to_utf8(first + b"".join(data), path, encoding)
         first, data = b"", io.BytesIO(whole)
     for number, line in enumerate(itertools.chain(filter(None, [first]), data), 1):
@@ -227,9 +229,11 @@ def _check_filled(columns: Sequence[Column], values: list[Value]) -> None:
             raise RowError(f"nothing in column {column.name!r}")
 
 
-def _refuse_wrong_bytes(text: str) -> None:
-    if not text.isascii() and (wrong := _WRONG.search(text)):
-        some = text[max(0, wrong.start() - _AROUND) : wrong.end() + _AROUND]
+def _check_bytes(text: str) -> None:
+    if not text.isascii() and (wrong := _INVALID_BYTE.search(text)):
+        some = text[
+            max(0, wrong.start() - _CONTEXT_CHARS) : wrong.end() + _CONTEXT_CHARS
+        ]
         raise RowError(f"bytes of another encoding in {some!r}{files.OTHER_ENCODING}")
 
 
@@ -253,7 +257,7 @@ def _values(
     if suffix in _JSON and header:
         raise InputError(
             f"{path}: names its own columns, but these names are given: "
-            f"{_named(header)}"
+            f"{_join_names(header)}"
         )
     try:
         data = path.read_bytes()
@@ -294,7 +298,7 @@ def _from_text(
         if delimiter != usual:
             log(f"{path}: cells between {delimiter!r}, as its first line has them")
             quoted = quoted or usual == "\t"
-    if not quoted and b'"' in data and _QUOTED.search(data, 0, _LOOKED_AT):
+    if not quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
         log(
             f"{path}: quotes around cells are read as characters; --quoted takes them "
             f"away"
@@ -308,13 +312,13 @@ def _from_text(
 
 
 def _delimiter(first: str, columns: Sequence[Column], usual: str) -> str:
-    """Returns the delimiter that alone finds all columns in a header, or the usual."""
-    found = []
+    """Returns the only delimiter that finds all columns in a header, or the usual."""
+    matches = []
     for delimiter in dict.fromkeys((usual, *_DELIMITERS)):
         names = next(csv.reader([first], delimiter=delimiter), [])
-        if all(column.within(names) for column in columns if column.required):
-            found.append(delimiter)
-    return found[0] if len(found) == 1 else usual
+        if all(column.find(names) for column in columns if column.required):
+            matches.append(delimiter)
+    return matches[0] if len(matches) == 1 else usual
 
 
 def _unquoted(data: bytes, delimiter: str) -> _Numbered:
@@ -325,7 +329,7 @@ def _unquoted(data: bytes, delimiter: str) -> _Numbered:
             yield number, line.decode().split(delimiter) if line else None
         except UnicodeDecodeError:
             try:
-                _refuse_wrong_bytes(line.decode(errors="surrogateescape"))
+                _check_bytes(line.decode(errors="surrogateescape"))
             except RowError as problem:
                 yield number, problem
 
@@ -347,7 +351,7 @@ def _quoted(data: bytes, delimiter: str, skip_space: bool) -> _Numbered:
             if cells and returns:
                 cells = [cell.replace(_RETURN, "\r") for cell in cells]
             for cell in cells or ():
-                _refuse_wrong_bytes(cell)
+                _check_bytes(cell)
         except RowError as problem:
             cells = problem
         except StopIteration:
@@ -379,7 +383,7 @@ def _from_cells(
         if isinstance(cells, RowError):
             raise InputError(f"{path}:{line}: {cells}")
         header = cells
-    places = [_place(path, column, header) for column in columns]
+    indices = [_find_index(path, column, header) for column in columns]
     width = len(header)
     for line, cells in rows:
         if cells is None and unquoted and width == 1:
@@ -389,19 +393,21 @@ def _from_cells(
         elif len(cells) != width:
             yield (
                 line,
-                RowError(f"{len(cells)} cells; expected {width} ({_named(header)})"),
+                RowError(
+                    f"{len(cells)} cells; expected {width} ({_join_names(header)})"
+                ),
             )
         else:
-            yield line, [None if place is None else cells[place] for place in places]
+            yield line, [None if index is None else cells[index] for index in indices]
 
 
-def _place(path: Path, column: Column, header: Sequence[str]) -> int | None:
-    name = column.within(header)
+def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None:
+    name = column.find(header)
     if name is None:
         if not column.required:
             return None
         raise InputError(
-            f"{path}: no column {column.name!r}; its columns are {_named(header)}"
+            f"{path}: no column {column.name!r}; its columns are {_join_names(header)}"
         )
     if header.count(name) > 1:
         raise InputError(f"{path}: has the column {name!r} {header.count(name)} times")
@@ -425,11 +431,11 @@ def _cells(row: Any, columns: Sequence[Column]) -> list[Value]:
 
 
 def _value_of(row: dict[str, Any], column: Column) -> Value:
-    name = column.within(row)
+    name = column.find(row)
     if name is None:
         if not column.required:
             return None
-        raise RowError(f"no key {column.name!r}; its keys are {_named(row)}")
+        raise RowError(f"no key {column.name!r}; its keys are {_join_names(row)}")
     value = row[name]
     if isinstance(value, list):
         return tuple(_text_of(name, item) for item in value)
@@ -438,7 +444,7 @@ def _value_of(row: dict[str, Any], column: Column) -> Value:
 
 def _text_of(name: str, value: Any) -> str:
     if isinstance(value, str):
-        _refuse_wrong_bytes(value)
+        _check_bytes(value)
         return value
     if value is None or value != value or isinstance(value, (dict, list)):
         raise RowError(
@@ -447,7 +453,7 @@ def _text_of(name: str, value: Any) -> str:
     return json.dumps(value)
 
 
-def _named(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     """Returns the names of columns for messages."""
     text = ", ".join(map(repr, names))
-    return text if len(text) <= _MOST_NAMED else f"{text[:_MOST_NAMED]}..."
+    return text if len(text) <= _MAX_NAMES_CHARS else f"{text[:_MAX_NAMES_CHARS]}..."

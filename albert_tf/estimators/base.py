@@ -322,7 +322,7 @@ class FineTuned(Model):
             output_dir = tempfile.mkdtemp(prefix="albert_tf-")
             weakref.finalize(self, shutil.rmtree, output_dir, ignore_errors=True)
         folder = Path(output_dir)
-        with files.locked(folder):
+        with files.lock_folder(folder):
             splits = {"train": (train, labels)}
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2

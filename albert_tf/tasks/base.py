@@ -264,7 +264,7 @@ class FineTuningTask(Task):
         settings: with all defaults, see `TaskSettings.with_defaults`.
         config: the model's.
         tokenizer: that makes its inputs.
-        multiple: see `ByLength`.
+        multiple: see `BucketedExamples`.
     """
 
     task_types: ClassVar[tuple[str, ...]]

@@ -12,7 +12,7 @@ from keras import ops
 
 from albert_tf import errors
 from albert_tf.data import cache, cores
-from albert_tf.data.batches import ByLength
+from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
@@ -137,7 +137,9 @@ class Classification(base.FineTuningTask):
             )
         return lines
 
-    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
+    def dataset(
+        self, splits: Sequence[Split], *, with_labels: bool
+    ) -> BucketedExamples:
         joined = inputs.concatenate([split.features for split in splits])
         of_examples: dict[str, np.ndarray] = {}
         if with_labels:
@@ -153,7 +155,9 @@ class Classification(base.FineTuningTask):
             batch = inputs.pad(joined, rows, length, self.tokenizer.pad_id)
             return batch | {name: value[rows] for name, value in of_examples.items()}
 
-        return ByLength(joined.lengths, make, self.tokens_per_example, self.multiple)
+        return BucketedExamples(
+            joined.lengths, make, self.tokens_per_example, self.multiple
+        )
 
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.num_outputs)

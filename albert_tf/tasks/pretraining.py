@@ -139,10 +139,10 @@ class Pretraining(base.Task):
             return None
         source = self._data.source
         examples = min(len(source), _EXAMPLES_TO_COUNT)
-        share = batches.Share(min(examples, 1000))
-        read = source.training(share, seed=0).take(examples // share.batch_size)
+        shard = batches.InputShard(min(examples, 1000))
+        read = source.training(shard, seed=0).take(examples // shard.batch_size)
         counts, counted = np.ones(self.config.vocab_size), 0
-        with batches.translated_errors(source, lambda: ", ".join(source.files)):
+        with batches.translate_errors(source, lambda: ", ".join(source.files)):
             for batch in read:
                 used = batch["masked_lm_weights"].numpy() > 0
                 labels = batch["masked_lm_ids"].numpy()[used]

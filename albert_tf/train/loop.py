@@ -70,9 +70,9 @@ def locked(
     """Keeps other runs out of `output_dir`, which the chief locks for all workers.
 
     Raises:
-        InputError: see `files.locked`; or a worker was lost.
+        InputError: see `files.lock_folder`; or a worker was lost.
     """
-    folder = files.locked(Path(config.output_dir))
+    folder = files.lock_folder(Path(config.output_dir))
     lock = folder if is_chief(strategy) else contextlib.nullcontext()
     with devices.worker_errors(strategy), lock:
         yield
@@ -119,7 +119,7 @@ def run(
         write_settings(folder)
         devices.fold_in_replica_id(strategy, model)
         reporter.log_start(model, strategy, steps_made(optimizer))
-        with contextlib.closing(reporter), stopping.watched() as flag:
+        with contextlib.closing(reporter), stopping.catch_signals() as flag:
             trainer = Trainer(
                 *(task, config, strategy, model, optimizer),
                 *(examples_seen, reporter.log, flag),

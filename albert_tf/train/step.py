@@ -101,7 +101,7 @@ class Trainer:
         if self._iterator is None:
             self._iterator = iter(self._training())
         begin = time.perf_counter()
-        with self._translated_errors(self.task.training):
+        with self._translate_errors(self.task.training):
             if self._on_tpu:
                 count, waited = num_steps, 0.0
                 results = [self._loop(self._iterator, tf.constant(count))]
@@ -153,8 +153,8 @@ class Trainer:
             metrics.update(self.task.finalize_metrics(means))
 
         rest = predictions()
-        with self._translated_errors(source):
-            scores = self.task.evaluate_predictions(batches.in_order(rest), metrics)
+        with self._translate_errors(source):
+            scores = self.task.evaluate_predictions(batches.unshuffle(rest), metrics)
             for _ in rest:  # the task may need only some
                 pass
         return {**metrics, **scores}
@@ -177,15 +177,15 @@ class Trainer:
         dataset = self._evaluation(source, batch_size)
         logged = self._logged(dataset, "predicted", batch_size, len(source))
         step = self._graph("predict", self._predict_step, dataset)
-        with self._translated_errors(source):
-            yield from batches.in_order(_split_rows(step(batch)) for batch in logged)
+        with self._translate_errors(source):
+            yield from batches.unshuffle(_split_rows(step(batch)) for batch in logged)
 
     # Reading
 
     def _training(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         return self._read(
             lambda context: self.task.training.training(
-                batches.Share.of(context, self._config.train_batch_size),
+                batches.InputShard.from_context(context, self._config.train_batch_size),
                 seed=self._config.seed,
                 start=self.examples_seen,
             )
@@ -196,7 +196,7 @@ class Trainer:
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         return self._read(
             lambda context: source.evaluation(
-                batches.Share.of(context, size), max_batches=most
+                batches.InputShard.from_context(context, size), max_batches=most
             )
         )
 
@@ -211,11 +211,11 @@ class Trainer:
         return self._strategy.distribute_datasets_from_function(read)
 
     @contextlib.contextmanager
-    def _translated_errors(self, source: batches.Source) -> Iterator[None]:
+    def _translate_errors(self, source: batches.Source) -> Iterator[None]:
         def where():
             return f"after step {steps_made(self.optimizer):,}"
 
-        with batches.translated_errors(source, where), worker_errors(self._strategy):
+        with batches.translate_errors(source, where), worker_errors(self._strategy):
             yield
 
     def _logged(self, dataset, verb: str, batch_size: int, count: int):
@@ -235,13 +235,13 @@ class Trainer:
 
     def _share_signal(self) -> None:
         """Tells the other workers, with the next sums, that this one must stop."""
-        if self._stops is not None and self._flag.number is not None:
+        if self._stops is not None and self._flag.signum is not None:
             self._stops.assign(1.0)
 
     def _must_stop(self, sums: Any) -> bool:
         """Whether to stop; the sums of a step decide for all workers."""
         if self._stops is None:
-            return self._flag.number is not None
+            return self._flag.signum is not None
         return bool(sums[-1] > 0)
 
     # Steps of all replicas

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.corpus import beam, documents, files, shards
-from albert_tf.data.files import locked
+from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
 
 DATA = Path(__file__).parents[1] / "fixtures"
@@ -49,7 +49,7 @@ def test_a_mistake_on_beam_is_one_line(make, tmp_path):
 def test_beam_takes_the_lock_of_local_runs(make, tmp_path):
     pytest.importorskip("apache_beam")
     with (
-        locked(tmp_path / "run" / "x.tfrecord.work"),
+        lock_folder(tmp_path / "run" / "x.tfrecord.work"),
         concurrent.futures.ThreadPoolExecutor() as pool,
         pytest.raises(InputError, match="another run"),
     ):
@@ -69,20 +69,6 @@ def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
     assert str(error.value) == (
         "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
     )
-
-
-def test_outputs_are_checked_before_beam_starts(make, monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "beam_file_systems", lambda: None)
-    path = tmp_path / "x"
-    path.write_text("one two\n")
-    changes = {"input_file": (str(path),), "runner": "DirectRunner"}
-    with pytest.raises(InputError) as error:
-        make(output_file=(str(path),), **changes)
-    assert str(error.value) == f"--output_file: {path} is an input file, too"
-    with pytest.raises(InputError) as error:
-        make(output_file=(f"{path}/y",), **changes)
-    assert str(error.value) == f"{path}/y: cannot be written: File exists"
-    assert path.read_text() == "one two\n"
 
 
 def test_remote_outputs_are_not_looked_for_on_this_machine(tmp_path, monkeypatch):

@@ -372,12 +372,12 @@ def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path):
         writer.write(records.encode(spec, batch))
     source = batches.Records((path,), (211,), spec, mask)
 
-    def read(count, batch_size=24, start=0, seed=3, **share):
-        share = batches.Share(batch_size, **share)
-        dataset = source.training(share, seed=seed, start=start)
+    def read(count, batch_size=24, start=0, seed=3, **shard):
+        shard = batches.InputShard(batch_size, **shard)
+        dataset = source.training(shard, seed=seed, start=start)
         shapes = {name: s.shape.as_list() for name, s in dataset.element_spec.items()}
-        assert shapes["next_sentence_labels"] == [share.per_replica, 1]
-        assert {tuple(shapes[n]) for n in MASKED_FEATURES} == {(share.per_replica, 100)}
+        assert shapes["next_sentence_labels"] == [shard.per_replica, 1]
+        assert {tuple(shapes[n]) for n in MASKED_FEATURES} == {(shard.per_replica, 100)}
         rows = list(dataset.take(count).as_numpy_iterator())
         return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
@@ -389,10 +389,10 @@ def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path):
     assert agree(read(30, start=10 * 24), part)
     part = {name: values[10 * 24 : 10 * 24 + 40 * 18] for name, values in whole.items()}
     assert agree(read(40, batch_size=18, start=10 * 24), part)
-    shares = [{"pipelines": 2, "pipeline": i, "replica_batch_size": 4} for i in (0, 1)]
-    for i, share in enumerate(shares):
+    shards = [{"pipelines": 2, "pipeline": i, "replica_batch_size": 4} for i in (0, 1)]
+    for i, shard in enumerate(shards):
         rows = np.arange(50 * 24) // 12 % 2 == i
-        assert agree(read(150, **share), {n: v[rows] for n, v in whole.items()})
+        assert agree(read(150, **shard), {n: v[rows] for n, v in whole.items()})
     assert not agree(read(50, seed=4), whole)
     first, again = (
         {name: values[first : first + 211] for name, values in whole.items()}
@@ -536,7 +536,7 @@ def test_batches_of_like_length_are_masked_and_resumed_alike(file):
     )
 
     def read(start, number):
-        found = source.training(batches.Share(8), seed=3, start=start)
+        found = source.training(batches.InputShard(8), seed=3, start=start)
         return list(found.take(number).as_numpy_iterator())
 
     whole = read(0, 60)

@@ -1,6 +1,5 @@
 import os
 import signal
-import threading
 import time
 
 import pytest
@@ -37,16 +36,3 @@ def test_an_error_ends_the_workers_at_once():
 def test_workers_never_see_ctrl_c():
     with workers.pool(2) as run:
         assert list(run(signal.getsignal, [(signal.SIGINT,)])) == [signal.SIG_IGN]
-
-
-def test_workers_start_from_any_thread():
-    results = []
-
-    def work():
-        with workers.pool(2) as run:
-            results.extend(run(divmod, [(7, 3)]))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert results == [(2, 1)]

@@ -54,14 +54,14 @@ def flat(lists):
 def test_errors_of_tensorflow_are_one_line(kind, hint, source):
     with (
         pytest.raises(InputError) as mistake,
-        batches.translated_errors(source(), lambda: "a place"),
+        batches.translate_errors(source(), lambda: "a place"),
     ):
         raise getattr(tf.errors, kind)(None, None, "what happened")
     assert str(mistake.value) == f"a place: what happened{hint}"
 
 
 def test_every_epoch_has_every_example_once_in_another_order(source):
-    found = flat(numbers(source().training(batches.Share(1), seed=3), 46))
+    found = flat(numbers(source().training(batches.InputShard(1), seed=3), 46))
     first, second = found[:23], found[23:]
     assert sorted(first) == sorted(second) == list(range(23))
     assert first != second and first != sorted(first)
@@ -69,28 +69,29 @@ def test_every_epoch_has_every_example_once_in_another_order(source):
 
 def test_seed_decides_the_order(source):
     one, again, other = (
-        numbers(source().training(batches.Share(4), seed=seed), 9) for seed in (3, 3, 4)
+        numbers(source().training(batches.InputShard(4), seed=seed), 9)
+        for seed in (3, 3, 4)
     )
     assert one == again != other
 
 
 @pytest.mark.parametrize("start", [4, 24, 92, 100])
 def test_a_run_goes_on_where_it_stopped(source, start):
-    whole = numbers(source().training(batches.Share(4), seed=3), 40)
-    rest = source().training(batches.Share(4), seed=3, start=start)
+    whole = numbers(source().training(batches.InputShard(4), seed=3), 40)
+    rest = source().training(batches.InputShard(4), seed=3, start=start)
     assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
 
 
 def test_another_batch_size_goes_on_from_the_same_example(source):
-    whole = flat(numbers(source().training(batches.Share(4), seed=3), 20))
-    rest = source().training(batches.Share(3), seed=3, start=8)
+    whole = flat(numbers(source().training(batches.InputShard(4), seed=3), 20))
+    rest = source().training(batches.InputShard(3), seed=3, start=8)
     assert flat(numbers(rest, 10)) == whole[8:38]
 
 
 def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
-    whole = numbers(source().training(batches.Share(12), seed=3), 5)
-    shares = [batches.Share(12, 2, pipeline, 3) for pipeline in (0, 1)]
-    parts = [numbers(source().training(share, seed=3), 10) for share in shares]
+    whole = numbers(source().training(batches.InputShard(12), seed=3), 5)
+    shards = [batches.InputShard(12, 2, pipeline, 3) for pipeline in (0, 1)]
+    parts = [numbers(source().training(shard, seed=3), 10) for shard in shards]
     for step in range(5):
         of_step = [part[2 * step : 2 * step + 2] for part in parts]
         assert flat(flat(of_step)) == whole[step]
@@ -106,8 +107,8 @@ def test_prepared_examples_resume_with_the_same_draws(source):
         return {**batch, "x": batch["x"] + noise}
 
     def read(start, count, seed=3):
-        share = batches.Share(8, replica_batch_size=4)
-        found = source(draw).training(share, seed=seed, start=start)
+        shard = batches.InputShard(8, replica_batch_size=4)
+        found = source(draw).training(shard, seed=seed, start=start)
         return np.stack([batch["x"].numpy() for batch in found.take(count)])
 
     # 64 batches of 8 are prepared together.
@@ -142,7 +143,7 @@ def padded(tmp_path):
 
 def test_records_of_like_length_make_a_batch_without_their_padding(padded):
     source, lengths = padded
-    found = list(source.training(batches.Share(4), seed=3).take(26))
+    found = list(source.training(batches.InputShard(4), seed=3).take(26))
     rows = flat([batch["number"].numpy()[:, 0].tolist() for batch in found])
     assert len(set(rows)) == 104
     for batch in found:
@@ -155,7 +156,9 @@ def test_records_of_like_length_make_a_batch_without_their_padding(padded):
         assert batch["slots"].shape[1] == min(10, -(-max(1, longest // 3) // 8) * 8)
     sizes = [batch["mask"].shape[1] for batch in found]
     assert sizes != sorted(sizes)  # the batches are shuffled
-    plain = dataclasses.replace(source, padded={}).training(batches.Share(4), seed=3)
+    plain = dataclasses.replace(source, padded={}).training(
+        batches.InputShard(4), seed=3
+    )
     filled = [
         [b["mask"].numpy().mean() for b in set_] for set_ in (found, plain.take(26))
     ]
@@ -165,17 +168,17 @@ def test_records_of_like_length_make_a_batch_without_their_padding(padded):
 @pytest.mark.parametrize("start", [4, 24, 92, 108, 256])
 def test_batches_of_records_by_length_go_on_where_they_stopped(padded, start):
     source, _ = padded
-    whole = numbers(source.training(batches.Share(4), seed=3), 80)
-    rest = source.training(batches.Share(4), seed=3, start=start)
+    whole = numbers(source.training(batches.InputShard(4), seed=3), 80)
+    rest = source.training(batches.InputShard(4), seed=3, start=start)
     assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
-    assert whole[:40] != numbers(source.training(batches.Share(4), seed=4), 40)
+    assert whole[:40] != numbers(source.training(batches.InputShard(4), seed=4), 40)
 
 
 def test_replicas_and_pipelines_share_a_batch_of_records_by_length(padded):
     source, _ = padded
-    whole = list(source.training(batches.Share(12), seed=3).take(5))
-    shares = [batches.Share(12, 2, pipeline, 3) for pipeline in (0, 1)]
-    parts = [list(source.training(share, seed=3).take(10)) for share in shares]
+    whole = list(source.training(batches.InputShard(12), seed=3).take(5))
+    shards = [batches.InputShard(12, 2, pipeline, 3) for pipeline in (0, 1)]
+    parts = [list(source.training(shard, seed=3).take(10)) for shard in shards]
     for step, batch in enumerate(whole):
         of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
         for name, value in batch.items():
@@ -184,7 +187,7 @@ def test_replicas_and_pipelines_share_a_batch_of_records_by_length(padded):
 
 
 def test_evaluation_reads_everything_once_and_fills_up(source):
-    found = list(source().evaluation(batches.Share(5)))
+    found = list(source().evaluation(batches.InputShard(5)))
     read = flat(batch["number"].numpy()[:, 0].tolist() for batch in found)
     weights = flat(batch["example_weight"].numpy().tolist() for batch in found)
     assert sorted(read[:23]) == list(range(23)) and len(read) == 25
@@ -192,7 +195,7 @@ def test_evaluation_reads_everything_once_and_fills_up(source):
 
 
 def test_evaluation_stops_after_some_batches(source):
-    found = list(source().evaluation(batches.Share(5), max_batches=2))
+    found = list(source().evaluation(batches.InputShard(5), max_batches=2))
     assert [batch["example_weight"].numpy().tolist() for batch in found] == [
         [1.0] * 5
     ] * 2
@@ -200,7 +203,8 @@ def test_evaluation_stops_after_some_batches(source):
 
 def test_evaluation_is_shared_between_pipelines(source):
     parts = [
-        list(source().evaluation(batches.Share(6, 2, pipeline))) for pipeline in (0, 1)
+        list(source().evaluation(batches.InputShard(6, 2, pipeline)))
+        for pipeline in (0, 1)
     ]
     pairs = [
         (int(number), float(weight))
@@ -228,36 +232,21 @@ def by_length(lengths=LENGTHS, multiple=2, longest=11):
             row[:, :count] = 1
         return {"ids": ids, "number": rows.astype(np.int32)}
 
-    SOURCES.append(batches.ByLength(lengths, make, longest, multiple))
+    SOURCES.append(batches.BucketedExamples(lengths, make, longest, multiple))
     return SOURCES[-1]
 
 
 def test_an_epoch_of_batches_by_length_has_every_example():
     source = by_length(lengths=np.arange(24) % 7 + 1)
-    found = source.training(batches.Share(6), seed=3).take(8)
+    found = source.training(batches.InputShard(6), seed=3).take(8)
     first, second = np.reshape([b["number"] for b in found], (2, 24))
     assert sorted(first) == sorted(second) == list(range(24))
     assert list(first) != list(second)
 
 
-def test_an_epoch_is_shuffled_once(monkeypatch):
-    # Once for each group of batches, time would grow with the square of the examples.
-    monkeypatch.setattr(batches, "_BATCHES_TO_SORT", 2)
-    drawn, real = [], batches.ByLength._order
-    monkeypatch.setattr(
-        batches.ByLength,
-        "_order",
-        lambda self, *seeds: drawn.append(seeds) or real(self, *seeds),
-    )
-    source = by_length(lengths=np.arange(43) % 7 + 1)
-    list(source.training(batches.Share(5), seed=3).take(26))  # 130 examples
-    assert drawn[:3] == [(3, 0), (3, 1), (3, 2)]
-    assert len(drawn) == len(set(drawn)) <= 5  # some batches are made ahead
-
-
 def test_batches_of_like_length_are_padded_to_a_multiple():
     lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
-    found = list(by_length(lengths, 4).training(batches.Share(4), seed=3).take(24))
+    found = list(by_length(lengths, 4).training(batches.InputShard(4), seed=3).take(24))
     widths = [batch["ids"].shape[-1] for batch in found]
     assert sorted(set(widths)) == [4, 8, 11]
     assert widths.count(11) == 12
@@ -267,7 +256,9 @@ def test_batches_of_like_length_are_padded_to_a_multiple():
 
 def test_batches_by_length_go_on_where_they_stopped():
     def found(start, count):
-        read = by_length().training(batches.Share(4), seed=5, start=start).take(count)
+        read = (
+            by_length().training(batches.InputShard(4), seed=5, start=start).take(count)
+        )
         return [batch["number"].numpy().tolist() for batch in read]
 
     whole = found(0, 40)
@@ -276,19 +267,19 @@ def test_batches_by_length_go_on_where_they_stopped():
 
 
 def test_fewer_examples_than_a_batch_are_repeated():
-    read = by_length(np.array([3, 5])).training(batches.Share(5), seed=1).take(2)
+    read = by_length(np.array([3, 5])).training(batches.InputShard(5), seed=1).take(2)
     numbers = np.concatenate([batch["number"] for batch in read])
     assert sorted(numbers) == [0] * 5 + [1] * 5
 
 
 def test_replicas_share_a_batch_by_length_and_its_width():
-    def ids(share, count):
-        read = by_length().training(share, seed=5).take(count)
+    def ids(shard, count):
+        read = by_length().training(shard, seed=5).take(count)
         return [batch["ids"].numpy() for batch in read]
 
-    whole = ids(batches.Share(4), 6)
-    first = ids(batches.Share(4, 2, 0), 6)
-    second = ids(batches.Share(4, 2, 1, 1), 12)  # two replicas
+    whole = ids(batches.InputShard(4), 6)
+    first = ids(batches.InputShard(4, 2, 0), 6)
+    second = ids(batches.InputShard(4, 2, 1, 1), 12)  # two replicas
     for batch, one, two in zip(
         whole, first, zip(second[::2], second[1::2], strict=True), strict=True
     ):
@@ -297,34 +288,29 @@ def test_replicas_share_a_batch_by_length_and_its_width():
 
 def test_evaluation_by_length_comes_back_in_order(monkeypatch):
     monkeypatch.setattr(batches, "_EXAMPLES_TO_SORT", 8)
-    read = list(by_length().evaluation(batches.Share(3)))
+    read = list(by_length().evaluation(batches.InputShard(3)))
     rows = np.concatenate([batch["row"] for batch in read])
     assert sorted(rows) == [-1, -1, *range(13)]
     weights = np.concatenate([batch["example_weight"] for batch in read])
     np.testing.assert_array_equal(weights, rows >= 0)
     assert list(rows[:3]) != [0, 1, 2]
     found = ((b["row"].numpy(), {"n": b["number"].numpy()}) for b in read)
-    assert [value["n"] for value in batches.in_order(found)] == list(range(13))
+    assert [value["n"] for value in batches.unshuffle(found)] == list(range(13))
 
 
 def test_evaluation_by_length_stops_after_some_batches():
-    read = by_length().evaluation(batches.Share(3), max_batches=2)
+    read = by_length().evaluation(batches.InputShard(3), max_batches=2)
     assert sorted(np.concatenate([batch["row"] for batch in read])) == list(range(6))
 
 
 def test_without_a_multiple_all_batches_are_as_wide_as_the_longest():
-    read = by_length(multiple=0).evaluation(batches.Share(3))
+    read = by_length(multiple=0).evaluation(batches.InputShard(3))
     assert read.element_spec["ids"].shape == (3, 2, 11)
     assert {batch["ids"].shape for batch in read} == {(3, 2, 11)}
 
 
 def test_records_say_which_row_is_which(source):
-    rows = [b["row"].numpy().tolist() for b in source().evaluation(batches.Share(10))]
+    rows = [
+        b["row"].numpy().tolist() for b in source().evaluation(batches.InputShard(10))
+    ]
     assert rows == [[*range(10)], [*range(10, 20)], [20, 21, 22, *[-1] * 7]]
-
-
-def test_no_thread_tunes_a_pipeline(source):
-    share = batches.Share(4)
-    for one in (source(), by_length()):
-        for found in (one.training(share, seed=1), one.evaluation(share)):
-            assert found.options().autotune.enabled is False

@@ -99,7 +99,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from albert_tf.data import files
-with files.locked(Path(sys.argv[1])):
+with files.lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -121,7 +121,7 @@ def holder(tmp_path):
 
 
 def take(folder):
-    with files.locked(folder):
+    with files.lock_folder(folder):
         return os.listdir(folder)
 
 
@@ -140,8 +140,8 @@ def test_the_second_is_refused_until_the_first_is_killed(holder, tmp_path):
 
 def test_what_was_there_stays_and_the_lock_goes(tmp_path):
     (tmp_path / "kept").touch()
-    with files.locked(tmp_path):
-        with files.locked(tmp_path / "."):  # a run within a run
+    with files.lock_folder(tmp_path):
+        with files.lock_folder(tmp_path / "."):  # a run within a run
             pass
         assert sorted(os.listdir(tmp_path)) == [files.LOCK, "kept"]
     assert os.listdir(tmp_path) == ["kept"]
@@ -157,7 +157,7 @@ def test_another_thread_is_refused(tmp_path):
             take(tmp_path)
         refused.append(True)
 
-    with files.locked(tmp_path):
+    with files.lock_folder(tmp_path):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()

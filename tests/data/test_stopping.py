@@ -14,9 +14,9 @@ RUN = """
 import signal, sys, time
 from albert_tf.data import stopping
 {before}
-with stopping.watched() as flag:
+with stopping.catch_signals() as flag:
     print("begun", flush=True)
-    while flag.number is None:
+    while flag.signum is None:
         time.sleep(0.01)
     print("saving", flush=True)
     sys.stdin.readline()
@@ -72,9 +72,9 @@ def test_a_signal_that_is_ignored_stays_so(start):
 
 def test_handlers_are_put_back():
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    with pytest.raises(stopping.Stopped) as stopped, stopping.watched() as flag:
+    with pytest.raises(stopping.Stopped) as stopped, stopping.catch_signals() as flag:
         signal.raise_signal(signal.SIGTERM)
-        assert flag.number == signal.SIGTERM
+        assert flag.signum == signal.SIGTERM
         flag.stop()
     assert (stopped.value.code, stopped.value.signal) == (143, signal.SIGTERM)
     assert before == [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
@@ -84,8 +84,8 @@ def test_another_thread_than_the_main_one_watches_nothing():
     seen = []
 
     def run():
-        with stopping.watched() as flag:
-            seen.append(flag.number)
+        with stopping.catch_signals() as flag:
+            seen.append(flag.signum)
 
     thread = threading.Thread(target=run)
     thread.start()

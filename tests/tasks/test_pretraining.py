@@ -161,10 +161,12 @@ def test_output_bias_starts_at_the_frequencies_of_the_data(files, golden):
 def test_batches_of_like_length_are_a_flag_where_lengths_may_differ(files):
     settings = PretrainingSettings(**files, group_by_length=True)
     training = Pretraining(settings, multiple=1).training
-    read = training.training(batches.Share(2), seed=3)
+    read = training.training(batches.InputShard(2), seed=3)
     assert read.element_spec["input_ids"].shape.as_list() == [2, None]
     plain = Pretraining(PretrainingSettings(**files)).training
-    assert plain.training(batches.Share(2), seed=3).element_spec["input_ids"].shape[1]
+    assert (
+        plain.training(batches.InputShard(2), seed=3).element_spec["input_ids"].shape[1]
+    )
     with pytest.raises(InputError) as mistake:
         Pretraining(settings, multiple=0)
     assert str(mistake.value) == "--group_by_length: a TPU takes batches of one length"

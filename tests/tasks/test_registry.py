@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertClassifier, flags
-from albert_tf.data.batches import ByLength
+from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.serve import demo_page, predict
@@ -70,7 +70,7 @@ class Even(base.FineTuningTask):
             return {**batch, "labels": labels[np.asarray(rows)]}
 
         lengths = split.features.lengths
-        return ByLength(lengths, make, self.tokens_per_example, self.multiple)
+        return BucketedExamples(lengths, make, self.tokens_per_example, self.multiple)
 
     def build_model(self):
         return AlbertClassifier(self.config, 2)

@@ -20,7 +20,7 @@ from albert_tf import (
     InputError,
     weights,
 )
-from albert_tf.data.batches import ByLength
+from albert_tf.data.batches import BucketedExamples
 from albert_tf.model import optimizers
 from albert_tf.tasks import classification, custom, metrics
 from albert_tf.tasks.base import Split
@@ -79,7 +79,7 @@ class Numbers(classification.Classification):
                 "labels": self.labels[rows],
             }
 
-        self.training = self.evaluation = ByLength(LENGTHS, make, 18, 4)
+        self.training = self.evaluation = BucketedExamples(LENGTHS, make, 18, 4)
         examples = [
             Example(str(n), "", None, str(label)) for n, label in enumerate(self.labels)
         ]

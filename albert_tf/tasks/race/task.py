@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.data import cache, cores
-from albert_tf.data.batches import ByLength
+from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertMultipleChoice
@@ -94,7 +94,9 @@ class MultipleChoice(base.FineTuningTask):
             )
         return lines
 
-    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
+    def dataset(
+        self, splits: Sequence[Split], *, with_labels: bool
+    ) -> BucketedExamples:
         [split] = splits
         answers = _answers(split)
         if with_labels and (unknown := np.flatnonzero(answers < 0)).size:
@@ -110,7 +112,7 @@ class MultipleChoice(base.FineTuningTask):
             return {**batch, "labels": answers[rows]} if with_labels else batch
 
         used = np.minimum(split.features.whole_lengths, self.settings.max_seq_length)
-        return ByLength(used, make, self.settings.max_seq_length, self.multiple)
+        return BucketedExamples(used, make, self.settings.max_seq_length, self.multiple)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)

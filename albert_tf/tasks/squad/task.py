@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.data import cache
-from albert_tf.data.batches import ByLength
+from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
@@ -163,7 +163,9 @@ class QuestionAnswering(base.FineTuningTask):
             )
         return lines
 
-    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
+    def dataset(
+        self, splits: Sequence[Split], *, with_labels: bool
+    ) -> BucketedExamples:
         [split] = splits
         windows: Windows = split.features
         targets = with_labels and split.name == "train"
@@ -171,7 +173,9 @@ class QuestionAnswering(base.FineTuningTask):
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
             return windows.batch(rows, max(length, self._min_length), targets)
 
-        return ByLength(windows.lengths, make, self.tokens_per_example, self.multiple)
+        return BucketedExamples(
+            windows.lengths, make, self.tokens_per_example, self.multiple
+        )
 
     def build_model(self):
         settings = self.settings

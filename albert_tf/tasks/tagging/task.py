@@ -11,7 +11,7 @@ from keras import ops
 
 from albert_tf import errors
 from albert_tf.data import cache, cores
-from albert_tf.data.batches import ByLength
+from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
@@ -131,7 +131,9 @@ class Tagging(base.FineTuningTask):
             f"{lengths.mean():.1f} tokens on average, {lengths.max()} at most"
         ]
 
-    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> ByLength:
+    def dataset(
+        self, splits: Sequence[Split], *, with_labels: bool
+    ) -> BucketedExamples:
         [split] = splits
         features = split.features
         gold = [sentence.labels or () for sentence in split.examples]
@@ -148,7 +150,7 @@ class Tagging(base.FineTuningTask):
             return batch
 
         longest = self.tokens_per_example
-        return ByLength(features.inputs.lengths, make, longest, self.multiple)
+        return BucketedExamples(features.inputs.lengths, make, longest, self.multiple)
 
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))
