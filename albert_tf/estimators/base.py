@@ -37,7 +37,7 @@ from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import curves, finetune, run_file
+from albert_tf.train import curves, ensembles, finetune, run_file
 from albert_tf.train.devices import DistributionSettings
 from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
@@ -62,7 +62,7 @@ _TRAINING_ONLY = (
     *("wandb", "mlflow"),
 )
 # Attributes that `fit` sets.
-_FITTED_ATTRIBUTES = ("folder_", "metrics_", "_fitted", "_temporary")
+_FITTED_ATTRIBUTES = ("folder_", "metrics_", "members_", "_fitted", "_temporary")
 
 
 class Model(BaseEstimator, abc.ABC):
@@ -136,7 +136,9 @@ class Model(BaseEstimator, abc.ABC):
                     f"{f'did you mean {near[0]}?' if near else hint}"
                 )
 
-    def _predictor(self, path: str | Path, options: Mapping[str, Any]) -> Predictor:
+    def _predictor(
+        self, path: str | Path | Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
         """Opens a model for raw text, and caches it by its options."""
         known = [field.name for field in flags.fields(AnswerSettings)]
         self._check_names(options, known, "option")
@@ -145,7 +147,9 @@ class Model(BaseEstimator, abc.ABC):
         key = (str(path), repr(sorted(options.items())))
         if key not in self._predictors:
             with _preserve_global_state("float32"):
-                self._predictors[key] = predict.load(
+                is_one = isinstance(path, str | Path)
+                load: Any = predict.load if is_one else predict.load_ensemble
+                self._predictors[key] = load(
                     path,
                     _build_settings(AnswerSettings, options),
                     files=_build_settings(ModelFileSettings, given),
@@ -243,6 +247,8 @@ class FineTuned(Model):
     suffix: ClassVar[str] = ".jsonl"
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
+    # The folders of an ensemble.
+    members_: tuple[str, ...] = ()
     # Settings that `task.json` stores, and their keys.
     saved_settings: ClassVar[Mapping[str, str]] = {}
     # Settings that are no flags, with their defaults.
@@ -254,18 +260,26 @@ class FineTuned(Model):
     }
 
     @classmethod
-    def load(cls, folder: str | Path, **settings: Any) -> Self:
-        """Opens a fine-tuned model.
+    def load(cls, folder: str | Path | Sequence[str | Path], **settings: Any) -> Self:
+        """Opens a fine-tuned model, or an ensemble of several.
 
         Args:
-            folder: of `save`, or of a run.
+            folder: of `save`, or of a run; a list of them, or of patterns such as
+                "runs/mrpc/run-*", answers with the mean of the models, of which one is
+                in memory at a time.
             **settings: see the class.
 
         Raises:
-            InputError: there is no such model.
+            InputError: there is no such model, or several do not fit together.
         """
-        model = cls.from_pretrained(folder, **settings)
+        if isinstance(folder, str | Path):
+            members = [str(folder)]
+        else:
+            members = metadata.find_members(list(map(str, folder)), "load")
+        model = cls.from_pretrained(members[0], **settings)
         _ = model.folder
+        if len(members) > 1:
+            model.members_ = tuple(members)
         return model
 
     @classmethod
@@ -328,7 +342,7 @@ class FineTuned(Model):
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
             outcome = self._run(self._flags(values, splits, folder), verbose)
-        self.folder_ = folder
+        self.folder_, self.members_ = folder, ()
         self.metrics_ = {**(outcome.best or outcome.metrics)}
         self.metrics_.pop("step", None)
         self._fitted = settings
@@ -352,8 +366,12 @@ class FineTuned(Model):
         values = {**self._values, **settings}
         splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            outcome = self._run(self._flags(values, splits, Path(folder)), False)
-        return dict(outcome.metrics)
+            given = self._flags(values, splits, Path(folder))
+            if self.members_:
+                metrics = self._run({**given, "ensemble": self.members_}, False)
+            else:
+                metrics = self._run(given, False).metrics
+        return dict(metrics)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -369,7 +387,7 @@ class FineTuned(Model):
 
     def predictor(self, **options: Any) -> Predictor:
         """Opens the model for raw texts; the options are those of `AnswerSettings`."""
-        return self._predictor(self.folder, options)
+        return self._predictor(self.members_ or self.folder, options)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model to a folder that `load` and the scripts open.
@@ -389,6 +407,7 @@ class FineTuned(Model):
             raise InputError(
                 f"{folder}: has a run or other weights; use another folder"
             )
+        self._check_is_one()
         predictor = self.predictor()
         metadata.write_task(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
@@ -413,6 +432,7 @@ class FineTuned(Model):
         Raises:
             InputError: an unknown format, or the path cannot be written.
         """
+        self._check_is_one()
         path = Path(path)
         if format == "saved_model":
             self.predictor().export(path)
@@ -424,6 +444,13 @@ class FineTuned(Model):
         with _preserve_global_state("float32"):
             convert.convert(_build_settings(ConversionSettings, given))
         return path
+
+    def _check_is_one(self) -> None:
+        if self.members_:
+            raise InputError(
+                f"{type(self).__name__}: an ensemble has no weights of its own; load "
+                f"one of {', '.join(self.members_)}"
+            )
 
     @property
     def folder(self) -> Path:
@@ -528,7 +555,8 @@ class FineTuned(Model):
             log = notebooks.Progress(Path(run.output_dir))
         try:
             with _preserve_global_state():
-                outcome = finetune.run(self.family, task, run, model, devices, log)
+                drive = finetune.run if run.ensemble is None else ensembles.run
+                outcome = drive(self.family, task, run, model, devices, log)
             if isinstance(log, notebooks.Progress):
                 log.show()
             return outcome

@@ -11,8 +11,10 @@ Runtime or LiteRT runs the model. Inputs of similar length share a batch.
 import contextlib
 import dataclasses
 import functools
+import gc
 import itertools
 import json
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,7 +61,7 @@ class Predictor:
         serving_fn: creates the graph of a SavedModel; None if there is none.
     """
 
-    pipeline: Pipeline
+    pipeline: Any
     open_run: Callable[..., Run]
     batch_size: int
     source: str
@@ -111,13 +113,23 @@ class Predictor:
     def answer_located(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
-        """Answers pairs of a location, for messages, and a row."""
+        """Does the same for rows with their locations, which messages name."""
+        for example, outputs in self._run_model(rows):
+            yield self.pipeline.postprocess(example, outputs)
+
+    def score(self, rows: Iterable[tuple[str, Row | str]]) -> Iterator[Any]:
+        """Yields what `FineTunedPipeline.score` gives for rows with their locations."""
+        for example, outputs in self._run_model(rows):
+            yield self.pipeline.score(example, outputs)
+
+    def _run_model(
+        self, rows: Iterable[tuple[str, Row | str]]
+    ) -> Iterator[tuple[Example, list[Any]]]:
         for examples in _grouped(itertools.starmap(self._encode, rows)):
             inputs = [each for example in examples for each in example.inputs]
             outputs = iter(self._forward(inputs))
             for example in examples:
-                own = list(itertools.islice(outputs, len(example.inputs)))
-                yield self.pipeline.postprocess(example, own)
+                yield example, list(itertools.islice(outputs, len(example.inputs)))
 
     def _encode(self, location: str, row: Any) -> Example:
         checked = text_rows.check(location, row, self.fields)
@@ -140,6 +152,48 @@ class Predictor:
             for i, output in zip(numbers, results, strict=True):
                 outputs[i] = output
         return outputs
+
+
+class Ensemble:
+    """Answers rows with the mean of several fine-tuned models, opened in turn.
+
+    Args:
+        paths: see `load`.
+        open_member: opens one of them.
+
+    Attributes:
+        fields: see `Predictor`.
+        source: the paths.
+        task: of the first.
+    """
+
+    def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
+        self._paths = paths
+        self._open = open_member
+        self._first: Predictor | None = open_member(paths[0])
+        self._pipeline = self._first.pipeline
+        self.fields = self._first.fields
+        self.source = ", ".join(paths)
+        self.task = self._first.task
+
+    def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
+        """Answers rows, see `Predictor`; all of them are read before the first."""
+        return self.answer_located((f"row {n}", row) for n, row in enumerate(rows, 1))
+
+    def answer_located(
+        self, rows: Iterable[tuple[str, Row | str]]
+    ) -> Iterator[dict[str, Any]]:
+        """Does the same for rows with their locations, which messages name."""
+        rows, totals = list(rows), list[Any]()
+        for path in self._paths:
+            member, self._first = self._first or self._open(path), None
+            scores = list(member.score(rows))
+            del member  # before the next one is opened
+            gc.collect()
+            totals = list(map(operator.add, totals, scores)) or scores
+        for (location, row), total in zip(rows, totals, strict=True):
+            checked = text_rows.check(location, row, self.fields)
+            yield self._pipeline.decide(checked, total / len(self._paths))
 
 
 def _grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
@@ -175,13 +229,13 @@ def run(
     """
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    predictor = load(
-        config.model,
-        options,
-        checkpoint=config.checkpoint,
-        files=config,
-        log=functools.partial(print, file=log),
-    )
+    how: Any = {"checkpoint": config.checkpoint, "files": config}
+    how["log"] = functools.partial(print, file=log)
+    predictor: Predictor | Ensemble
+    if not Path(config.model).exists() and set(",*") & set(config.model):
+        predictor = load_ensemble(config.model.split(","), options, **how)
+    else:
+        predictor = load(config.model, options, **how)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         rows = text_rows.read(config, arguments, predictor.fields, log)
@@ -197,6 +251,21 @@ def _to_standard_output(line: bytes) -> None:
     with errors.wrap_write("standard output"):
         sys.stdout.write(line.decode())
         sys.stdout.flush()
+
+
+def load_ensemble(paths: Sequence[str], *options: Any, **others: Any) -> Ensemble:
+    """Opens several fine-tuned models, of which one is in memory at a time.
+
+    Args:
+        paths: their folders, or patterns such as "runs/mrpc/run-*".
+        *options: see `load`.
+        **others: see `load`.
+
+    Raises:
+        InputError: they are for different tasks, labels or numbers of options.
+    """
+    folders = metadata.find_members(paths, "--model")
+    return Ensemble(folders, lambda path: load(path, *options, **others))
 
 
 def load(

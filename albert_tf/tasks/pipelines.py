@@ -136,6 +136,32 @@ class Pipeline(abc.ABC):
         }
 
 
+class FineTunedPipeline(Pipeline):
+    """A pipeline whose scores of several models can be averaged."""
+
+    @abc.abstractmethod
+    def score(self, example: Example, outputs: Sequence[Any]) -> Any:
+        """Returns what the answer depends on, for `+` and `/`: probabilities, mostly.
+
+        Args:
+            example: see `postprocess`.
+            outputs: see `postprocess`.
+        """
+
+    @abc.abstractmethod
+    def decide(self, row: Row, scores: Any) -> dict[str, Any]:
+        """Returns the answer to a row.
+
+        Args:
+            row: see `Example`.
+            scores: what `score` returned, or the mean over several models.
+        """
+
+    def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
+        """Scores and decides."""
+        return self.decide(example.row, self.score(example, outputs))
+
+
 def max_seq_length(settings: Any, config: AlbertConfig, options: AnswerSettings) -> int:
     """Returns the maximum tokens of an input."""
     if options.max_seq_length is not None:

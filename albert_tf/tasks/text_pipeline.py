@@ -7,12 +7,12 @@ import numpy as np
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import custom
-from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
+from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.text_task import THRESHOLD
 
 
-class TextPipeline(Pipeline):
+class TextPipeline(FineTunedPipeline):
     """Base of both pipelines."""
 
     settings_class = ClassificationSettings
@@ -53,21 +53,24 @@ class ClassificationPipeline(TextPipeline):
             return np.float32(1 / (1 + np.exp(-np.float64(logits))))
         return softmax(logits)
 
-    def postprocess(self, example, outputs):
+    def score(self, example, outputs):
         [probabilities] = outputs
-        each = dict(zip(self.labels, round_floats(probabilities), strict=True))
+        return probabilities
+
+    def decide(self, row, scores):
+        each = dict(zip(self.labels, round_floats(scores), strict=True))
         listed = each
         if self.top_k is not None:
             best = sorted(each, key=each.__getitem__, reverse=True)[: self.top_k]
             listed = {label: each[label] for label in best}
         if self.multi_label:
             least = THRESHOLD if self.threshold is None else self.threshold
-            chosen = np.flatnonzero(probabilities >= least)
+            chosen = np.flatnonzero(scores >= least)
             labels = [self.labels[i] for i in chosen]
             return {"labels": labels, "probabilities": listed}
-        choice = int(probabilities.argmax())
+        choice = int(scores.argmax())
         if self.threshold is not None:
-            choice = int(probabilities[1] >= self.threshold)
+            choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]
         return {"label": label, "probability": each[label], "probabilities": listed}
 
@@ -75,10 +78,13 @@ class ClassificationPipeline(TextPipeline):
 class RegressionPipeline(TextPipeline):
     """The number of a text."""
 
-    def postprocess(self, example, outputs):
+    def score(self, example, outputs):
         [value] = outputs[0]["logits"]
+        return value
+
+    def decide(self, row, scores):
         lowest, highest = self.task.bounds or (-math.inf, math.inf)
-        return {"value": round_floats(np.clip(value, lowest, highest))}
+        return {"value": round_floats(np.clip(scores, lowest, highest))}
 
 
 def check_threshold(

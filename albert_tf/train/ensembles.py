@@ -9,7 +9,6 @@ sets its records on GLUE, SQuAD and RACE with ensembles of 6 to 17 models (paper
 import dataclasses
 import functools
 import gc
-import glob
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,12 +24,6 @@ from albert_tf.train import finetune, loop, report
 from albert_tf.train.devices import DistributionSettings, is_chief
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
-
-# Keys of `task.json` that all members share.
-_SHARED = (
-    *("kind", "task", "labels", "label_separator", "texts", "choices"),
-    *("version", "head"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,39 +58,6 @@ class _Member:
     splits: Splits
     answers: Mapping[str, Any]
     metrics: Mapping[str, float]
-
-
-def find_members(patterns: Sequence[str]) -> list[str]:
-    """Lists the folders of an ensemble, and checks that they fit together.
-
-    Args:
-        patterns: folders, or patterns of them as a shell expands them.
-
-    Raises:
-        InputError: there is no model in a folder, or two have different tasks, labels
-            or numbers of options.
-    """
-    folders: list[str] = []
-    for pattern in patterns:
-        folders += sorted(glob.glob(pattern), key=_natural) or [pattern]
-    first: Mapping[str, Any] = {}
-    for folder in folders:
-        task = metadata.find_task(Path(folder)) if Path(folder).is_dir() else {}
-        if not task:
-            raise InputError(f"--ensemble: no fine-tuned model in {folder!r}")
-        first = first or task
-        for key in _SHARED:
-            if task.get(key) != first.get(key):
-                raise InputError(
-                    f"--ensemble: {folder} has {key} {task.get(key)!r}, but "
-                    f"{folders[0]} has {first.get(key)!r}; all members need the same"
-                )
-    return folders
-
-
-def _natural(path: str) -> tuple[int, str]:
-    """Sorts run-10 behind run-9."""
-    return len(path), path
 
 
 def run(
@@ -136,7 +96,7 @@ def run(
         )
         finetune.run(family, settings, training, model, devices, log)
         members = [f"{config.output_dir}/run-*"]
-    folders = find_members(members)
+    folders = metadata.find_members(members, "--ensemble")
     config = dataclasses.replace(
         config, do_train=False, num_runs=1, ensemble=tuple(folders)
     )

@@ -5,9 +5,10 @@ vocabulary. In folders without a task (pretraining, exports), `vocabulary.json` 
 the vocabulary. In a folder of Hugging Face, `config.json` describes the outputs.
 """
 
+import glob
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ _TYPES = {
     **dict.fromkeys(("kind", "vocabulary", "fingerprint"), str),
     **dict.fromkeys(("do_lower_case", "keep_accents"), bool),
 }
+
+# Keys of `task.json` that all members of an ensemble share.
+_SHARED = (
+    *("kind", "task", "labels", "label_separator", "texts", "choices"),
+    *("version", "head"),
+)
 
 
 def write_task(
@@ -136,6 +143,37 @@ def find_task(path: Path) -> Mapping[str, Any]:
     if task is None and (folder / HF_CONFIG).is_file():
         task = _hf_task(folder / HF_CONFIG)
     return task or {}
+
+
+def find_members(patterns: Sequence[str], name: str) -> list[str]:
+    """Lists the models of an ensemble, and checks that they answer the same question.
+
+    Args:
+        patterns: folders, or patterns of them as a shell expands them.
+        name: what messages begin with, such as the flag.
+
+    Raises:
+        InputError: there is no fine-tuned model in a folder, or two have different
+            tasks, labels or numbers of options.
+    """
+    folders: list[str] = []
+    for pattern in patterns:
+        # "run-10" comes after "run-9".
+        found = sorted(glob.glob(pattern), key=lambda path: (len(path), path))
+        folders += found or [pattern]
+    first: Mapping[str, Any] = {}
+    for folder in folders:
+        task = find_task(Path(folder)) if Path(folder).is_dir() else {}
+        if not task:
+            raise InputError(f"{name}: no fine-tuned model in {folder!r}")
+        first = first or task
+        for key in _SHARED:
+            if task.get(key) != first.get(key):
+                raise InputError(
+                    f"{name}: {folder} has {key} {task.get(key)!r}, but {folders[0]} "
+                    f"has {first.get(key)!r}; all members need the same"
+                )
+    return folders
 
 
 def is_written(task: Mapping[str, Any]) -> bool:

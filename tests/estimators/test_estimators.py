@@ -380,6 +380,13 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
         assert str(again) == str(predicted)
         assert type(again[0]) is type(predicted[0])
     assert loaded(file) == answers
+    three = kind.load([tmp_path / "saved"] * 3)
+    assert three.predict(asked)[0] == predicted[0]
+    ensemble = three.evaluate(rows)
+    key = next(iter(model.metrics_.keys() & ensemble.keys()))
+    assert ensemble[key] == pytest.approx(model.metrics_[key], abs=1e-6)
+    with pytest.raises(InputError, match="an ensemble has no weights of its own"):
+        three.save(tmp_path / "three")
     if name == "labels":
         assert loaded.export(tmp_path / "served") == tmp_path / "served"
         assert (tmp_path / "served/saved_model.pb").is_file()

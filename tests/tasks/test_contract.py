@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -367,3 +368,46 @@ def test_a_folder_of_another_kind_is_refused_before_anything_is_read(
     (folder / "task.json").write_text(json.dumps({**stored, "kind": other}))
     with pytest.raises(InputError, match=rf"a model with kind '{other}', but this ta"):
         fit("run", do_train=True)
+
+
+EVALUATE = {"do_eval": True, "do_predict": True}
+
+
+def numbers(text):
+    return [float(n) for n in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
+
+
+def results(folder):
+    """The files of numbers that a run has written."""
+    ends = (".tsv", ".txt", "tions.json", "odds.json", ".jsonl")
+    return {p.name: p for p in folder.iterdir() if p.name.endswith(ends)}
+
+
+def test_an_ensemble_of_equal_models_answers_texts_as_one(whole, case):
+    [one] = predict.load(whole)([case.row])
+    [three] = predict.load_ensemble([str(whole)] * 3)([case.row])
+    assert json.dumps(three, sort_keys=True) == json.dumps(one, sort_keys=True) or (
+        numbers(json.dumps(three)) == pytest.approx(numbers(json.dumps(one)), abs=1e-6)
+    )
+
+
+def test_an_ensemble_of_equal_models_is_one_of_them(whole, fit):
+    alone, _ = fit("alone", init_checkpoint=str(whole), **EVALUATE)
+    one, _ = fit("one", ensemble=(str(whole),), **EVALUATE)
+    assert results(one).keys() == results(alone).keys()
+    for name, path in results(one).items():
+        if name != "metrics.jsonl":  # which has times
+            assert path.read_bytes() == (alone / name).read_bytes()
+    three, _ = fit("three", ensemble=(str(whole),) * 3, **EVALUATE)
+    assert {"ensemble.json", "eval_results.txt"} <= {p.name for p in three.iterdir()}
+    for name, path in results(three).items():
+        if name != "eval_results.txt":  # that of one model has losses, too
+            expected = numbers((alone / name).read_text())
+            np.testing.assert_allclose(
+                numbers(path.read_text()), expected, rtol=1e-6, atol=1e-6, err_msg=name
+            )
+    table = json.loads((three / "ensemble.json").read_text())
+    assert len(table["members"]) == 3
+    for member in table["members"]:
+        assert member.pop("folder") == str(whole)
+        assert member == pytest.approx(table["ensemble"], abs=1e-6)

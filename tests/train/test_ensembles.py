@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import InputError
+from albert_tf.serve import predict
+from albert_tf.serve.settings.predict import PredictSettings
 from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings
@@ -174,3 +177,27 @@ def test_what_cannot_be_an_ensemble_is_refused(
     with pytest.raises(InputError, match=message):
         run("all", **{"do_eval": True, **flags})
     assert not (tmp_path / "all").exists()
+
+
+def test_raw_texts_get_the_mean_of_the_members(run, members, tmp_path):
+    members("mrpc")
+    folders = [f"{tmp_path}/m{number}" for number in (1, 2, 3)]
+    texts = [{"text_a": "a list of files", "text_b": "a file"}, {"text_a": "a string"}]
+    texts[1]["text_b"] = "an object"
+    each = [list(predict.load(folder)(texts)) for folder in folders]
+    answers = list(predict.load_ensemble([f"{tmp_path}/m?"])(texts))
+    for number, answer in enumerate(answers):
+        for label, value in answer["probabilities"].items():
+            mean = np.mean([a[number]["probabilities"][label] for a in each])
+            assert value == pytest.approx(mean, abs=1e-6)
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    config = PredictSettings(
+        model=",".join(folders),
+        input_file=f"{tmp_path}/x.jsonl",
+        output_file=f"{tmp_path}/y.jsonl",
+    )
+    predict.run(config, AnswerSettings())
+    lines = (tmp_path / "y.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == answers
+    with pytest.raises(InputError, match="--model: no fine-tuned model in 'nowhere'"):
+        predict.load_ensemble([*folders, "nowhere"])

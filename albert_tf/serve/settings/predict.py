@@ -15,7 +15,8 @@ class ServedModelSettings(CheckpointSettings, ModelFileSettings):
         "Folder of a fine-tuned model, or a folder that convert_checkpoint.py wrote "
         "for ONNX Runtime or LiteRT. Also weights in any format that "
         "convert_checkpoint.py reads, or a name to download, such as albert_base_v2 "
-        "or hf://owner/name."
+        "or hf://owner/name. predict.py takes the mean of several folders, separated "
+        "by commas, or of a pattern such as 'runs/mrpc/run-*'."
     )
 
 

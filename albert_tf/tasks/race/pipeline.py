@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
+from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
 from albert_tf.tasks.race import features
 from albert_tf.tasks.race.reading import Question, present
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import inputs
 
 
-class MultipleChoicePipeline(Pipeline):
+class MultipleChoicePipeline(FineTunedPipeline):
     """The likeliest of several options; empty ones at the end stand for none."""
 
     settings_class = RaceSettings
@@ -32,9 +32,12 @@ class MultipleChoicePipeline(Pipeline):
         batch = encoded.batch([0], len(options), length, self.settings, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
-    def postprocess(self, example, outputs):
-        options = example.row["options"]
-        probabilities = softmax(outputs[0]["logits"])[: len(options)]
+    def score(self, example, outputs):
+        return softmax(outputs[0]["logits"])
+
+    def decide(self, row, scores):
+        options = row["options"]
+        probabilities = scores[: len(options)]
         missing = len(options) - len(probabilities)
         choice = int(probabilities.argmax())
         return {

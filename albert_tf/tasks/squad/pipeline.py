@@ -3,14 +3,14 @@
 import dataclasses
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, Pipeline, round_floats
+from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features
 from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
 from albert_tf.text import inputs
 
 
-class QuestionAnsweringPipeline(Pipeline):
+class QuestionAnsweringPipeline(FineTunedPipeline):
     """The span of a context that answers a question."""
 
     settings_class = SquadSettings
@@ -39,18 +39,21 @@ class QuestionAnsweringPipeline(Pipeline):
         arrays = [window.features(len(window.ids)) for window in windows]
         return Example(row, arrays, windows)
 
-    def postprocess(self, example, outputs):
-        [(_, candidates)] = answers.candidates(example.context, outputs, self.settings)
-        spans, odds = candidates.spans, candidates.null_odds
-        entries = answers.n_best(candidates)
+    def score(self, example, outputs):
+        candidates = answers.candidates(example.context, outputs, self.settings)
+        return answers.collect_answers(candidates, self.settings.n_best_size)
+
+    def decide(self, row, scores):
+        odds = scores.null_odds.get("")
         best = [
             {
-                "answer": span.text,
-                "begin": span.begin,
-                "end": span.end,
+                "answer": text,
+                "begin": begin,
+                "end": end,
                 "probability": round_floats(entry["probability"]),
             }
-            for span, entry in zip(spans, entries, strict=False)
+            for (text, begin, end), entry in scores.n_best[""].items()
+            if begin >= 0  # else no span is valid
         ]
         answer = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
         if best:

@@ -3,13 +3,13 @@
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
+from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text.words import split_words
 
 
-class TokenClassificationPipeline(Pipeline):
+class TokenClassificationPipeline(FineTunedPipeline):
     """The spans of a text: entities, or every word if labels are no entities."""
 
     settings_class = TaggingSettings
@@ -34,7 +34,7 @@ class TokenClassificationPipeline(Pipeline):
             ones, zeros = np.ones_like(array), np.zeros_like(array)
             names = ("input_ids", "input_mask", "segment_ids")
             inputs.append(dict(zip(names, (array, ones, zeros), strict=True)))
-        return Example(row, inputs, (places, positions))
+        return Example(row, inputs, positions)
 
     def select(self, inputs, outputs):
         logits = outputs["logits"][: len(inputs["input_ids"])]
@@ -43,25 +43,29 @@ class TokenClassificationPipeline(Pipeline):
                 f"{len(self.labels)} labels ({', '.join(self.labels)}); expected "
                 f"{logits.shape[-1]}, one for each output of the model"
             )
-        return logits.argmax(-1), softmax(logits).max(-1)
+        return softmax(logits)
 
-    def postprocess(self, example, outputs):
+    def score(self, example, outputs):
+        words = [outputs[window][position] for window, position in example.context]
+        return np.array(words if outputs else (), np.float32)
+
+    def decide(self, row, scores):
         spans: list[dict] = []
         probabilities: list[list[float]] = []
         before = None
-        for (begin, end), (window, position) in zip(*example.context, strict=True):
-            labels, scores = outputs[window]
-            label = self.labels[labels[position]]
+        words = split_words(row["text"])
+        for (begin, end), each in zip(words, scores, strict=True):
+            label = self.labels[int(each.argmax())]
             kind = label[2:] if self.has_entities else label
             if kind:
                 if not (label.startswith(INSIDE) and kind == before):
                     spans.append({"type": kind, "text": "", "begin": begin})
                     probabilities.append([])
                 spans[-1]["end"] = end
-                probabilities[-1].append(scores[position])
+                probabilities[-1].append(each.max())
             before = kind
         for span, each in zip(spans, probabilities, strict=True):
-            span["text"] = example.row["text"][span["begin"] : span["end"]]
+            span["text"] = row["text"][span["begin"] : span["end"]]
             span["probability"] = round_floats(np.mean(each, dtype=np.float32))
         return {"spans": spans}
 
