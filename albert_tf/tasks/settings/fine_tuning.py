@@ -50,10 +50,7 @@ class FineTuningSettings(TrainingSettings):
         8,
         at_least=1,
     )
-    optimizer: Literal["lamb", "adamw"] = flags.field(
-        "Optimizer. adamw also suits models that were pretrained with lamb.",
-        "adamw",
-    )
+    optimizer: Literal["lamb", "adamw"] = "adamw"
     learning_rate: float = 5e-5
     # None: as released, see above.
     num_train_steps: int = flags.field(

@@ -45,7 +45,7 @@ class TrainingSettings(CheckpointSettings):
         at_least=1,
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
-        "Optimizer: lamb or adamw, as in the released code.", "lamb"
+        "Optimizer. adamw also suits models that were pretrained with lamb.", "lamb"
     )
     learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
     poly_power: float = flags.field(
