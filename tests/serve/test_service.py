@@ -333,17 +333,14 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
     outputs = {**model({name: np.stack([r[name] for r in rows]) for name in rows[0]})}
     del outputs["encoder_outputs"]
     found = {name: keras.ops.convert_to_numpy(value) for name, value in outputs.items()}
+    settings = dataclasses.replace(
+        SQUAD, head="conditional" if "cls_logits" in found else "linear"
+    )
     for n, window in enumerate(read):
         one = {name: value[n] for name, value in found.items()}
-        if "cls_logits" in one:
-            spans = answers.spans_of_beams(window, one, SQUAD)
-        else:
-            own = slice(len(window.ids))
-            start, end = one["start_logits"][own], one["end_logits"][own]
-            spans = answers.spans_of_logits(window, start, end, SQUAD)
-            if optional:
-                one["cls_logits"] = float(start[0]) + float(end[0])
-        each[window.question.id].append((spans, one.get("cls_logits")))
+        spans, null = answers.make_spans(window, one, settings)
+        has_odds = optional or settings.head == "conditional"
+        each[window.question.id].append((spans, null if has_odds else None))
     found = [answers.merge(read_windows, SQUAD) for read_windows in each.values()]
     if optional:
         return [

@@ -9,8 +9,13 @@ import pytest
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, reading, scores
 
-SEARCH = SquadSettings(n_best_size=20, max_answer_length=30)
-BEAMS = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+LINEAR = SquadSettings(head="linear", n_best_size=20, max_answer_length=30)
+CONDITIONAL = dataclasses.replace(LINEAR, head="conditional")
+BEAMS = (
+    *("start_top_index", "start_top_log_probs"),
+    *("end_top_index", "end_top_log_probs"),
+    "cls_logits",
+)
 
 
 def as_released(recorded, windows):
@@ -19,11 +24,6 @@ def as_released(recorded, windows):
         dataclasses.replace(window, spans=spans)
         for window, spans in zip(windows, recorded.released_spans(), strict=True)
     ]
-
-
-def merged(found):
-    """The candidates of each question, from the spans and null odds of its windows."""
-    return {id: answers.merge(each, SEARCH) for id, each in found.items()}
 
 
 def candidates_of_version_1(recorded, windows):
@@ -35,19 +35,21 @@ def candidates_of_version_1(recorded, windows):
         start, end = (
             (random.standard_normal(length) * 3).astype("float32") for _ in range(2)
         )
-        spans = answers.spans_of_logits(window, start, end, SEARCH)
+        # As released, padding is searched, too.
+        window = dataclasses.replace(window, ids=np.zeros(length, "int32"))
+        outputs = {"start_logits": start, "end_logits": end}
+        spans, _ = answers.make_spans(window, outputs, LINEAR)
         found[window.question.id].append((spans, None))
-    return merged(found)
+    return {id: answers.merge(each, LINEAR) for id, each in found.items()}
 
 
 def candidates_of_version_2(recorded, windows):
     found = collections.defaultdict(list)
     for i, window in enumerate(windows):
         outputs = {name: recorded.arrays[f"predict/{name}"][i] for name in BEAMS}
-        spans = answers.spans_of_beams(window, outputs, SEARCH)
-        odds = recorded.arrays["predict/cls_logits"][i]
-        found[window.question.id].append((spans, odds))
-    return merged(found)
+        spans = answers.make_spans(window, outputs, CONDITIONAL)
+        found[window.question.id].append(spans)
+    return {id: answers.merge(each, CONDITIONAL) for id, each in found.items()}
 
 
 def collected(candidates):
@@ -128,13 +130,15 @@ def window(text, first_token, max_context, id="q", context_start=3):
     )
 
 
-def test_spans_of_logits_worked_by_hand():
+def test_spans_of_a_linear_head_worked_by_hand():
     # Positions: [CLS] query [SEP] b c d e [SEP] padding
     read = window("a b c d e f", 1, [False, True, True, True])
     start = np.float32([9, 9, 0, 7, 5, 3, 1, 0, 0])
     end = np.float32([9, 0, 0, 8, 2, 4, 6, 9, 0])
-    search = SquadSettings(n_best_size=6, max_answer_length=2)
-    found = answers.spans_of_logits(read, start, end, search)
+    outputs = {"start_logits": start, "end_logits": end}
+    settings = dataclasses.replace(LINEAR, n_best_size=6, max_answer_length=2)
+    found, null = answers.make_spans(read, outputs, settings)
+    assert null == 18
     # "b" has more context elsewhere; "c d e" is longer than two.
     assert [(s.text, s.start_score, s.end_score) for s in found] == [
         ("c d", 5, 4),
@@ -146,8 +150,8 @@ def test_spans_of_logits_worked_by_hand():
     assert [(s.begin, s.end) for s in found][:2] == [(4, 7), (6, 9)]
     # The four best starts are [CLS], the query, "b" and "c"; the ends [SEP], [CLS],
     # "b" and "e".
-    few = dataclasses.replace(search, n_best_size=4, max_answer_length=3)
-    found = answers.spans_of_logits(read, start, end, few)
+    few = dataclasses.replace(settings, n_best_size=4, max_answer_length=3)
+    found, _ = answers.make_spans(read, outputs, few)
     assert [s.text for s in found] == ["c d e"]
 
 
@@ -155,21 +159,24 @@ def test_one_text_is_listed_once_with_its_best_score():
     read = window("x y x y", 0, [True] * 4)
     start = np.float32([-9, -9, -9, 1, -9, 2, -9, -9])
     end = np.float32([-9, -9, -9, -9, 1, -9, 2, -9])
-    search = SquadSettings(n_best_size=2, max_answer_length=30)
-    (best, _) = answers.spans_of_logits(read, start, end, search)
+    outputs = {"start_logits": start, "end_logits": end}
+    settings = dataclasses.replace(LINEAR, n_best_size=2)
+    (best, _), _ = answers.make_spans(read, outputs, settings)
     assert (best.text, best.score, best.begin) == ("x y", 4, 4)
 
 
-def test_spans_of_beams_worked_by_hand():
+def test_spans_of_a_conditional_head_worked_by_hand():
     read = window("a b c", 0, [True] * 3)
     beams = {
         "start_top_index": [4, 3],
         "start_top_log_probs": [-1.0, -2.0],
         "end_top_index": [5, 4, 3, 6, 3, 4],
         "end_top_log_probs": [-0.5, -1.5, -0.1, -0.2, -0.4, -3.0],
+        "cls_logits": 0.75,
     }
     beams = {name: np.array(value) for name, value in beams.items()}
-    found = answers.spans_of_beams(read, beams, SEARCH)
+    found, null = answers.make_spans(read, beams, CONDITIONAL)
+    assert null == 0.75
     # "b" to "a" runs backwards, and position 6 is the [SEP].
     assert [(s.text, s.score) for s in found] == [
         ("b c", -1.5),
@@ -180,13 +187,13 @@ def test_spans_of_beams_worked_by_hand():
 
 
 def test_windows_of_a_question_are_merged():
-    search, span = SquadSettings(n_best_size=3, max_answer_length=30), answers.Span
+    settings, span = dataclasses.replace(LINEAR, n_best_size=3), answers.Span
     first = [span("x", 3, 1), span("y", 1, 1)]
     second = [span("y", 2, 1), span("z", 1, 1), span("w", 0, 1)]
-    found = answers.merge([(first, np.float32(0.5)), (second, -0.25)], search)
+    found = answers.merge([(first, np.float32(0.5)), (second, -0.25)], settings)
     assert [(s.text, s.score) for s in found.spans] == [("x", 4), ("y", 3), ("z", 2)]
     assert found.null_odds == -0.25
-    assert answers.merge([([], np.float32(2))], search) == answers.Candidates((), 2.0)
+    assert answers.merge([([], np.float32(2))], settings) == answers.Candidates((), 2.0)
 
 
 def test_a_question_is_answered_up_to_the_threshold():
@@ -211,8 +218,8 @@ def test_without_a_valid_span_the_released_texts_stand():
 def test_an_empty_context_has_no_spans(max_context):
     read = window("a", 0, max_context)
     logits = np.float32([3, 2, 1, -99, 0])
-    search = SquadSettings(n_best_size=3, max_answer_length=30)
-    assert answers.spans_of_logits(read, logits, logits, search) == []
+    outputs = {"start_logits": logits, "end_logits": logits}
+    assert answers.make_spans(read, outputs, LINEAR) == ([], 6.0)
 
 
 def test_the_files_are_the_released_ones():

@@ -1,8 +1,8 @@
 """Scores of positions to answers: n-best lists, null odds, thresholds and files.
 
-A model scores the positions of one window; `spans_of_logits` (linear head) and
-`spans_of_beams` (conditional head) make spans of the scores, `candidates` merges the
-windows of a question, and `collect_answers` keeps the contents of the files.
+A model scores the positions of one window. `make_spans` makes spans of the scores,
+`candidates` merges the windows of a question, and `collect_answers` keeps the contents
+of the files.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
 contents of the files. But the release also searches the logits of padding for starts
@@ -26,6 +26,7 @@ from albert_tf.tasks.squad.features import Window, Windows
 NO_SPAN_TEXT = "empty"
 # As released: the score of the empty answer of 2.0 without a valid span.
 NO_SPAN_SCORE = -1e6
+LOGITS = ("start_logits", "end_logits")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,68 +53,42 @@ class Span:
         return self.start_score + self.end_score
 
 
-def spans_of_logits(
-    window: Window, start_logits: np.ndarray, end_logits: np.ndarray, settings: Any
-) -> list[Span]:
-    """Makes spans of the best starts and ends of a window, for the linear head.
-
-    The best starts and ends are those of all given positions, also of [CLS], [SEP] and
-    the question, which are no answers: a window may have no span at all.
-
-    Args:
-        window: the input of the model.
-        start_logits: float [positions], of each position as an answer's first.
-        end_logits: float [positions], of each position as its last.
-        settings: with `n_best_size` and `max_answer_length`.
-
-    Returns:
-        At most `n_best_size` spans with different texts, best first.
-    """
-    starts, ends = (
-        np.argsort(-logits, kind="stable")[: settings.n_best_size]
-        for logits in (start_logits, end_logits)
-    )
-    first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-    scores = start_logits[first], end_logits[last]
-    return _select_spans(window, first, last, *scores, settings)
-
-
-def spans_of_beams(
+def make_spans(
     window: Window, outputs: Mapping[str, np.ndarray], settings: Any
-) -> list[Span]:
-    """Makes spans of the starts and ends of a conditional head.
+) -> tuple[list[Span], float]:
+    """Makes the spans of a window.
+
+    For the linear head, the best starts and ends are those of all positions, also of
+    [CLS], [SEP] and the question, which are no answers: a window may have no span.
 
     Args:
         window: the input of the model.
-        outputs: `start_top_index` and `start_top_log_probs` [S], `end_top_index` and
-            `end_top_log_probs` [S * E], the ends of each start in turn.
-        settings: with `n_best_size` and `max_answer_length`.
+        outputs: of the linear head `start_logits` and `end_logits`, float [T or more];
+            of the conditional head `start_top_index` and `start_top_log_probs` [S],
+            `end_top_index` and `end_top_log_probs` [S * E], the ends of each start in
+            turn, and `cls_logits` [].
+        settings: with `head`, `n_best_size` and `max_answer_length`.
 
     Returns:
-        At most `n_best_size` spans with different texts, best first.
+        At most `n_best_size` spans with different texts, best first; and the logit of
+        "no answer", or for the linear head its score.
     """
-    starts = outputs["start_top_index"]
-    ends = outputs["end_top_index"]
-    each = len(ends) // len(starts)
-    return _select_spans(
-        window,
-        np.repeat(starts, each),
-        ends,
-        np.repeat(outputs["start_top_log_probs"], each),
-        outputs["end_top_log_probs"],
-        settings,
-    )
-
-
-def _select_spans(
-    window: Window,
-    first: np.ndarray,
-    last: np.ndarray,
-    start_scores: np.ndarray,
-    end_scores: np.ndarray,
-    settings: Any,
-) -> list[Span]:
-    """Returns the best spans that can be answers; all arrays are [candidates]."""
+    if settings.head == "linear":
+        start, end = (outputs[name][: len(window.ids)] for name in LOGITS)
+        starts, ends = (
+            np.argsort(-logits, kind="stable")[: settings.n_best_size]
+            for logits in (start, end)
+        )
+        first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+        start_scores, end_scores = start[first], end[last]
+        null = float(start[0]) + float(end[0])
+    else:
+        last, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
+        names = ("start_top_index", "start_top_log_probs")
+        first, start_scores = (
+            np.repeat(outputs[name], len(last) // len(outputs[name])) for name in names
+        )
+        null = float(outputs["cls_logits"])
     count = len(window.max_context)
     first, last = first - window.context_start, last - window.context_start
     valid = (first >= 0) & (last < count)
@@ -122,14 +97,12 @@ def _select_spans(
     indices = np.flatnonzero(valid)
     total = start_scores[indices].astype(float) + end_scores[indices]
     indices = indices[np.argsort(-total, kind="stable")]
-    return _drop_repeated_texts(
-        (
-            Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
-            for i in indices
-            for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
-        ),
-        settings.n_best_size,
+    spans = (
+        Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
+        for i in indices
+        for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
     )
+    return _drop_repeated_texts(spans, settings.n_best_size), null
 
 
 def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
@@ -163,9 +136,6 @@ class Candidates:
         return (Span("", NO_SPAN_SCORE, NO_SPAN_SCORE),)
 
 
-LOGITS = ("start_logits", "end_logits")
-
-
 def candidates(
     windows: Windows,
     predictions: Iterable[Mapping[str, np.ndarray]],
@@ -190,7 +160,7 @@ def candidates(
             continue
         pairs = zip(indices, outputs, strict=True)
         merged = merge(
-            [_make_spans(windows[i], each, settings) for i, each in pairs], settings
+            [make_spans(windows[i], each, settings) for i, each in pairs], settings
         )
         odds = merged.null_odds
         if settings.head == "linear" and odds is not None:  # odds against the best span
@@ -216,17 +186,6 @@ def merge(
         tuple(_drop_repeated_texts(spans, settings.n_best_size)),
         min(odds, default=None),
     )
-
-
-def _make_spans(
-    window: Window, outputs: Mapping[str, np.ndarray], settings: Any
-) -> tuple[list[Span], float]:
-    """Returns the spans of a window, and its null odds or null score."""
-    if settings.head == "conditional":
-        return spans_of_beams(window, outputs, settings), float(outputs["cls_logits"])
-    start, end = (outputs[name][: len(window.ids)] for name in LOGITS)
-    null = float(start[0]) + float(end[0])
-    return spans_of_logits(window, start, end, settings), null
 
 
 @dataclasses.dataclass(frozen=True)

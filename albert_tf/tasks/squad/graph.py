@@ -226,7 +226,7 @@ class _Windows:
 
 
 def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
-    """Combines the best starts and ends; see `answers.spans_of_logits`.
+    """Combines the best starts and ends; see `answers.make_spans`.
 
     `null` is the score of no answer: that of [CLS].
     """
@@ -248,7 +248,7 @@ def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
 
 
 def _score_beams(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
-    """Returns the spans of a conditional head; see `answers.spans_of_beams`."""
+    """Returns the spans of a conditional head; see `answers.make_spans`."""
     outputs = model(inputs)
     each = model.head.end_n_top
     start = tf.repeat(outputs["start_top_log_probs"], each, axis=1)
