@@ -207,7 +207,9 @@ class Windows(Sequence[Window]):
         self.questions = list(dataset.questions)
         self.notes = tokens["notes"].tolist()
         self._tokens = tokens
-        self._cls, self._sep = [tokenizer.cls_id], [tokenizer.sep_id]
+        self._cls, self._sep = np.array(
+            [[tokenizer.cls_id], [tokenizer.sep_id]], np.int32
+        )
         self._paragraphs = _paragraph_indices(dataset)
         self._queries = np.minimum(
             np.diff(tokens["question_bounds"]), settings.max_query_length
@@ -254,14 +256,13 @@ class Windows(Sequence[Window]):
             start_position, end_position = (context_start + answer - first).tolist()
         context = tokens["context_ids"][part]
         ids = np.concatenate([self._cls, query, self._sep, context, self._sep])
-        owners = _max_context_windows(end - begin, room, step)
         return Window(
             self.questions[row],
             self.dataset.paragraphs[paragraph].context,
-            ids.astype(np.int32),
+            ids,
             context_start,
             tokens["context_spans"][part],
-            owners[first : first + count] == index,
+            _max_context(end - begin, min(room, end - begin), step)[index],
             start_position,
             end_position,
         )
@@ -317,27 +318,28 @@ def windows(
     return Windows(dataset, tokens, tokenizer, settings)
 
 
-@functools.lru_cache(64)
-def _max_context_windows(count: int, room: int, step: int) -> np.ndarray:
-    """Returns the window in which each token of a context has most context.
+@functools.lru_cache(1024)
+def _max_context(count: int, room: int, step: int) -> list[np.ndarray]:
+    """Returns for each window which tokens have more context in it than in others.
 
     **As released:** the smaller side counts, and a hundredth of the window's length; of
     windows with equal scores the first one counts.
 
     Args:
-        count: tokens of the context, N.
+        count: tokens of the context.
         room: maximum number of its tokens in a window.
         step: tokens between the beginnings of two windows.
 
     Returns:
-        int32 [N].
+        bool [C] of each.
     """
+    begins = range(0, count - room + step, step)
     owners, best = np.zeros(count, np.int32), np.full(count, -1.0)
-    for index, begin in enumerate(range(0, max(count - room, 0) + step, step)):
+    for index, begin in enumerate(begins):
         part = slice(begin, min(begin + room, count))
         before = np.arange(part.stop - part.start)
         scores = np.minimum(before, before[::-1]) + PER_TOKEN * len(before)
         is_better = scores > best[part]
         owners[part][is_better] = index
         best[part][is_better] = scores[is_better]
-    return owners
+    return [owners[begin : begin + room] == i for i, begin in enumerate(begins)]
