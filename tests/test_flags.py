@@ -18,6 +18,7 @@ class Settings:
     mode: Literal["sop", "nsp"] = flags.field("Objective.", "sop")
     name: str | None = flags.field("A name.", None)
     lower: bool = flags.field("Lower-case.", True)
+    extra: tuple[str, ...] | None = flags.field("More.", None)
 
 
 @pytest.fixture
@@ -209,6 +210,9 @@ def test_a_usage_error_is_one_line_and_ends_with_2(argument, message):
         (["--lower", "False", "--flagfile=own"], {"lower": True, "steps": 1}),
         (["--flagfile=own", "--steps", "1"], {"steps": 1}),
         (["--flagfile=commented"], {"lower": False, "rate": 0.25}),
+        (["--extra", "--lower=0"], {"lower": False, "extra": ()}),
+        (["--steps=3", "--extra"], {"steps": 3, "extra": ()}),
+        (["--extra", "a,b"], {"extra": ("a", "b")}),
     ],
 )
 def test_truth_values_after_a_space_and_flagfiles_as_others_write_them(
