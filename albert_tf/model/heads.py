@@ -336,9 +336,8 @@ def _output(config: AlbertConfig, units: int, policy) -> keras.layers.Dense:
 
 
 def _mask(logits, impossible):
-    return (
-        ops.cast(logits, "float32") * (1.0 - impossible) + IMPOSSIBLE_LOGIT * impossible
-    )
+    logits = ops.cast(logits, "float32")
+    return logits * (1.0 - impossible) + IMPOSSIBLE_LOGIT * impossible
 
 
 @custom_gradient(on_torch=classification_loss)

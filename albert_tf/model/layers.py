@@ -256,7 +256,7 @@ def order_gradients(x, layers: Sequence[Dense]):
 
     Args:
         x: the input of a block.
-        layers: dense layers of the block that earlier blocks have used, too.
+        layers: dense layers of the block that earlier blocks have used.
 
     Returns:
         x, and the context for the block and the following ones.
@@ -575,15 +575,8 @@ class Block(ConfiguredLayer):
 
     def dense_layers(self) -> list[Dense]:
         """Returns the six dense layers of the block."""
-        attention, feed_forward = self.attention, self.feed_forward
-        return [
-            attention.query,
-            attention.key,
-            attention.value,
-            attention.output_dense,
-            feed_forward.intermediate,
-            feed_forward.output_dense,
-        ]
+        a, f = self.attention, self.feed_forward
+        return [a.query, a.key, a.value, a.output_dense, f.intermediate, f.output_dense]
 
     def call(self, hidden, mask_scores, seeds=(None, None, None), select=None):
         """Applies the block.

@@ -122,8 +122,7 @@ class AlbertEncoder(_ConfiguredModel):
             InputError: no `input_ids`, an unknown key, or a length above
                 `max_position_embeddings`.
         """
-        embedded, mask_scores, seeds = self._embed(inputs, training)
-        outputs = self._transform(embedded, mask_scores, seeds, training)
+        embedded, outputs = self._encode(inputs, training)
         pooled = self.pooler(outputs[-1][:, 0])
         return {
             "sequence_output": outputs[-1],
@@ -148,11 +147,8 @@ class AlbertEncoder(_ConfiguredModel):
         Raises:
             InputError: see `call`.
         """
-        embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(
-            embedded, mask_scores, seeds, training, lambda x: x[:, :1]
-        )
-        return self.pooler(last[:, 0])
+        _, outputs = self._encode(inputs, training, lambda x: x[:, :1])
+        return self.pooler(outputs[-1][:, 0])
 
     def encode_positions(self, inputs, positions, training=False):
         """Returns the `pooled_output` and the states at some positions.
@@ -176,9 +172,8 @@ class AlbertEncoder(_ConfiguredModel):
             states = heads.gather_positions(hidden, positions)
             return ops.concatenate([hidden[:, :1], states], axis=1)
 
-        embedded, mask_scores, seeds = self._embed(inputs, training)
-        *_, last = self._transform(embedded, mask_scores, seeds, training, select)
-        return self.pooler(last[:, 0]), last[:, 1:]
+        _, outputs = self._encode(inputs, training, select)
+        return self.pooler(outputs[-1][:, 0]), outputs[-1][:, 1:]
 
     def _embed(self, inputs, training):
         """Returns the embeddings, the mask scores, and the seeds of each layer."""
@@ -196,9 +191,8 @@ class AlbertEncoder(_ConfiguredModel):
         # Not mask[:, None, None]: LiteRT has no such slice of a free length.
         scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
         mask_scores = ops.expand_dims(scores, (1, 2))
-        drops = self.config.hidden_dropout_prob or (
-            self.config.attention_probs_dropout_prob
-        )
+        config = self.config
+        drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
         seeds = DropoutSeeds(self.seed_generator) if training and drops else None
         embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
         # Drawn before the layers: recomputation must not draw again.
@@ -207,38 +201,34 @@ class AlbertEncoder(_ConfiguredModel):
         ]
         return embedded, mask_scores, layer_seeds
 
-    def _transform(self, embedded, mask_scores, seeds, training, select=None):
-        """Returns a list of the outputs of each layer, float [B, T, H].
+    def _encode(self, inputs, training, select=None):
+        """Returns the embeddings, and a list of the outputs of each layer.
 
         With `select` the last layer computes only the positions that it selects.
         """
+        embedded, mask_scores, seeds = self._embed(inputs, training)
         hidden = embedded if self.projection is None else self.projection(embedded)
         outputs: list = []
         blocks = list(self.layers_in_order())
         recomputes = self.config.recompute == "block"
-        # Recomputed blocks cast their own kernels. Without recomputation, the gradients
-        # in 16 bits are those of one cast for all layers, and small. JAX and PyTorch
-        # order gradients themselves.
+        # In 16 bits without recomputation, gradients are those of one cast, and small.
+        # JAX and PyTorch order gradients themselves.
         orders = training and keras.backend.backend() == "tensorflow"
         orders = orders and (recomputes or self.compute_dtype == "float32")
         used: set[Dense] = set()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(cast_once(() if recomputes else self._dense_layers()))
+            if not recomputes:  # recomputed blocks cast their own kernels
+                stack.enter_context(cast_once(self._dense_layers()))
             for block, block_seeds in zip(blocks, seeds, strict=True):
                 again = [layer for layer in block.dense_layers() if layer in used]
                 used.update(block.dense_layers())
                 if orders and again:
                     hidden, context = order_gradients(hidden, again)
                     stack.enter_context(context)
-                is_last = len(outputs) == len(blocks) - 1
-                hidden = block(
-                    hidden,
-                    mask_scores,
-                    seeds=block_seeds,
-                    select=select if is_last else None,
-                )
+                positions = select if len(outputs) == len(blocks) - 1 else None
+                hidden = block(hidden, mask_scores, seeds=block_seeds, select=positions)
                 outputs.append(hidden)
-        return outputs
+        return embedded, outputs
 
     def layers_in_order(self):
         """Yields the block of every layer, its inner blocks one after the other."""

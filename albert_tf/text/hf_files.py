@@ -27,8 +27,8 @@ _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
 def read(path: str | Path) -> dict[str, Any]:
     """Reads a `tokenizer.json`; empty if there is none, or not one of transformers."""
-    whole = _read_object(Path(path))
-    return whole if isinstance(whole.get("model"), dict) else {}
+    contents = _read_object(Path(path))
+    return contents if isinstance(contents.get("model"), dict) else {}
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     return values
 
 
-def model_type(whole: Mapping[str, Any]) -> str:
+def model_type(contents: Mapping[str, Any]) -> str:
     """Returns the type of a tokenizer's model; older files do not store it."""
-    model = whole.get("model", {})
+    model = contents.get("model", {})
     has_ids = isinstance(model.get("vocab"), dict)
     return model.get("type") or ("WordPiece" if has_ids else "Unigram")
 
@@ -55,12 +55,12 @@ def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
     Raises:
         InputError: the file has no model of the wanted type.
     """
-    whole = read(path)
-    if not whole or model_type(whole) != wanted:
-        actual = f"a model of type {model_type(whole)}" if whole else "no model"
+    contents = read(path)
+    if not contents or model_type(contents) != wanted:
+        actual = f"a model of type {model_type(contents)}" if contents else "no model"
         raise InputError(f"{path}: {actual}; expected one of type {wanted}")
     with errors.wrap_read(path, "a tokenizer.json of transformers"):
-        vocab, added = whole["model"]["vocab"], whole.get("added_tokens", ())
+        vocab, added = contents["model"]["vocab"], contents.get("added_tokens", ())
         ids = {item[0]: id for id, item in enumerate(vocab)}
         ids = vocab if wanted == "WordPiece" else ids
         ids = ids | {token["content"]: token["id"] for token in added}
@@ -68,20 +68,20 @@ def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
         if [ids[piece] for piece in pieces] != list(range(len(ids))):
             raise ValueError("its ids are not 0, 1, 2 and so on")
         if wanted == "Unigram":
-            return _unigram(whole, pieces)
-        prefix = whole["model"].get("continuing_subword_prefix", "##")
+            return _unigram(contents, pieces)
+        prefix = contents["model"].get("continuing_subword_prefix", "##")
         if prefix != "##":
             raise ValueError(f'pieces that continue a word begin with "{prefix}"')
         return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
+def _unigram(contents: Mapping[str, Any], pieces: list[str]) -> bytes:
     """Returns the equivalent SentencePiece model."""
     from sentencepiece import sentencepiece_model_pb2
 
-    model = whole["model"]
+    model = contents["model"]
     scores = dict(map(tuple, model["vocab"]))
-    added = {token["content"] for token in whole.get("added_tokens", ())}
+    added = {token["content"] for token in contents.get("added_tokens", ())}
     proto = sentencepiece_model_pb2.ModelProto()
     kinds = proto.SentencePiece
     has_bytes = bool(model.get("byte_fallback"))
@@ -98,10 +98,10 @@ def _unigram(whole: Mapping[str, Any], pieces: list[str]) -> bytes:
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
     proto.trainer_spec.byte_fallback = has_bytes
-    text = json.dumps(whole.get("normalizer"))
+    text = json.dumps(contents.get("normalizer"))
     if rules := re.search('"precompiled_charsmap": "(.*?)"', text):
         proto.normalizer_spec.precompiled_charsmap = base64.b64decode(rules[1])
-    marks = json.dumps(whole.get("pre_tokenizer"))
+    marks = json.dumps(contents.get("pre_tokenizer"))
     proto.normalizer_spec.add_dummy_prefix = '"prepend_scheme": "never"' not in marks
     return proto.SerializeToString()
 
@@ -126,11 +126,14 @@ def cleaning(
             those of `tokenization`.
     """
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
-    whole = read(tokenizer)
+    contents = read(tokenizer)
     cleans = dict(given)
     for file, notes in (
         (config, _read_object(config)),
-        (tokenizer, _normalizer_cleaning(whole.get("normalizer")) if whole else {}),
+        (
+            tokenizer,
+            _normalizer_cleaning(contents.get("normalizer")) if contents else {},
+        ),
     ):
         values = {key: value for key, value in notes.items() if value is not None}
         for key in values.keys() & {*_CLEANING, "strip_accents"}:

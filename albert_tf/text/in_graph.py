@@ -51,7 +51,7 @@ class GraphTokenizer(tf.Module):
     def __init__(
         self,
         tokenizer: tokenization.Tokenizer,
-        most: int | None = None,
+        max_tokens: int | None = None,
         *,
         with_offsets: bool = False,
     ):
@@ -59,8 +59,8 @@ class GraphTokenizer(tf.Module):
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
-            most: number of tokens of a text that are used; None: all. The rest of a
-                long text need not be tokenized.
+            max_tokens: number of tokens of a text that are used, so that the rest of a
+                long text is not tokenized; None: all.
             with_offsets: whether to prepare `encode_with_offsets`.
         """
         super().__init__()
@@ -68,7 +68,7 @@ class GraphTokenizer(tf.Module):
         kind: Any = _WordPiece if is_wordpiece else _SentencePiece
         self._encoder = kind(tokenizer, with_offsets)
         # Cutting inside a word may change its last pieces.
-        self._most = most and (most + _MARGIN) * _CHARACTERS
+        self._max_characters = max_tokens and (max_tokens + _MARGIN) * _CHARACTERS
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -81,7 +81,7 @@ class GraphTokenizer(tf.Module):
             int32 [B, None], for each text what `tokenizer.encode` returns.
         """
         codes, _ = self._clean(tf.strings.unicode_decode(texts, "UTF-8"))
-        return self._encoder.encode(codes, self._most)
+        return self._encoder.encode(codes, self._max_characters)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns string [B], for each text what `tokenizer.clean` returns."""
@@ -165,12 +165,11 @@ class _SentencePiece(tf.Module):
         self._part_lengths = _flat(parts)
         self._part_starts = _flat([np.cumsum([0, *part[:-1]]) for part in parts])
 
-    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
-        """Returns the ids of cleaned texts, or of their first `most` characters."""
-        whole = self._model.tokenize(
-            tf.strings.unicode_encode(codes[:, :most] if most else codes, "UTF-8")
-        )
-        return self._split_commas(whole, whole.values)[0]
+    def encode(self, codes: tf.RaggedTensor, limit: int | None) -> tf.RaggedTensor:
+        """Returns the ids of cleaned texts, or of their first `limit` characters."""
+        codes = codes[:, :limit] if limit else codes
+        pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
+        return self._split_commas(pieces, pieces.values)[0]
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
         """Finds the pieces of texts.
@@ -185,9 +184,9 @@ class _SentencePiece(tf.Module):
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
         origins = tf.gather(origins, self._normal_characters(cleaned, codes))
-        whole = self._model.tokenize(cleaned)
-        begin, length = self._cut(self._pieces.tokenize(cleaned).values, whole.values)
-        ids, source, entry = self._split_commas.replace(whole)
+        pieces = self._model.tokenize(cleaned)
+        begin, length = self._cut(self._pieces.tokenize(cleaned).values, pieces.values)
+        ids, source, entry = self._split_commas.replace(pieces)
         within = tf.zeros_like(begin)
         begin = tf.gather(begin, source)
         begin += _pick(self._part_starts, source, entry, within)
@@ -262,7 +261,7 @@ class _WordPiece(tf.Module):
         self._lengths = _flat([[len(p.removeprefix(mark)) for p in tokenizer.pieces]])
         self._unknown = tokenizer.unk_id
 
-    def encode(self, codes: tf.RaggedTensor, most: int | None) -> tf.RaggedTensor:
+    def encode(self, codes: tf.RaggedTensor, limit: int | None) -> tf.RaggedTensor:
         """Returns the ids of whole cleaned texts: a piece may have any length."""
         return self._encode_words(codes)[0].merge_dims(1, 2)
 
@@ -277,10 +276,10 @@ class _WordPiece(tf.Module):
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
         """Finds the pieces of texts; see `_SentencePiece.align`."""
         pieces, word_lengths = self._encode_words(codes)
-        ids, of_words = pieces.merge_dims(1, 2), pieces.values
+        ids, word_pieces = pieces.merge_dims(1, 2), pieces.values
         length = tf.where(
             ids.values == self._unknown,
-            tf.gather(word_lengths, of_words.value_rowids()),
+            tf.gather(word_lengths, word_pieces.value_rowids()),
             tf.gather(self._lengths, ids.values),
         )
         # The pieces are all characters but the spaces.

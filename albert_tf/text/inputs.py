@@ -124,7 +124,7 @@ def join(
     )
 
 
-def cut(tokenizer: Tokenizer, text: str, most: int) -> str:
+def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     """Returns a text, or a beginning of it with the same first tokens.
 
     Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
@@ -134,13 +134,13 @@ def cut(tokenizer: Tokenizer, text: str, most: int) -> str:
     Args:
         tokenizer: the vocabulary.
         text: any text; one of ordinary length is returned unchanged.
-        most: number of tokens that are used.
+        max_tokens: number of tokens that are used.
     """
-    size = _CHARACTERS * (most + _MARGIN)
+    size = _CHARACTERS * (max_tokens + _MARGIN)
     while size < len(text):
         end = text.find(" ", size, 2 * size)
         begin = text[: end if end >= 0 else size]
-        if len(tokenizer.encode(begin)) >= most + _MARGIN:
+        if len(tokenizer.encode(begin)) >= max_tokens + _MARGIN:
             return begin
         size *= 4
     return text
@@ -231,11 +231,11 @@ def _pieces(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     second_texts: Sequence[str] | None,
-    most: int,
+    max_tokens: int,
     num_threads: int,
 ) -> Iterable[tuple[list[int], list[int]]]:
     def short(chunk: Sequence[str]) -> list[str]:
-        return [cut(tokenizer, text, most) for text in chunk]
+        return [cut(tokenizer, text, max_tokens) for text in chunk]
 
     for begin in range(0, len(texts), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)

@@ -119,8 +119,8 @@ def _isolate_punctuation(character: str) -> str:
 
 def _strip_accents_and_isolate_punctuation(character: str) -> str:
     decomposed = unicodedata.normalize("NFD", character)
-    kept = (c for c in decomposed if unicodedata.category(c) != "Mn")
-    return "".join(map(_isolate_punctuation, kept))
+    bare = (c for c in decomposed if unicodedata.category(c) != "Mn")
+    return "".join(map(_isolate_punctuation, bare))
 
 
 DECOMPOSED = CharacterMap(_decompose)

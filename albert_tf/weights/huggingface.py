@@ -132,7 +132,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
         assert isinstance(tokenizer, SentencePieceTokenizer)
         special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
         vocabulary, steps = "spiece.model", _sentencepiece_steps(tokenizer)
-    whole = {
+    tokenizer_json = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -155,7 +155,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     }
     return {
         vocabulary: tokenizer.contents,
-        "tokenizer.json": _json(whole),
+        "tokenizer.json": _json(tokenizer_json),
         "tokenizer_config.json": _json(settings),
         "special_tokens_map.json": _json(special),
     }
@@ -265,11 +265,11 @@ def _cut_words(mark: Step) -> list[Step]:
     After `_NO_WORD_START` there is a mark only at the beginning of the whole text.
     """
     cut = {"type": "Split", "behavior": "Removed", "invert": False}
-    whole = {**mark, "split": False}
+    unsplit = {**mark, "split": False}
     return [
-        {**whole, "prepend_scheme": "first"},
+        {**unsplit, "prepend_scheme": "first"},
         {**cut, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},
-        {**whole, "prepend_scheme": "always"},
+        {**unsplit, "prepend_scheme": "always"},
         {**cut, "pattern": {"String": f"{WORD_MARK}{_NO_WORD_START}"}},
     ]
 

@@ -45,11 +45,11 @@ def inputs_of(recorded, *more):
 @pytest.mark.parametrize("name", ["model_small", "model_grouped"])
 def test_encoder_gives_the_released_outputs(name, data, golden, arrays, monkeypatch):
     recorded = golden(name)
-    softmax, shares = ops.softmax, []
+    softmax, probabilities = ops.softmax, []
 
     def note(scores):
-        shares.append(softmax(scores))
-        return shares[-1]
+        probabilities.append(softmax(scores))
+        return probabilities[-1]
 
     monkeypatch.setattr(ops, "softmax", note)
     encoder = models.AlbertEncoder(
@@ -60,21 +60,13 @@ def test_encoder_gives_the_released_outputs(name, data, golden, arrays, monkeypa
     for key in ("embedding_output", "sequence_output", "pooled_output"):
         assert difference(outputs[key], recorded[f"out/{key}"]) <= BOUND
     depth = sum(key.startswith("out/encoder_layer_") for key in recorded)
-    assert len(outputs["encoder_outputs"]) == len(shares) == depth
+    assert len(outputs["encoder_outputs"]) == len(probabilities) == depth
     for i in range(depth):
         layer = outputs["encoder_outputs"][i]
         assert difference(layer, recorded[f"out/encoder_layer_{i}"]) <= BOUND
-        share = arrays(shares[i])
-        assert difference(share, recorded[f"out/attention_probs_{i}"]) <= BOUND
-
-
-@pytest.mark.parametrize("name", ["model_small", "model_grouped"])
-def test_mask_and_segments_default_to_the_released_ones(name, data, golden, arrays):
-    recorded = golden(name)
-    encoder = models.AlbertEncoder(
-        AlbertConfig.from_json_file(data / f"{name}.config.json")
-    )
-    weights.load(encoder, data / f"{name}.ckpt")
+        ours = arrays(probabilities[i])
+        assert difference(ours, recorded[f"out/attention_probs_{i}"]) <= BOUND
+    # Mask and segments have the released defaults.
     outputs = arrays(encoder({"input_ids": recorded["in/input_ids"][:2, :7]}))
     for key in ("sequence_output", "pooled_output"):
         assert difference(outputs[key], recorded[f"out_defaults/{key}"]) <= BOUND
@@ -389,61 +381,45 @@ def test_jitted_passes_agree_with_eager_ones(tiny, tokens, arrays):
 # --- recompute ---
 
 
-@pytest.fixture
-def recompute_twins(tiny):
-    """Two equal models, of which the second recomputes; both drop alike."""
-
-    def make(rate):
-        keras.utils.set_random_seed(7)
-        kept = models.AlbertPretrainer(
-            tiny(
-                num_hidden_layers=2,
-                hidden_dropout_prob=rate,
-                attention_probs_dropout_prob=rate,
-            )
-        )
-        pair = kept, twin(kept, recompute="block")
-        for model in pair:
-            model.encoder.seed_generator.state.assign([5, 3])
-        return pair
-
-    return make
-
-
-def assert_equal_gradients(kept, recomputed):
-    for one, other in zip(kept, recomputed, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6 * max(1, np.abs(one).max()))
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("rate", "mode"),
+    [
+        (0.0, "eager"),
+        (0.3, "eager"),
+        pytest.param(0.3, "graph", marks=tensorflow_only),
+        pytest.param(0.3, "xla", marks=tensorflow_only),
+    ],
+)
 def test_recompute_gives_identical_gradients(
-    rate, recompute_twins, tokens, differentiate
+    rate, mode, tiny, tokens, differentiate, arrays
 ):
-    kept, recomputed = (
-        differentiate(
-            lambda model=model: total(model(tokens(), training=True)),
-            model.trainable_variables,
-        )
-        for model in recompute_twins(rate)
-    )
-    assert_equal_gradients(kept, recomputed)
-
-
-@tensorflow_only
-@pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
-def test_recompute_gives_identical_gradients_when_compiled(
-    xla, recompute_twins, tokens, arrays
-):
-    import tensorflow as tf
+    rates = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+    keras.utils.set_random_seed(7)
+    model = models.AlbertPretrainer(tiny(num_hidden_layers=2, **rates))
 
     def gradients(model):
-        with tf.GradientTape() as tape:
-            loss = total(model(tokens(), training=True))
-        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+        def loss():
+            return total(model(tokens(), training=True))
 
-    compiled = tf.function(gradients, jit_compile=xla)
-    kept, recomputed = (arrays(compiled(model)) for model in recompute_twins(0.3))
-    assert_equal_gradients(kept, recomputed)
+        return differentiate(loss, model.trainable_variables)
+
+    def compiled_gradients(model):
+        import tensorflow as tf
+
+        @tf.function(jit_compile=mode == "xla")
+        def compute():
+            with tf.GradientTape() as tape:
+                loss = total(model(tokens(), training=True))
+            return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+        return arrays(compute())
+
+    pair = []
+    for one in (model, twin(model, recompute="block")):
+        one.encoder.seed_generator.state.assign([5, 3])
+        pair.append((gradients if mode == "eager" else compiled_gradients)(one))
+    for one, other in zip(*pair, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6 * max(1, np.abs(one).max()))
 
 
 @tensorflow_only
@@ -466,15 +442,15 @@ def test_gradients_of_shared_kernels_are_added_layer_by_layer(recompute, tiny, t
     assert [len(op.inputs) for op in sums] == [2] * 4
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass keeps")
-def test_recompute_keeps_only_the_input_of_each_block(tiny):
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass stores")
+def test_recompute_stores_only_the_input_of_each_block(tiny):
     import jax
 
     batch = {"input_ids": np.zeros((8, 32), "int32")}
     changes = {"intermediate_size": 5, "max_position_embeddings": 32}
 
-    def kept_by_a_layer(recompute):
-        kept = []
+    def bytes_of_a_layer(recompute):
+        stored = []
         for layers in (2, 4):
             model = models.AlbertEncoder(
                 tiny(num_hidden_layers=layers, recompute=recompute, **changes)
@@ -487,16 +463,16 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
                     return model(batch)["sequence_output"]
 
             _, pull = jax.vjp(forward, [v.value for v in model.trainable_variables])
-            kept.append(sum(x.nbytes for x in jax.tree.leaves(pull)))
-        return (kept[1] - kept[0]) / 2
+            stored.append(sum(x.nbytes for x in jax.tree.leaves(pull)))
+        return (stored[1] - stored[0]) / 2
 
     one_input = 8 * 32 * 12 * 4
-    assert kept_by_a_layer("block") == one_input
-    # A tensor [B, N, T, T] is 8 times the input: one is kept, and no second.
-    assert 17 < kept_by_a_layer("none") / one_input < 19
+    assert bytes_of_a_layer("block") == one_input
+    # A tensor [B, N, T, T] is 8 times the input: only one is stored.
+    assert 17 < bytes_of_a_layer("none") / one_input < 19
 
 
-# --- the last layer of what reads the pooler ---
+# --- the last layer of models that read the pooler ---
 
 
 @pytest.mark.parametrize("recompute", ["none", "block"])
@@ -510,21 +486,22 @@ def test_recompute_keeps_only_the_input_of_each_block(tiny):
     ],
     ids=["shared", "unshared", "one layer", "inner blocks"],
 )
-def test_picked_positions_have_the_same_states_and_gradients(
+def test_selected_positions_have_the_same_states_and_gradients(
     changes, recompute, tiny, tokens, differentiate, arrays
 ):
     encoder = models.AlbertEncoder(tiny(recompute=recompute, **changes))
     batch, positions = tokens(), ops.convert_to_tensor([[3, 0, 6], [1, 1, 0]])
     random = np.random.default_rng(3)
-    of_pooled = random.standard_normal((2, 1), "float32")
-    of_states = random.standard_normal((2, 3, 1), "float32")
+    factors = [
+        random.standard_normal(shape, "float32") for shape in ((2, 1), (2, 3, 1))
+    ]
 
     def whole():
         outputs = encoder(batch)
         states = heads.gather_positions(outputs["sequence_output"], positions)
         return outputs["pooled_output"], states
 
-    def picked():
+    def selected():
         return encoder.encode_positions(batch, positions)
 
     def first():
@@ -532,15 +509,14 @@ def test_picked_positions_have_the_same_states_and_gradients(
 
     def gradients(encode):
         def loss():
-            pooled, states = encode()
-            parts = ops.multiply(pooled, of_pooled), ops.multiply(states, of_states)
-            return ops.sum(parts[0]) + ops.sum(parts[1])
+            pairs = zip(encode(), factors, strict=True)
+            return sum(ops.sum(ops.multiply(x, factor)) for x, factor in pairs)
 
         return differentiate(loss, encoder.trainable_variables)
 
     expected = gradients(whole)
     assert max(np.abs(gradient).max() for gradient in expected) > 0.05
-    for encode in (picked, first):
+    for encode in (selected, first):
         for one, other in zip(whole(), encode(), strict=True):
             np.testing.assert_allclose(arrays(one), arrays(other), atol=BOUND)
         for one, other in zip(expected, gradients(encode), strict=True):
@@ -572,7 +548,7 @@ def last_lengths(monkeypatch):
         (models.AlbertMultipleChoice, {}, "questions"),
     ],
 )
-def test_the_last_layer_computes_the_first_position_alone(
+def test_the_last_layer_computes_only_the_first_position(
     kind, options, batch, tiny, request, last_lengths
 ):
     inputs = request.getfixturevalue(batch)
@@ -585,7 +561,7 @@ def test_the_last_layer_computes_the_first_position_alone(
 
 
 @pytest.mark.parametrize("sentence_head", [True, False])
-def test_the_logits_of_pretraining_need_masked_positions_alone(
+def test_the_logits_of_pretraining_need_only_masked_positions(
     sentence_head, tiny, tokens, last_lengths, arrays
 ):
     model = models.AlbertPretrainer(
@@ -825,31 +801,24 @@ def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_pa
     )
 
 
-EXPECTED = "expected input_ids, input_mask, segment_ids"
-
-
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "fault"),
     [
-        (["input_id"], f"the inputs have 'input_id'; {EXPECTED}"),
-        (["input_mask"], f"the inputs lack input_ids; {EXPECTED}"),
-        (
-            ["input_ids", "attention_mask", "token_type_ids"],
-            f"the inputs have 'attention_mask', 'token_type_ids'; {EXPECTED}",
-        ),
-        (
-            ["token_ids", "padding_mask", "segment_ids"],
-            f"the inputs have 'token_ids', 'padding_mask'; {EXPECTED}",
-        ),
+        ("input_id", "have 'input_id'"),
+        ("input_mask", "lack input_ids"),
+        ("input_ids token_type_ids", "have 'token_type_ids'"),
+        ("token_ids padding_mask", "have 'token_ids', 'padding_mask'"),
     ],
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_inputs_of_other_names_are_refused(name, keys, message, tiny):
+def test_inputs_of_other_names_are_refused(name, keys, fault, tiny):
     kind, options = MODELS[name]
     shape = (2, 3, 5) if kind is models.AlbertMultipleChoice else (2, 5)
     with pytest.raises(InputError) as refused:
-        kind(tiny(), **options)({key: np.ones(shape, "int32") for key in keys})
-    assert str(refused.value) == message
+        kind(tiny(), **options)({key: np.ones(shape, "int32") for key in keys.split()})
+    assert str(refused.value) == (
+        f"the inputs {fault}; expected input_ids, input_mask, segment_ids"
+    )
 
 
 @tensorflow_only
@@ -868,7 +837,7 @@ def test_a_graph_is_freed_with_its_function(tiny, tokens):
     assert graph() is None
 
 
-def test_choices_that_are_not_there_have_no_probability(tiny, tokens, arrays):
+def test_choices_without_tokens_have_no_probability(tiny, tokens, arrays):
     model = models.AlbertMultipleChoice(tiny())
     rows = tokens()
     rows = {key: rows[key] for key in ("input_ids", "input_mask", "segment_ids")}

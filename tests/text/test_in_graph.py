@@ -106,7 +106,7 @@ def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair):
 @pytest.mark.parametrize(
     "pair", [("spm", True, True), ("words", True, False)], indirect=True, ids=str
 )
-def test_a_saved_model_keeps_the_ids_and_the_places(pair, tmp_path):
+def test_a_saved_model_keeps_ids_and_offsets(pair, tmp_path):
     tokenizer, graph, _ = pair
     texts = tf.constant(HARD)
     both = tf.Module()
@@ -177,27 +177,27 @@ def fuzzed(count, strings):
     return ["".join(rng.choices(pool, k=rng.randrange(60))) for _ in range(count)]
 
 
-def assert_same_places(tokenizer, graph, texts):
+def assert_same_offsets(tokenizer, graph, texts):
     ids, begins, ends = graph.encode_with_offsets(tf.constant(texts))
     assert {x.dtype for x in (ids, begins, ends)} == {tf.int32}
-    places = zip(begins.to_list(), ends.to_list(), strict=True)
-    for text, found, (begin, end) in zip(texts, ids.to_list(), places, strict=True):
-        expected_ids, expected_places = tokenizer.encode_with_offsets(text)
+    offsets = zip(begins.to_list(), ends.to_list(), strict=True)
+    for text, found, (begin, end) in zip(texts, ids.to_list(), offsets, strict=True):
+        expected_ids, expected_offsets = tokenizer.encode_with_offsets(text)
         assert found == expected_ids, text
-        assert list(zip(begin, end, strict=True)) == expected_places, text
+        assert list(zip(begin, end, strict=True)) == expected_offsets, text
 
 
-def test_pieces_stand_where_python_says(pair):
+def test_offsets_are_those_of_python(pair):
     tokenizer, graph, rows = pair
     texts = [*HARD, *_ODD, *(row[1] for row in rows)]
     contexts = json.loads((DATA / "squad_own.json").read_text())["data"]
     texts += [p["context"] for article in contexts for p in article["paragraphs"]]
-    assert_same_places(tokenizer, graph, texts + fuzzed(400, texts))
+    assert_same_offsets(tokenizer, graph, texts + fuzzed(400, texts))
     for part in graph.encode_with_offsets(tf.constant([], tf.string)):
         assert part.to_list() == []
 
 
-def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
+def test_offsets_of_bytes_and_folded_characters_are_those_of_python(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("some words of text, and (more) strasse\n" * 9)
     sentencepiece.SentencePieceTrainer.train(
@@ -214,10 +214,10 @@ def test_bytes_and_folded_characters_stand_where_python_says(tmp_path):
     )
     texts = ["Straße", "aß ß", "字 (more)—(more), ẞx", *HARD, *_ODD]
     graph = in_graph.GraphTokenizer(tokenizer, with_offsets=True)
-    assert_same_places(tokenizer, graph, texts + fuzzed(300, texts))
+    assert_same_offsets(tokenizer, graph, texts + fuzzed(300, texts))
 
 
-def test_of_long_texts_the_beginning_is_tokenized(pair):
+def test_only_the_beginning_of_long_texts_is_tokenized(pair):
     tokenizer, _, _ = pair
     graph = in_graph.GraphTokenizer(tokenizer, 7)
     texts = ["the quick " * 20_000, "x" * 90_000, "the"]
@@ -244,7 +244,7 @@ def test_of_long_texts_the_beginning_is_tokenized(pair):
         ("😀x\x07 «¡Olé!»", "😀x\x07 « ¡ Olé ! »"),
     ],
 )
-def test_words_of_a_text_and_where_they_stand(text, words):
+def test_words_and_offsets(text, words):
     split = tf.function(in_graph.split_words)
     found = [part.to_list() for part in split(tf.constant(["a b", text, "c"]))]
     assert [word.decode() for word in found[0][1]] == words.split()

@@ -26,10 +26,10 @@ def open(path: Path) -> Source:
     import safetensors
 
     folder = path if path.is_dir() else path.parent
-    whole = path / "model.safetensors"
+    single = path / "model.safetensors"
     files = [path]
     if path.is_dir():
-        files = [whole] if whole.exists() else sorted(path.glob("*.safetensors"))
+        files = [single] if single.exists() else sorted(path.glob("*.safetensors"))
     shapes, home = {}, {}
     for file in files:
         with errors.wrap_read(file, "a readable safetensors file"):

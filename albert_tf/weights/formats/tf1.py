@@ -25,9 +25,9 @@ def open(path: Path) -> Source:
     """
     import tensorflow as tf
 
-    prefix, beside = prefix_of(path), path.parent
+    prefix, config_folder = prefix_of(path), path.parent
     if path.is_dir():
-        prefix, beside = path / "variables/variables", path / "assets"
+        prefix, config_folder = path / "variables/variables", path / "assets"
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
@@ -37,7 +37,7 @@ def open(path: Path) -> Source:
             return reader.get_tensor(name)
 
     def config():
-        return AlbertConfig.from_json_file(beside / "albert_config.json")
+        return AlbertConfig.from_json_file(config_folder / "albert_config.json")
 
     location = path if path.is_dir() else prefix
     if tf2.GRAPH in shapes:
