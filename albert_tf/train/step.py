@@ -133,8 +133,10 @@ class Trainer:
         totals: list[np.ndarray] = []
         metrics: dict[str, float] = {}
         source, size = self.task.evaluation, self._config.eval_batch_size
-        dataset = self._evaluation(source, size, self._config.max_eval_steps or None)
-        count = min(len(source), size * (self._config.max_eval_steps or len(source)))
+        most = self._config.max_eval_steps or None
+        read = functools.partial(source.evaluation, max_batches=most)
+        dataset = self._read(read, size)
+        count = min(len(source), size * (most or len(source)))
 
         def predictions():
             step = self._graph("evaluate", self._evaluate_step, dataset)
@@ -174,7 +176,7 @@ class Trainer:
         Raises:
             InputError: an example is invalid, or memory does not suffice.
         """
-        dataset = self._evaluation(source, batch_size)
+        dataset = self._read(source.evaluation, batch_size)
         logged = self._logged(dataset, "predicted", batch_size, len(source))
         step = self._graph("predict", self._predict_step, dataset)
         with self._translate_errors(source):
@@ -183,32 +185,28 @@ class Trainer:
     # Reading
 
     def _training(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        return self._read(
-            lambda context: self.task.training.training(
-                batches.InputShard.from_context(context, self._config.train_batch_size),
-                seed=self._config.seed,
-                start=self.examples_seen,
-            )
+        read = functools.partial(
+            self.task.training.training,
+            seed=self._config.seed,
+            start=self.examples_seen,
         )
+        return self._read(read, self._config.train_batch_size)
 
-    def _evaluation(
-        self, source: batches.Source, size: int, most: int | None = None
+    def _read(
+        self, read: Callable[[batches.InputShard], tf.data.Dataset], batch_size: int
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        return self._read(
-            lambda context: source.evaluation(
-                batches.InputShard.from_context(context, size), max_batches=most
-            )
-        )
-
-    def _read(self, read) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Reads on every worker.
 
         A single device does not need the iterators of tf.distribute, whose threads
         autotune whatever the options of the dataset say, see `batches`.
         """
+
+        def read_share(context):
+            return read(batches.InputShard.from_context(context, batch_size))
+
         if self._strategy.num_replicas_in_sync == 1 and not self._on_tpu:
-            return read(tf.distribute.InputContext())
-        return self._strategy.distribute_datasets_from_function(read)
+            return read_share(tf.distribute.InputContext())
+        return self._strategy.distribute_datasets_from_function(read_share)
 
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:
