@@ -217,7 +217,9 @@ def test_options_that_contradict_a_folder_are_refused(folder):
     for task in ("classification", "fill_mask"):
         with pytest.raises(InputError):
             predict.load(path, predict.AnswerSettings(task=task))
-    with pytest.raises(InputError, match=r"^--labels=\('a',\): only for classificat"):
+    with pytest.raises(
+        InputError, match=r"^--labels=\('a',\): question_answering only takes"
+    ):
         predict.load(path, predict.AnswerSettings(labels=("a",)))
     path, row, _ = folder("classes")
     options = predict.AnswerSettings(labels=("x", "y", "z"))
