@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from albert_tf.weights.source import Source
     from albert_tf.weights.writing import save
 
-# Imported when first used: settings name checkpoints without TensorFlow.
+# Imported on first use: `weights.settings` must not import TensorFlow.
 _MODULES = {"Source": "source", "open_source": "formats", "save": "writing"}
 
 __all__ = [
