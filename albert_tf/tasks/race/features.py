@@ -3,8 +3,8 @@
 The tokens of an article are stored once, however many questions and options it has;
 inputs are put together batch by batch.
 
-**As released:** of a question with its option the last `max_qa_length` tokens are kept,
-and the article is cut at its end so that both fit. Segment 1 is the question's.
+**As released:** a question with its option keeps its last `max_qa_length` tokens, and
+the article is cut at its end so that both fit. Segment 1 is the question's.
 """
 
 import array

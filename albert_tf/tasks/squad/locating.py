@@ -81,12 +81,12 @@ def locate(
         )
     notes = [f"Warning: {count} are left out: {format_ids(skipped)}"] if skipped else []
     for unit in ("characters", *_UNITS):
-        found = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
-        if all(found.values()):
+        places = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
+        if all(places.values()):
             break
     else:
-        unit, found = "characters", {i: each.nearest for i, each in searches.items()}
-    answers = {i: answer for i, answer in found.items() if answer}
+        unit, places = "characters", {i: each.nearest for i, each in searches.items()}
+    answers = {i: answer for i, answer in places.items() if answer}
     moved = {
         i: f"{answer.start - searches[i].begin:+,}"
         for i, answer in answers.items()
@@ -150,14 +150,14 @@ class _Search:
         )
         text, ids = self._text.translate(_FOLDED), self._tokenizer.encode(self._text)
         matches = []
-        place = folded.find(text) if text else -1
-        while place >= 0:
-            begin, end = int(origins[place]), int(origins[place + len(text) - 1]) + 1
+        index = folded.find(text) if text else -1
+        while index >= 0:
+            begin, end = int(origins[index]), int(origins[index + len(text) - 1]) + 1
             while end < len(context) and unicodedata.combining(context[end]):
                 end += 1
             if self._tokenizer.encode(context[begin:end]) == ids:
                 matches.append(Answer(context[begin:end], begin))
-            place = folded.find(text, place + 1)
+            index = folded.find(text, index + 1)
         return matches
 
 

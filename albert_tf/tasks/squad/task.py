@@ -240,7 +240,7 @@ class QuestionAnswering(base.FineTuningTask):
         dataset = select_answered(split.examples, answers)
         if dataset.version == "1.1":
             return scores.evaluate(dataset, answers.texts)
-        threshold = self._threshold_for(split.examples, answers)
+        threshold = self._choose_threshold(split.examples, answers)
         metrics = scores.evaluate(dataset, answers.texts, answers.null_odds, threshold)
         self._best_threshold = scores.center_threshold(metrics, answers.null_odds)
         if threshold is not None:
@@ -248,7 +248,7 @@ class QuestionAnswering(base.FineTuningTask):
         return metrics
 
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
-        return answers.files(self._threshold_for(split.examples, answers))
+        return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(
         self, folder: Path, metrics: Mapping[str, float]
@@ -287,7 +287,7 @@ class QuestionAnswering(base.FineTuningTask):
         dataset = select_answered(dataset, answered)
         return scores.search_threshold(dataset, answered.texts, answered.null_odds)
 
-    def _threshold_for(self, dataset: Dataset, answered: Answers) -> float | None:
+    def _choose_threshold(self, dataset: Dataset, answered: Answers) -> float | None:
         """Returns the threshold; only a flag may fit it on these very questions."""
         if self.threshold is None:
             return None

@@ -1,4 +1,4 @@
-"""Raw text of any length to labelled spans, in Python; see `graph`."""
+"""Raw text of any length to labeled spans, in Python; see `graph`."""
 
 import numpy as np
 

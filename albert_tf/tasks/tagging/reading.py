@@ -85,9 +85,10 @@ def read_file(
             by the scheme.
     """
     text = files.read_text(path, encoding)
-    is_json = files.suffix(path) in (".json", ".jsonl")
-    read = _read_json if is_json else _read_columns
-    sentences = read(path, text, token_column, label_column, log)
+    if files.suffix(path) in (".json", ".jsonl"):
+        sentences = _read_json(path, text, token_column, label_column, log)
+    else:
+        sentences = _read_columns(path, text, token_column, label_column)
     if not sentences:
         raise InputError(f"{path}: no sentence; expected one or more")
     if tag_scheme == "words":
@@ -112,11 +113,7 @@ def read_file(
 
 
 def _read_columns(
-    path: Any,
-    text: str,
-    token_column: str | None,
-    label_column: str | None,
-    log: Callable[[str], None],
+    path: Any, text: str, token_column: str | None, label_column: str | None
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
