@@ -80,11 +80,13 @@ class Pipeline(abc.ABC):
         tokenizer: Tokenizer,
         options: AnswerSettings,
     ):
-        self.settings = settings
         self.config = config
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length(settings, config, options)
         check_inputs(config, tokenizer, self.max_seq_length)
+        if settings is not None:
+            settings = dataclasses.replace(settings, max_seq_length=self.max_seq_length)
+        self.settings = settings
 
     @abc.abstractmethod
     def preprocess(self, row: Row) -> Example:

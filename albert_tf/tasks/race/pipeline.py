@@ -1,7 +1,5 @@
 """An article, a question and its options to the likeliest option, in Python."""
 
-import dataclasses
-
 from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
 from albert_tf.tasks.race import features
 from albert_tf.tasks.race.reading import Question, present
@@ -18,9 +16,6 @@ class MultipleChoicePipeline(FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.fields = {"article": False, "question": False, "options": True}
-        self.settings = dataclasses.replace(
-            settings, max_seq_length=self.max_seq_length
-        )
         features.check_lengths(self.settings)
 
     def preprocess(self, row):

@@ -1,7 +1,5 @@
 """Questions and contexts to answers, in Python."""
 
-import dataclasses
-
 from albert_tf.errors import InputError
 from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats
 from albert_tf.tasks.settings.squad import SquadSettings
@@ -19,9 +17,6 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
-        self.settings = dataclasses.replace(
-            settings, max_seq_length=self.max_seq_length
-        )
         features.check_lengths(self.settings)
         self.threshold = options.threshold
         if self.threshold is None:
