@@ -1,7 +1,7 @@
-"""Divides documents into pairs of segments: where each instance's text lies.
+"""Divides documents into pairs of segments: the text of each record.
 
-A pair is five numbers, not tokens: a unit of work holds thousands of them, shuffles
-them, and copies tokens only for the batch that it is about to write.
+A pair is five numbers, not tokens: a shard holds thousands of pairs, shuffles them, and
+copies tokens only for the batch that it writes next.
 """
 
 import array
@@ -36,10 +36,10 @@ class Document(NamedTuple):
 
 
 class Text:
-    """Tokenized documents, packed: two bytes a token where the vocabulary allows.
+    """Tokenized documents, packed: two bytes a token if the vocabulary allows.
 
     Args:
-        vocab_size: above all token ids that are added.
+        vocab_size: larger than all token ids.
 
     Attributes:
         bounds: S + 1 numbers; segment s holds tokens [bounds[s], bounds[s + 1]).
@@ -78,20 +78,20 @@ def pair(
     two of them. With probability 1/2 the halves are swapped (label 1).
 
     **As released:** the release draws one target length for each document; here one is
-    drawn for each pair. Where only one segment is left, the release takes B from
-    another document and gives label 1, which makes 53 to 60 % of the labels 1 and
-    teaches topics, not order; here the segment is divided at a word start.
-    `released_behaviour` does as the release does.
+    drawn for each pair. If only one segment is left, the release takes B from another
+    document and gives label 1, which makes 53 to 60 % of the labels 1 and teaches
+    topics, not order; here the segment is divided at a word start.
+    `released_behaviour` follows the release.
 
     Args:
         text: the documents.
         config: the run's settings.
-        starts: where words begin.
-        rng: source of the draws.
-        counts: raised by the `truncated_tokens` and the `dropped_tokens`.
+        starts: the first tokens of words.
+        rng: for all random draws.
+        counts: gets the `truncated_tokens` and the `dropped_tokens`.
 
     Returns:
-        int64 [I, 5]: where A begins and ends in `text.tokens`, where B does, the label.
+        int64 [I, 5]: begin and end of A in `text.tokens`, begin and end of B, label.
     """
     draw = random.Random(int(rng.integers(1 << 62)))
     drawer = _Pairs(text, config, starts, draw, counts)
@@ -106,7 +106,7 @@ def truncate(
 ) -> None:
     """Shortens pairs to `limit` tokens, in place.
 
-    Tokens are taken one by one from the longer half, from B where both are equal, each
+    Tokens are removed one by one from the longer half, from B if both are equal, each
     from the front or the back with probability 1/2 (as released).
     """
     a = pairs[:, A_END] - pairs[:, A_BEGIN]
@@ -180,7 +180,7 @@ class _Pairs:
         return begin, middle, middle, end, 0
 
     def _from_other(self, document: Document, target: int) -> tuple[int, int]:
-        """Draws B from another document, from a random segment on."""
+        """Draws B from another document: it begins at a random segment."""
         documents, bounds = self._text.documents, self._text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
             other = self._draw.choice(documents)
@@ -196,7 +196,7 @@ class _Pairs:
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:
-        """Draws where to divide a segment; one of a single word cannot be divided."""
+        """Draws where to divide a segment; None for a single word."""
         begin, end = self._text.bounds[segment : segment + 2]
         words = np.flatnonzero(self._starts(self._tokens[begin:end])[1:])
         if not words.size:

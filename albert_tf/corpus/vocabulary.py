@@ -20,7 +20,7 @@ from albert_tf.text.tokenization import clean_text, with_cleaning
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
 _MAX_LINE_CHARS = 1_000
-# Characters that SentencePiece keeps for itself: it skips lines that hold them.
+# Reserved characters: SentencePiece skips lines that contain them.
 _RESERVED = str.maketrans("▅\0", "  ")
 
 
@@ -120,14 +120,14 @@ def train_files(settings: VocabularySettings) -> None:
 def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     """Trains a vocabulary and writes `<model_prefix>.model` and `.vocab`.
 
-    The text is cleaned as the tokenizer will clean it. No line is left out for its
-    length or its characters: long ones are cut at spaces. The same lines and settings
-    give the same bytes, whatever the number of processors. How the text is cleaned is
-    stored in the model where it is not as released, see `tokenization.with_cleaning`.
+    The text is cleaned as the tokenizer cleans it. Long lines are cut at spaces, so
+    none is skipped. The same lines and settings give the same bytes on any number of
+    processors. If the cleaning is not as released, the model stores it, see
+    `tokenization.with_cleaning`.
 
     Args:
         lines: text; blank lines are skipped.
-        settings: `input_file` is not looked at.
+        settings: all except `input_file`.
 
     Raises:
         InputError: there is no text, the vocabulary is too large or too small for it,
@@ -169,7 +169,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
     failure: Exception | None = None
 
     def cleaned() -> Iterator[str]:
-        """Yields cleaned lines; SentencePiece ends quietly at an error of these."""
+        """Yields cleaned lines; SentencePiece hides errors of this iterator."""
         nonlocal count, failure
         try:
             for line in tqdm(lines, "reading", unit=" lines", disable=None):
@@ -212,7 +212,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
 
 
 def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:
-    """Returns what a caller can do about an error of the trainer."""
+    """Returns an error that says what to do about an error of the trainer."""
     if not count:
         named = ",".join(settings.input_file)
         return InputError(f"--input_file={named}: no text in it")

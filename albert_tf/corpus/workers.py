@@ -16,15 +16,15 @@ from albert_tf.errors import InputError
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Starts processes; an error in the block ends them at once, whatever they do.
+    """Starts processes; an error in the block ends them at once.
 
     Args:
-        count: number of processes; with one everything runs in the caller's own.
+        count: number of processes; with one, everything runs in the caller's.
 
     Yields:
-        A function `run(function, jobs)`, which calls a function that is defined at the
-        top of a module with the arguments of each job, drawn as workers become free,
-        and yields the results as they become ready.
+        A function `run(function, jobs)`: it calls `function`, which is defined at the
+        top of a module, with the arguments of each job, and yields the results as they
+        become ready. It takes jobs as workers become free.
 
     Raises:
         InputError: a worker was killed, or a function raised it.
@@ -36,23 +36,22 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
     context = multiprocessing.get_context("spawn")
     other_end, lifeline = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
-        count, mp_context=context, initializer=_live_on, initargs=(other_end,)
+        count, mp_context=context, initializer=_end_with_parent, initargs=(other_end,)
     )
 
     def run(
         function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]
     ) -> Iterator[Any]:
-        jobs, running = iter(jobs), set[concurrent.futures.Future]()
-        while True:
-            for job in itertools.islice(jobs, 2 * count - len(running)):
-                running.add(executor.submit(function, *job))
-            if not running:
-                return
-            done, running = concurrent.futures.wait(
-                running, return_when=concurrent.futures.FIRST_COMPLETED
-            )
-            for future in done:
-                yield future.result()
+        running = set[concurrent.futures.Future]()
+        for job in jobs:
+            running.add(executor.submit(function, *job))
+            if len(running) >= 2 * count:
+                done, running = concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                yield from (future.result() for future in done)
+        for future in concurrent.futures.as_completed(running):
+            yield future.result()
 
     try:
         yield run
@@ -68,12 +67,12 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
         executor.shutdown(cancel_futures=True)
 
 
-def _live_on(lifeline: multiprocessing.connection.Connection) -> None:
-    """Ends this worker when the parent closes its end of a pipe, or dies."""
+def _end_with_parent(lifeline: multiprocessing.connection.Connection) -> None:
+    """Ends this worker when its parent closes the other end of a pipe, or dies."""
 
     def watch() -> None:
         lifeline.poll(None)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the parent acts on it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
     threading.Thread(target=watch, daemon=True).start()

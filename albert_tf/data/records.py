@@ -1,8 +1,7 @@
 """Writes and reads TFRecord files of `tf.train.Example`s by one feature spec.
 
-The spec has which features a record has and how many numbers each holds. `encode` and
-`create` make files from it, `check`, `parser` and `dataset` read them back, so the two
-sides cannot disagree:
+The spec has the features of a record and how many numbers each holds. `encode` and
+`create` write files by it; `check`, `parser` and `dataset` read them by it:
 
     SPEC = {"input_ids": Feature("int", 128), "weights": Feature("float", 20)}
     with create("train.tfrecord") as writer:
@@ -17,8 +16,8 @@ a fraction of a second and a record costs microseconds.
 import contextlib
 import functools
 import gzip
-import io
 import itertools
+import math
 import os
 import struct
 import zlib
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 GZIP_MAGIC = b"\x1f\x8b"
-# Of the TFRecord format: length and its checksum before a record, one checksum after.
+# TFRecord: a length with its checksum before a record, and a checksum after it.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # Field numbers and wire types of tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
@@ -45,8 +44,8 @@ _KEY = b"\x0a"
 _VALUE = b"\x12"
 _PACKED = b"\x0a"
 _LIST = {"float": b"\x12", "int": b"\x1a"}
-# What cutting and damage raise; the last two are of lengths beyond those of files.
-_NOT_WHOLE = (EOFError, OSError, struct.error, zlib.error, OverflowError, ValueError)
+# Errors of truncated or damaged files; the last two are those of impossible lengths.
+_DAMAGE = (EOFError, OSError, struct.error, zlib.error, OverflowError, ValueError)
 
 
 class Feature(NamedTuple):
@@ -62,7 +61,7 @@ class Feature(NamedTuple):
 
 
 Spec = Mapping[str, Feature]
-# Of some features: what all values are below; none is negative.
+# Exclusive upper limits of the values of some features; no value is negative.
 Limits = Mapping[str, int]
 
 
@@ -121,24 +120,24 @@ class Writer:
         self.write_framed(list(map(framed, records)))
 
     def write_framed(self, records: Sequence[bytes]) -> None:
-        """Appends what `framed` or `split` made."""
+        """Appends results of `framed` or `split`."""
         data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
 
     def finish(self) -> None:
-        """Writes what the compression still holds back; call it once, last."""
+        """Writes the end of a compressed file; call it once, last."""
         if self._gzip:
             self._file.write(self._gzip.flush())
 
 
 def framed(record: bytes) -> bytes:
-    """Returns a serialised example between its length and the checksums of TFRecord."""
+    """Returns a serialised example with the length and the checksums of TFRecord."""
     size = struct.pack("<Q", len(record))
     return b"".join((size, masked_checksum(size), record, masked_checksum(record)))
 
 
 def split(data: bytes) -> list[bytes]:
-    """Returns the framed records that stand one after the other in plain data."""
+    """Splits plain data into framed records."""
     records = []
     begin = 0
     while begin < len(data):
@@ -151,7 +150,7 @@ def split(data: bytes) -> list[bytes]:
 
 @contextlib.contextmanager
 def create(path: str, compress: bool = False) -> Iterator[Writer]:
-    """Makes a TFRecord file that appears under its name only when it is complete.
+    """Opens a TFRecord file for writing that gets its name when it is complete.
 
     Args:
         path: the file to make; its folder must exist.
@@ -169,15 +168,15 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
 def parser(
     spec: Spec, limits: Limits | None = None
 ) -> Callable[["tf.Tensor"], dict[str, "tf.Tensor"]]:
-    """Makes the function that turns serialised examples into a batch.
+    """Returns a function that parses serialised examples to a batch.
 
     Args:
-        spec: the features, by name; a record may hold others, which are left out.
-        limits: the number that all values of an integer feature must be below.
+        spec: the features, by name; others of a record are ignored.
+        limits: exclusive upper limits of integer features.
 
     Returns:
         A function for `tf.data`: string [B] -> {name: int32 or float32 [B, length]}. It
-        raises InvalidArgumentError where a record does not fit, see `locate_error`.
+        raises InvalidArgumentError if a record does not fit, see `locate_error`.
     """
     import tensorflow as tf
 
@@ -207,20 +206,13 @@ def parser(
     return parse
 
 
-def dataset(
-    files: Sequence[str],
-    spec: Spec,
-    *,
-    batch_size: int,
-    drop_remainder: bool = False,
-) -> "tf.data.Dataset":
+def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Dataset":
     """Reads record files in order, as batches.
 
     Args:
         files: TFRecord files, plain or all compressed with gzip.
         spec: the features to read.
         batch_size: examples in a batch.
-        drop_remainder: whether to leave out a last batch that is not full.
 
     Returns:
         A dataset of {name: int32 or float32 [B, length]}.
@@ -232,27 +224,28 @@ def dataset(
 
     check(files, spec)
     lines = tf.data.TFRecordDataset(list(files), compression_type=compression(files))
-    return lines.batch(batch_size, drop_remainder=drop_remainder).map(parser(spec))
+    return lines.batch(batch_size).map(parser(spec))
 
 
 def count(path: str) -> int:
-    """Counts the records of a file, without reading them where it is plain.
+    """Counts the records of a file; skips their content if it is not compressed.
 
     Raises:
         InputError: the file cannot be read or ends within a record.
     """
     records = 0
     try:
-        with _open(path) as file:
-            end = os.path.getsize(path) if isinstance(file, io.BufferedReader) else None
+        is_compressed = compression([path]) == "GZIP"
+        end = math.inf if is_compressed else os.path.getsize(path)
+        with (gzip.open if is_compressed else open)(path, "rb") as file:
             while header := file.read(_HEADER_BYTES):
                 [length] = struct.unpack("<Q", header[:8])
                 after = file.tell() + length + _FOOTER_BYTES
                 # A seek beyond the end stops there in a compressed file, else nowhere.
-                if file.seek(after) < after or (end is not None and after > end):
+                if file.seek(after) < after or after > end:
                     raise EOFError
                 records += 1
-    except _NOT_WHOLE as error:
+    except _DAMAGE as error:
         raise InputError(f"{path}: not a whole TFRecord file") from error
     return records
 
@@ -278,7 +271,7 @@ def features_of(path: str) -> dict[str, Feature]:
 
 
 def check(files: Iterable[str], spec: Spec) -> None:
-    """Looks at the first record of every file and compares it with the spec.
+    """Compares the first record of every file with the spec.
 
     Raises:
         InputError: a file cannot be read, or a feature is missing, of the other kind or
@@ -307,7 +300,7 @@ def check(files: Iterable[str], spec: Spec) -> None:
 def locate_error(
     files: Iterable[str], spec: Spec, limits: Limits | None = None
 ) -> None:
-    """Reads record by record, after `tf.data` failed on one, whose place it hides.
+    """Finds the record on which `tf.data` failed, whose error does not name it.
 
     Args:
         files: TFRecord files.
@@ -315,7 +308,7 @@ def locate_error(
         limits: see `parser`.
 
     Raises:
-        InputError: a record is damaged, or does not fit; the message has its number.
+        InputError: a record is damaged or does not fit; the message has its number.
     """
     import tensorflow as tf
 
@@ -358,12 +351,6 @@ def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
             f"read them in separate runs"
         )
     return "GZIP" if True in by_kind else ""
-
-
-def _open(path: str) -> IO[bytes]:
-    if compression([path]) == "GZIP":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    return open(path, "rb")
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:
@@ -413,7 +400,7 @@ def _with_headers(
 
 @functools.lru_cache(maxsize=1 << 16)
 def _header(name: str, kind: str, size: int) -> bytes:
-    """What stands before the packed numbers of one feature, `size` bytes long."""
+    """Returns the bytes before the packed numbers of a feature of `size` bytes."""
     before = b""
     for tag in (_PACKED, _LIST[kind], _VALUE):
         before = tag + _varint(size + len(before)) + before
