@@ -69,22 +69,19 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         InputError: a pattern matches no file, or two match the same one.
     """
     sizes: dict[str, int] = {}
-    names: dict[str, str] = {}
+    seen = set()
     for pattern in patterns:
         matches = files.glob(pattern)
-        if os.path.isdir(pattern):
-            raise InputError(
-                f"--input_file={pattern}: is a folder; expected files or patterns such "
-                f"as corpus/*.txt"
-            )
         if not matches:
-            raise InputError(f"--input_file={pattern}: no such file")
+            problem = "no such file"
+            if os.path.isdir(pattern):
+                problem = "is a folder; expected files or patterns such as corpus/*.txt"
+            raise InputError(f"--input_file={pattern}: {problem}")
         for path, size in sorted(matches.items()):
             file = path if files.is_remote(path) else os.path.realpath(path)
-            if file in names:
-                other = "" if path == names[file] else f", as {names[file]} too"
-                raise InputError(f"--input_file: {path} is named twice{other}")
-            names[file] = path
+            if file in seen:
+                raise InputError(f"--input_file: {path} is named twice")
+            seen.add(file)
             sizes[path] = size
     return sizes
 

@@ -25,11 +25,11 @@ def description_path(record_file: str) -> str:
 
 
 def glob(pattern: str) -> dict[str, int]:
-    """Returns the files that match a pattern, with their sizes in bytes."""
+    """Returns the files that match a path or pattern, with their sizes in bytes."""
     if is_remote(pattern):
         [match] = beam_file_systems().match([pattern])
         return {file.path: file.size_in_bytes for file in match.metadata_list}
-    if os.path.isfile(pattern):  # its name may hold characters that patterns use
+    if os.path.isfile(pattern):  # its name may contain wildcards
         return {pattern: os.path.getsize(pattern)}
     paths = local_glob.glob(pattern, recursive=True)
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
@@ -37,11 +37,7 @@ def glob(pattern: str) -> dict[str, int]:
 
 def size(path: str) -> int | None:
     """Returns the bytes of a file; None if there is none."""
-    if is_remote(path):
-        if not beam_file_systems().exists(path):
-            return None
-        return glob(path).get(path)
-    return os.path.getsize(path) if os.path.isfile(path) else None
+    return glob(path).get(path)
 
 
 def modification_time(path: str) -> float:

@@ -158,8 +158,7 @@ def describe(
     records = np.zeros(len(names), np.int64)
     own = [shard for shard in shards if shard.subset == subset]
     for shard in own:
-        if len(shard.blocks):
-            np.add.at(records, shard.blocks[:, 0], shard.blocks[:, 1])
+        np.add.at(records, shard.blocks[:, 0], shard.blocks[:, 1])
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,

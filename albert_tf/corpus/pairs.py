@@ -6,6 +6,7 @@ copies tokens only for the batch that it writes next.
 
 import array
 import bisect
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -93,8 +94,8 @@ def pair(
     Returns:
         int64 [I, 5]: begin and end of A in `text.tokens`, begin and end of B, label.
     """
-    draw = random.Random(int(rng.integers(1 << 62)))
-    drawer = _Pairs(text, config, starts, draw, counts)
+    seed = int(rng.integers(1 << 62))
+    drawer = _Pairs(text, config, starts, random.Random(seed), counts)
     rows = [row for document in text.documents for row in drawer.draw_pairs(document)]
     pairs = np.array(rows, np.int64).reshape(-1, 5)
     truncate(pairs, config.max_num_tokens, rng, counts)
@@ -124,38 +125,31 @@ def truncate(
     counts["truncated_tokens"] += int(excess.sum())
 
 
+@dataclasses.dataclass(frozen=True)
 class _Pairs:
-    """Draws the pairs of one document after the other."""
+    """Draws the pairs of one document after the other; see `pair`."""
 
-    def __init__(
-        self,
-        text: Text,
-        config: CorpusSettings,
-        starts: WordStarts,
-        draw: random.Random,
-        counts: Counter,
-    ):
-        self._text = text
-        self._tokens = text.tokens
-        self._config = config
-        self._starts = starts
-        self._draw = draw
-        self._counts = counts
-        self._is_nsp = config.sentence_objective == "nsp"
-        self._is_sop = config.sentence_objective == "sop"
+    text: Text
+    config: CorpusSettings
+    starts: WordStarts
+    rng: random.Random
+    counts: Counter
 
     def draw_pairs(self, document: Document) -> Iterator[Pair]:
-        bounds, draw = self._text.bounds, self._draw
-        released = self._config.released_behaviour
-        samples_others = self._config.samples_other_documents
+        bounds, rng = self.text.bounds, self.rng
+        objective = self.config.sentence_objective
+        released = self.config.released_behaviour
+        samples_others = self.config.samples_other_documents
         target = self._target()
         at = document.begin
         while at < document.end:
             a_begin = bounds[at]
             stop = bisect.bisect_left(bounds, a_begin + target, at + 1, document.end)
             single = stop == at + 1
-            middle = stop if single else at + draw.randint(1, stop - at - 1)
-            if samples_others and (single or (self._is_nsp and draw.random() < 0.5)):
+            middle = stop if single else at + rng.randint(1, stop - at - 1)
+            if samples_others and (
+                single or (objective == "nsp" and rng.random() < 0.5)
+            ):
                 a_end = bounds[middle]
                 b = self._from_other(document, target - (a_end - a_begin))
                 yield a_begin, a_end, *b, 1
@@ -169,38 +163,38 @@ class _Pairs:
                 target = self._target()
 
     def _target(self) -> int:
-        longest = self._config.max_num_tokens
-        if self._draw.random() < self._config.short_seq_prob:
-            return self._draw.randint(2, longest)
+        longest = self.config.max_num_tokens
+        if self.rng.random() < self.config.short_seq_prob:
+            return self.rng.randint(2, longest)
         return longest
 
     def _in_order_or_swapped(self, begin: int, middle: int, end: int) -> Pair:
-        if self._is_sop and self._draw.random() < 0.5:
+        if self.config.sentence_objective == "sop" and self.rng.random() < 0.5:
             return middle, end, begin, middle, 1
         return begin, middle, middle, end, 0
 
     def _from_other(self, document: Document, target: int) -> tuple[int, int]:
         """Draws B from another document: it begins at a random segment."""
-        documents, bounds = self._text.documents, self._text.bounds
+        documents, bounds = self.text.documents, self.text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
-            other = self._draw.choice(documents)
+            other = self.rng.choice(documents)
             if other != document:
                 break
         else:
             # The release would take the document itself.
             others = (d for d in documents if d != document)
             other = next(others, other)
-        segment = self._draw.randrange(other.begin, other.end)
+        segment = self.rng.randrange(other.begin, other.end)
         begin = bounds[segment]
         stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.end)
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:
         """Draws where to divide a segment; None for a single word."""
-        begin, end = self._text.bounds[segment : segment + 2]
-        words = np.flatnonzero(self._starts(self._tokens[begin:end])[1:])
+        begin, end = self.text.bounds[segment : segment + 2]
+        words = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
         if not words.size:
-            self._counts["dropped_tokens"] += end - begin
-            self._counts["dropped_segments"] += 1
+            self.counts["dropped_tokens"] += end - begin
+            self.counts["dropped_segments"] += 1
             return None
-        return begin + 1 + int(self._draw.choice(words))
+        return begin + 1 + int(self.rng.choice(words))

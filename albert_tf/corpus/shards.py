@@ -87,7 +87,7 @@ class Shard(NamedTuple):
         cls, subset: Subset, path: str, result: Mapping[str, Any]
     ) -> "Shard":
         """Returns the shard whose `result` was written by `make_shard` to `path`."""
-        blocks = np.array(result["blocks"], np.int64)
+        blocks = np.array(result["blocks"], np.int64).reshape(-1, 3)
         return cls(subset, _record_file(path), result["counts"], blocks)
 
 
@@ -188,7 +188,7 @@ def list_blocks(
     """Lists the blocks of one output file, in the order of the shards."""
     blocks: list[BlockLocation] = []
     for shard in shards:
-        if shard.subset == subset and len(shard.blocks):
+        if shard.subset == subset:
             numbers, _, sizes = shard.blocks.T
             offsets = np.cumsum(sizes) - sizes
             mine = numbers == file

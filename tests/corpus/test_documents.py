@@ -193,22 +193,21 @@ def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
     )
 
 
-def test_patterns_that_name_nothing_or_a_file_twice_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (["*.txt"], "--input_file={0}/*.txt: no such file"),
+        (
+            [""],
+            "--input_file={0}/: is a folder; expected files or patterns such as "
+            "corpus/*.txt",
+        ),
+        (["a", "*"], "--input_file: {0}/a is named twice"),
+        (["a", "./a"], "--input_file: {0}/./a is named twice"),
+    ],
+)
+def test_patterns_that_name_nothing_or_a_file_twice(tmp_path, patterns, message):
     (tmp_path / "a").write_text("a")
     with pytest.raises(InputError) as error:
-        documents.find_files([f"{tmp_path}/*.txt"])
-    assert str(error.value) == f"--input_file={tmp_path}/*.txt: no such file"
-    with pytest.raises(InputError) as error:
-        documents.find_files([str(tmp_path)])
-    assert str(error.value) == (
-        f"--input_file={tmp_path}: is a folder; expected files or patterns such as "
-        f"corpus/*.txt"
-    )
-    with pytest.raises(InputError) as error:
-        documents.find_files([f"{tmp_path}/a", f"{tmp_path}/*"])
-    assert str(error.value) == f"--input_file: {tmp_path}/a is named twice"
-    with pytest.raises(InputError) as error:
-        documents.find_files([f"{tmp_path}/a", f"{tmp_path}/./a"])
-    assert str(error.value) == (
-        f"--input_file: {tmp_path}/./a is named twice, as {tmp_path}/a too"
-    )
+        documents.find_files([f"{tmp_path}/{pattern}" for pattern in patterns])
+    assert str(error.value) == message.format(tmp_path)

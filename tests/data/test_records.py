@@ -203,14 +203,6 @@ def test_plain_and_compressed_files_do_not_mix(tmp_path):
     )
 
 
-def test_an_absent_file_is_refused(tmp_path):
-    with pytest.raises(InputError) as error:
-        records.compression([str(tmp_path / "x")])
-    assert str(error.value) == (
-        f"{tmp_path / 'x'}: cannot be read: No such file or directory"
-    )
-
-
 @pytest.mark.skipif(not GOLDEN.exists(), reason="needs the recorded TFRecords")
 @pytest.mark.parametrize(
     ("vocabulary", "count"), [("official_30k", 298), ("small", 355)]
