@@ -37,16 +37,23 @@ def suffix(path: str | Path) -> str:
 
 
 def read_text(path: str | Path, encoding: str | None = None) -> str:
-    """Returns the text of a file; see `to_utf8`.
+    """Returns the text of a file; see `read_utf8`."""
+    return read_utf8(path, encoding).decode()
+
+
+def read_utf8(
+    path: str | Path, encoding: str | None = None, handler: str = "strict"
+) -> bytes:
+    """Returns the text of a file in UTF-8; see `to_utf8`.
 
     Raises:
-        InputError: it cannot be read, too.
+        InputError: as `to_utf8`, or the file cannot be read.
     """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return to_utf8(data, path, encoding).decode()
+    return to_utf8(data, path, encoding, handler)
 
 
 def to_utf8(

@@ -231,13 +231,12 @@ def _check_filled(columns: Sequence[Column], values: list[Value]) -> None:
 
 def _check_bytes(text: str) -> None:
     if not text.isascii() and (wrong := _INVALID_BYTE.search(text)):
-        some = text[
-            max(0, wrong.start() - _CONTEXT_CHARS) : wrong.end() + _CONTEXT_CHARS
-        ]
-        raise RowError(f"bytes of another encoding in {some!r}{files.OTHER_ENCODING}")
+        begin = max(0, wrong.start() - _CONTEXT_CHARS)
+        part = text[begin : wrong.end() + _CONTEXT_CHARS]
+        raise RowError(f"bytes of another encoding in {part!r}{files.OTHER_ENCODING}")
 
 
-# A line's number, and its values or what is wrong with it; None of a blank line.
+# A line's number and its values, None for a blank line, or the error of a broken one.
 _Numbered = Iterator[tuple[Any, Any]]
 
 
@@ -259,11 +258,7 @@ def _values(
             f"{path}: names its own columns, but these names are given: "
             f"{_join_names(header)}"
         )
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    data = files.to_utf8(data, path, dialect.encoding, "surrogateescape")
+    data = files.read_utf8(path, dialect.encoding, "surrogateescape")
     try:
         if suffix in _JSON:
             text = data.decode(errors="surrogateescape")
