@@ -45,7 +45,7 @@ def test_every_released_flag_is_understood(tmp_path):
     [a, b] = (description["files"][name]["records"] for name in "ab")
     assert abs(a - b) <= 1
     lines = result.stderr.splitlines()
-    assert any(line.startswith("units: 100%") for line in lines)
+    assert any(line.startswith("shards: 100%") for line in lines)
     assert lines[-1].startswith("train: ")
 
 

@@ -88,7 +88,7 @@ def test_what_it_cannot_answer_is_refused(converted, tmp_path):
     with pytest.raises(InputError, match=r"^--checkpoint=newest: .* is one model$"):
         predict.load(written, checkpoint="newest")
     assert refused(written, layer=1).startswith("--layer=1: classification only takes")
-    assert refused(written, max_seq_length=65).startswith("--max_seq_length=65: expec")
+    assert refused(written, max_seq_length=65).startswith("--max_seq_length=65: must")
     assert refused(file) == (
         f"{file}: a model of token ids, not of text; pass a folder that "
         f"convert_checkpoint.py wrote"
