@@ -270,10 +270,12 @@ def _score_answers(
 def _means(
     scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
 ) -> dict[str, float]:
-    means = {
-        f"{prefix}{name}": 100.0 * sum(values.get(id, 0.0) for id in ids) / len(ids)
-        for name, values in scores.items()
-    }
+    means: dict[str, float] = {}
+    for name, values in scores.items():
+        total = 0.0
+        for id in ids:  # from Python 3.12 on, `sum` rounds otherwise than the release
+            total += values.get(id, 0.0)
+        means[f"{prefix}{name}"] = 100.0 * total / len(ids)
     return {**means, f"{prefix}total": len(ids)}
 
 
