@@ -204,7 +204,7 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 class _Spans:
     """Takes spans of words, for all rows at once, never a word twice.
 
-    Tables of [B, W + 1] numbers are kept flat, with a row every `width` numbers.
+    Tables of [B, W + 1] numbers are flat, with a row every `width` numbers.
     """
 
     def __init__(self, words: Words, rules: Rules, seeds: np.ndarray, counts: Counter):
@@ -312,11 +312,11 @@ def _replace(
     other = (drawn & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
     other = rules.replacements[other >> np.uint64(32)]
     masked = kind < rules.config.mask_replace_prob
-    kept = ~masked & (kind < 1 - rules.config.random_replace_prob)
+    unchanged = ~masked & (kind < 1 - rules.config.random_replace_prob)
     counts["predictions_masked"] += int(masked.sum())
-    counts["predictions_kept"] += int(kept.sum())
-    counts["predictions_random"] += int((~masked & ~kept).sum())
-    return np.where(masked, rules.mask_id, np.where(kept, labels, other))
+    counts["predictions_kept"] += int(unchanged.sum())
+    counts["predictions_random"] += int((~masked & ~unchanged).sum())
+    return np.where(masked, rules.mask_id, np.where(unchanged, labels, other))
 
 
 def _write_slots(

@@ -143,7 +143,7 @@ def flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def write_together(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yields an empty folder whose files move to `folder` when all are written.
 
     The data of a TF1 checkpoint moves before its index, which makes it a checkpoint,

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data.files import write_together
+from albert_tf.data.files import atomic_folder
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
@@ -209,7 +209,7 @@ def _export_folder(
     if other is not None and other.name != name:
         raise InputError(f"{other}: exists; use another folder for {name}")
     tokenizer = _tokenizer(settings, opened) or opened.tokenizer  # raises
-    with errors.wrap_write(folder), write_together(folder) as new:
+    with errors.wrap_write(folder), atomic_folder(folder) as new:
         _write_vocabulary(new, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
         (new / metadata.CONFIG).write_bytes(config)

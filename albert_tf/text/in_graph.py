@@ -600,10 +600,10 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     ]
     length = tf.stack([length for _, _, length in parts], axis=1)  # [B, parts]
     flat = tf.reshape(tf.stack(starts, axis=1), [-1])
-    places = tf.ragged.range(flat, flat + tf.reshape(length, [-1])).values
+    positions = tf.ragged.range(flat, flat + tf.reshape(length, [-1])).values
     pool = tf.concat([values for values, _, _ in parts], axis=0)
     return tf.RaggedTensor.from_row_lengths(
-        tf.gather(pool, places), tf.reduce_sum(length, axis=1), validate=False
+        tf.gather(pool, positions), tf.reduce_sum(length, axis=1), validate=False
     )
 
 

@@ -154,7 +154,7 @@ class Checkpoints:
             InputError: it cannot be written; the previous best stays.
         """
         best = self._folder / BEST
-        with errors.wrap_write(best), files.write_together(self._folder) as folder:
+        with errors.wrap_write(best), files.atomic_folder(self._folder) as folder:
             for suffix in _SUFFIXES:
                 shutil.copyfile(
                     f"{self.prefix(step)}{suffix}", folder / f"{BEST}{suffix}"

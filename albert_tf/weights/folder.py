@@ -198,9 +198,9 @@ def _vocabulary_in(folder: Path) -> Path | None:
             return vocabulary
     paths = [
         path
-        for place in (folder, folder / "assets", folder / "assets/tokenizer")
+        for root in (folder, folder / "assets", folder / "assets/tokenizer")
         for pattern in ("*.model", "*.spm", "vocab*.txt")
-        for path in sorted(place.glob(pattern))
+        for path in sorted(root.glob(pattern))
     ]
     if len(paths) > 1:
         raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from albert_tf import errors
 from albert_tf.data import json_values
-from albert_tf.data.files import atomic, write_together
+from albert_tf.data.files import atomic, atomic_folder
 from albert_tf.errors import InputError
 from albert_tf.model.config import read_json_object
 from albert_tf.text.tokenization import Tokenizer
@@ -159,8 +159,8 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
     folders: list[str] = []
     for pattern in patterns:
         # "run-10" comes after "run-9".
-        found = sorted(glob.glob(pattern), key=lambda path: (len(path), path))
-        folders += found or [pattern]
+        matches = sorted(glob.glob(pattern), key=lambda path: (len(path), path))
+        folders += matches or [pattern]
     first: Mapping[str, Any] = {}
     for folder in folders:
         task = find_task(Path(folder)) if Path(folder).is_dir() else {}
@@ -248,7 +248,7 @@ def copy(source: Path, target: Path) -> None:
         InputError: a file cannot be copied.
     """
     vocabulary = (read_task(source) or {})["vocabulary"]
-    with errors.wrap_write(target), write_together(target) as new:
+    with errors.wrap_write(target), atomic_folder(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
         for path in sorted(source.glob(f"{checkpoints.BEST}.*")):

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf.data.files import write_together
+from albert_tf.data.files import atomic_folder
 from albert_tf.errors import InputError, wrap_write
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
@@ -115,7 +115,7 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
         tensors |= _arrays(expand_slots(optimizer, expand(model, "tf1")))
         step = keras.ops.convert_to_numpy(optimizer.iterations)
         tensors[STEP] = np.asarray(step, np.int64)
-    with wrap_write(path), write_together(prefix.parent) as new:
+    with wrap_write(path), atomic_folder(prefix.parent) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),
             tensor_names=list(tensors),
@@ -135,7 +135,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.files(model, _untie(model.config), task or {}, tokenizer)
-    with wrap_write(folder), write_together(folder) as new:
+    with wrap_write(folder), atomic_folder(folder) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
         )
@@ -147,7 +147,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
 def _save_keras(model, path: Path) -> Path:
     if path.suffix != ".keras":
         raise InputError(f"{path}: format 'keras' needs a name that ends in .keras")
-    with wrap_write(path), write_together(path.parent) as new:
+    with wrap_write(path), atomic_folder(path.parent) as new:
         model.save(new / path.name)
     return path
 

@@ -74,11 +74,11 @@ def test_files_move_together_a_checkpoint_index_behind_its_data(tmp_path, monkey
     )
     (tmp_path / "m.index").write_text("old")
     names = ["checkpoint", "m.data-00000-of-00001", "m.index"]
-    with pytest.raises(KeyError), files.write_together(tmp_path) as new:
+    with pytest.raises(KeyError), files.atomic_folder(tmp_path) as new:
         (new / "m.index").touch()
         raise KeyError
     assert (tmp_path / "m.index").read_text() == "old"
-    with files.write_together(tmp_path) as new:
+    with files.atomic_folder(tmp_path) as new:
         for name in names:
             (new / name).write_text("new")
     assert moved == [names[1], names[2], names[0]]

@@ -81,12 +81,12 @@ def locate(
         )
     notes = [f"Warning: {count} are left out: {format_ids(skipped)}"] if skipped else []
     for unit in ("characters", *_UNITS):
-        places = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
-        if all(places.values()):
+        matches = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
+        if all(matches.values()):
             break
     else:
-        unit, places = "characters", {i: each.nearest for i, each in searches.items()}
-    answers = {i: answer for i, answer in places.items() if answer}
+        unit, matches = "characters", {i: each.nearest for i, each in searches.items()}
+    answers = {i: answer for i, answer in matches.items() if answer}
     moved = {
         i: f"{answer.start - searches[i].begin:+,}"
         for i, answer in answers.items()

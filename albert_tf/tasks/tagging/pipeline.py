@@ -23,8 +23,8 @@ class TokenClassificationPipeline(FineTunedPipeline):
         self.has_entities = has_entities(self.labels)
 
     def preprocess(self, row):
-        places = split_words(row["text"])
-        words = [row["text"][begin:end] for begin, end in places]
+        bounds = split_words(row["text"])
+        words = [row["text"][begin:end] for begin, end in bounds]
         tokenizer = self.tokenizer
         tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
         ids, positions = windows(tokens, self.max_seq_length - 2)

@@ -288,10 +288,10 @@ def _parse_spans(
         if after[0] < before[1]:
             raise InputError(f"{location}: spans {before} and {after} overlap")
     edges = {edge for begin, end, _ in spans for edge in (begin, end)}
-    places = split_words(text)
+    bounds = split_words(text)
     parts = [
         part
-        for begin, end in places
+        for begin, end in bounds
         for part in itertools.pairwise(
             [begin, *sorted(edge for edge in edges if begin < edge < end), end]
         )
@@ -307,7 +307,7 @@ def _parse_spans(
     if not parts or len(used) < len(spans):
         raise InputError(f"{location}: no word in the text, or in one of its spans")
     words = [text[begin:end] for begin, end in parts]
-    return words, None if value is None else labels, len(parts) > len(places)
+    return words, None if value is None else labels, len(parts) > len(bounds)
 
 
 def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
