@@ -5,6 +5,7 @@ the configuration as an asset, so that `weights.load` can read it.
 """
 
 import contextlib
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -96,7 +97,11 @@ def save(
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
         root.model = {type(model).__name__: _options(model)}
         contents_of["albert_config.json"] = model.config.to_json_string().encode()
-    with _temporary_sibling(Path(folder)) as work:
+    with (
+        _temporary_sibling(Path(folder)) as work,
+        _only_warnings("absl"),
+        _only_warnings("tensorflow"),
+    ):
         root.assets = []
         (work / "assets").mkdir()
         for name, contents in contents_of.items():
@@ -147,6 +152,18 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _only_warnings(name: str) -> Iterator[None]:
+    """Hides what a logger says of each file, with its temporary name."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _callable_by_keras(signature: Callable) -> Callable:
