@@ -600,11 +600,14 @@ class Block(ConfiguredLayer):
             return apply(hidden)
 
         layers = self.dense_layers()
+        # TensorFlow gives tensors that a recomputed function captures no gradient, so
+        # they are arguments. JAX would store arguments once for each layer.
+        passed = layers if keras.backend.backend() == "tensorflow" else []
 
         def cast_and_apply(hidden, *kernels):
-            with replace_kernels(layers, kernels), cast_once(layers):
+            with replace_kernels(passed, kernels), cast_once(layers):
                 return apply(hidden)
 
-        # As arguments: tensors that a recomputed function captures get no gradient.
-        kernels = [ops.copy(layer.kernel) for layer in layers]
-        return keras.remat(cast_and_apply)(hidden, *kernels)
+        return keras.remat(cast_and_apply)(
+            hidden, *(ops.copy(layer.kernel) for layer in passed)
+        )
