@@ -140,7 +140,8 @@ def run(
         ensemble.task.predict_and_write(run, ensemble.splits)
         if writes:
             folder = Path(config.output_dir)
-            report.add_results(folder, metrics)
+            if metrics:
+                report.add_results(folder, metrics)
             table = {**table, "ensemble": metrics}
             base.write(folder / "ensemble.json", json.dumps(table, indent=2) + "\n")
         for line in _lines(table, ensemble.task.key_metric):
