@@ -128,16 +128,17 @@ def _read_columns(
             f"columns; use spaces or tabs, or JSON"
         )
     token = _column_index(path, "token_column", token_column or "1", width) or 0
-    sentences: list[list[tuple[int, list[str]]]] = [[]]
+    # Numbers of the lines, and all cells in one list: few objects keep reading fast.
+    sentences: list[tuple[list[int], list[str]]] = [([], [])]
     for number, line in enumerate(lines, 1):
         cells = _split_cells(line)
         if cells[0] == _DOCUMENT:
-            sentences.append([])
+            sentences.append(([], []))
             continue
         # A comment stands before a sentence, and does not look like a row.
         if (
             line[0] == "#"
-            and not sentences[-1]
+            and not sentences[-1][0]
             and (len(cells) != width or ("\t" in line) != has_tabs or token)
         ):
             continue
@@ -146,44 +147,51 @@ def _read_columns(
                 f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
                 f"as before, of which number {token + 1} is the token"
             )
-        sentences[-1].append((number, cells))
-    sentences = [rows for rows in sentences if rows]
-    firsts = ([cells[0] for _, cells in rows] for rows in sentences)
+        numbers, joined = sentences[-1]
+        numbers.append(number)
+        joined += cells
+    sentences = [each for each in sentences if each[0]]
+    firsts = [joined[::width] for _, joined in sentences]
     if width > 1 and token_column != "1" and _are_numbered(firsts):
         if token_column is None or (width == _CONLL_U and label_column is None):
             raise InputError(
                 f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
-        sentences = [
-            [row for row in rows if not _NO_TOKEN.fullmatch(row[1][0])]
-            for rows in sentences
-        ]
+        for ids, (numbers, joined) in zip(firsts, sentences, strict=True):
+            for row in reversed(range(len(ids))):
+                if _NO_TOKEN.fullmatch(ids[row]):
+                    del numbers[row], joined[row * width : (row + 1) * width]
     if (
         width > 1
         and token_column is None
         and sentences
-        and has_entities(cells[0] for rows in sentences for _, cells in rows)
+        and has_entities(itertools.chain.from_iterable(firsts))
     ):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
     label = _column_index(path, "label_column", label_column, width, token)
-    made = []
-    for rows in filter(None, sentences):
-        numbers, table = zip(*rows, strict=True)
-        columns = list(zip(*table, strict=True))
-        labels = None if label is None else columns[label]
-        made.append(Sentence(columns[token], labels, numbers))
-    return made
+    return [
+        Sentence(
+            tuple(joined[token::width]),
+            None if label is None else tuple(joined[label::width]),
+            tuple(numbers),
+        )
+        for numbers, joined in sentences
+        if numbers
+    ]
 
 
 def _split_cells(line: str) -> list[str]:
     """Returns the cells of a line; a blank one ends a document."""
-    if not line.strip():
+    if not line or line.isspace():
         return [_DOCUMENT]
-    return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
+    if "\t" in line:
+        return line.split("\t")
+    cells = line.split(" ")
+    return [*filter(None, cells)] if "" in cells else cells
 
 
 def _are_numbered(columns: Iterable[list[str]]) -> bool:
