@@ -100,16 +100,27 @@ def run(
     config = dataclasses.replace(
         config, do_train=False, num_runs=1, ensemble=tuple(folders)
     )
-    if len(folders) == 1:
-        one = dataclasses.replace(
-            config, init_checkpoint=folders[0], ensemble=None, ensemble_search=None
-        )
-        outcome = finetune.run(family, settings, one, model, devices, log)
-        return dict(outcome.metrics)
+    if len(folders) > 1:
+        return _combine(folders, family, settings, config, model, devices, log)
+    one = dataclasses.replace(
+        config, init_checkpoint=folders[0], ensemble=None, ensemble_search=None
+    )
+    return dict(finetune.run(family, settings, one, model, devices, log).metrics)
 
+
+def _combine(
+    folders: Sequence[str],
+    family: type[FineTuningTask],
+    settings: Any,
+    config: FineTuningSettings,
+    model: ModelSettings,
+    devices: DistributionSettings,
+    log: IO[str],
+) -> dict[str, float]:
+    """Evaluates and predicts with two or more members; see `run`."""
     strategy = loop.prepare(config, devices)
     settings.check(config, strategy.num_replicas_in_sync)
-    writes = is_chief(strategy)
+    writes, output_dir = is_chief(strategy), Path(config.output_dir)
 
     def log_line(line: str) -> None:
         if writes:
@@ -118,32 +129,32 @@ def run(
     with loop.locked(config, strategy):
         stored = [family.stored_settings(folder) for folder in folders]
         shared = family.merge_settings(stored)
-        answered = (
+        members = (
             _answer(folder, shared, family, settings, config, model, strategy, log_line)
             for folder in folders
         )
         if config.ensemble_search:
-            ensemble, table = _search(list(answered), config.ensemble_search, log_line)
+            ensemble, table = _search(list(members), config.ensemble_search, log_line)
         else:
-            ensemble, table = _mean(answered)
+            ensemble, table = _mean(members)
         # Once more: the task keeps the last confusion matrix.
         metrics = _metrics(ensemble.task, ensemble.splits, ensemble.answers)
-        run = _EnsembleRun(
+        context = _EnsembleRun(
             config,
-            {},
-            writes,
-            log_line,
-            lambda source, size: iter(()),
-            metrics.update,
-            ensemble.answers,
+            best={},
+            writes=writes,
+            log=log_line,
+            predict=lambda source, size: iter(()),  # the answers are there
+            add_results=metrics.update,
+            answers=ensemble.answers,
         )
-        ensemble.task.predict_and_write(run, ensemble.splits)
+        ensemble.task.predict_and_write(context, ensemble.splits)
+        table["ensemble"] = metrics
         if writes:
-            folder = Path(config.output_dir)
             if metrics:
-                report.add_results(folder, metrics)
-            table = {**table, "ensemble": metrics}
-            base.write(folder / "ensemble.json", json.dumps(table, indent=2) + "\n")
+                report.add_results(output_dir, metrics)
+            text = json.dumps(table, indent=2)
+            base.write(output_dir / "ensemble.json", f"{text}\n")
         for line in _lines(table, ensemble.task.key_metric):
             log_line(line)
     return metrics

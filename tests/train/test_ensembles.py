@@ -15,30 +15,22 @@ from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
 
-SIZES = {
-    "vocab_size": 1500,
-    "embedding_size": 6,
-    "hidden_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.5,
-}
 TRAIN = {"do_train": True, "do_eval": True, "num_train_steps": 2, "train_batch_size": 4}
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture
-def run(data, tmp_path, fine_tune):
+def run(data, tiny, tmp_path, fine_tune):
     """Fine-tunes on MRPC or SQuAD, and returns the folder and the log."""
 
     def call(name, task="mrpc", layers=1, **flags):
         model = ModelSettings()
         if flags.get("do_train"):
             config = tmp_path / f"config-{layers}.json"
-            config.write_text(json.dumps({**SIZES, "num_hidden_layers": layers}))
+            sizes = {"vocab_size": 1500, "max_position_embeddings": 64}
+            model_config = tiny(**sizes, num_hidden_layers=layers)
+            config.write_text(model_config.to_json_string())
             model = ModelSettings(
                 albert_config_file=str(config),
                 spm_model_file=str(data / "spm_small.model"),

@@ -54,21 +54,7 @@ def locate(
             left.
     """
     questions = list(dataset.questions)
-    contexts = (p.context for p in dataset.paragraphs for _ in p.questions)
-    searches: dict[int, _Search] = {}
-    skipped: dict[int, str] = {}
-    for i, (question, context) in enumerate(zip(questions, contexts, strict=True)):
-        if question.is_impossible:
-            continue
-        if not question.answers:
-            skipped[i] = "no answer"
-            continue
-        search = _Search(context, question.answers[0], tokenizer)
-        if search.nearest is None:
-            text = errors.quote(question.answers[0].text)
-            skipped[i] = f"{text} is not in its context"
-        else:
-            searches[i] = search
+    searches, skipped = _search_contexts(dataset, tokenizer)
 
     def format_ids(reasons: Mapping[int, str]) -> str:
         return ", ".join(f"{questions[i].id!r} ({why})" for i, why in reasons.items())
@@ -168,3 +154,26 @@ def _fold(character: str) -> str:
 
 
 _FOLDED = CharacterMap(_fold)
+
+
+def _search_contexts(
+    dataset: Dataset, tokenizer: Tokenizer
+) -> tuple[dict[int, _Search], dict[int, str]]:
+    """Searches the contexts; returns searches, and reasons of failure, by question."""
+    contexts = (p.context for p in dataset.paragraphs for _ in p.questions)
+    searches: dict[int, _Search] = {}
+    skipped: dict[int, str] = {}
+    pairs = zip(dataset.questions, contexts, strict=True)
+    for i, (question, context) in enumerate(pairs):
+        if question.is_impossible:
+            continue
+        if not question.answers:
+            skipped[i] = "no answer"
+            continue
+        search = _Search(context, question.answers[0], tokenizer)
+        if search.nearest is None:
+            text = errors.quote(question.answers[0].text)
+            skipped[i] = f"{text} is not in its context"
+        else:
+            searches[i] = search
+    return searches, skipped

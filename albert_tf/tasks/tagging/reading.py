@@ -40,6 +40,11 @@ _SPAN = (
 )
 
 
+# The numbers of a sentence's lines, and all their cells in one list: a list for each
+# line would have the garbage collector at work for half of the time.
+_Rows = tuple[list[int], list[str]]
+
+
 class Sentence(NamedTuple):
     """The words of a sentence.
 
@@ -117,19 +122,43 @@ def _read_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
+    usual = _usual_line(path, lines)
+    width = len(_split_cells(usual))
+    token = _column_index(path, "token_column", token_column or "1", width) or 0
+    sentences = _read_rows(path, lines, usual, token)
+    if width > 1:
+        _check_first_column(path, sentences, width, token_column, label_column)
+    label = _column_index(path, "label_column", label_column, width, token)
+    return [
+        Sentence(
+            tuple(cells[token::width]),
+            None if label is None else tuple(cells[label::width]),
+            tuple(numbers),
+        )
+        for numbers, cells in sentences
+        if numbers
+    ]
+
+
+def _usual_line(path: Any, lines: Sequence[str]) -> str:
+    """Returns the first line that is no comment, which all others resemble."""
     given = (line for line in lines if _split_cells(line)[0] != _DOCUMENT)
     usual = first = next(given, "")
     if first.startswith("#"):  # a comment, unless all lines are
         usual = next((line for line in given if line[0] != "#"), first)
-    width, has_tabs = len(_split_cells(usual)), "\t" in usual
-    if width == 1 and "," in usual and files.suffix(path) == ".csv":
+    is_csv = files.suffix(path) == ".csv" and "," in usual
+    if is_csv and len(_split_cells(usual)) == 1:
         raise InputError(
             f"{path}:{lines.index(usual) + 1}: {errors.quote(usual)}: commas between "
             f"columns; use spaces or tabs, or JSON"
         )
-    token = _column_index(path, "token_column", token_column or "1", width) or 0
-    # Numbers of the lines, and all cells in one list: few objects keep reading fast.
-    sentences: list[tuple[list[int], list[str]]] = [([], [])]
+    return usual
+
+
+def _read_rows(path: Any, lines: Sequence[str], usual: str, token: int) -> list[_Rows]:
+    """Divides lines into sentences, and checks their columns."""
+    width, has_tabs = len(_split_cells(usual)), "\t" in usual
+    sentences: list[_Rows] = [([], [])]
     for number, line in enumerate(lines, 1):
         cells = _split_cells(line)
         if cells[0] == _DOCUMENT:
@@ -150,38 +179,37 @@ def _read_columns(
         numbers, joined = sentences[-1]
         numbers.append(number)
         joined += cells
-    sentences = [each for each in sentences if each[0]]
-    firsts = [joined[::width] for _, joined in sentences]
-    if width > 1 and token_column != "1" and _are_numbered(firsts):
+    return [rows for rows in sentences if rows[0]]
+
+
+def _check_first_column(
+    path: Any,
+    sentences: Sequence[_Rows],
+    width: int,
+    token_column: str | None,
+    label_column: str | None,
+) -> None:
+    """Refuses a first column of numbers or labels, unless --token_column is given.
+
+    If it numbers the tokens, rows of CoNLL-U that are no tokens are removed.
+    """
+    firsts = [cells[::width] for _, cells in sentences]
+    if token_column != "1" and _are_numbered(firsts):
         if token_column is None or (width == _CONLL_U and label_column is None):
             raise InputError(
                 f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
-        for ids, (numbers, joined) in zip(firsts, sentences, strict=True):
+        for ids, (numbers, cells) in zip(firsts, sentences, strict=True):
             for row in reversed(range(len(ids))):
                 if _NO_TOKEN.fullmatch(ids[row]):
-                    del numbers[row], joined[row * width : (row + 1) * width]
-    if (
-        width > 1
-        and token_column is None
-        and sentences
-        and has_entities(itertools.chain.from_iterable(firsts))
-    ):
+                    del numbers[row], cells[row * width : (row + 1) * width]
+    every = itertools.chain.from_iterable(firsts)
+    if token_column is None and sentences and has_entities(every):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
-    label = _column_index(path, "label_column", label_column, width, token)
-    return [
-        Sentence(
-            tuple(joined[token::width]),
-            None if label is None else tuple(joined[label::width]),
-            tuple(numbers),
-        )
-        for numbers, joined in sentences
-        if numbers
-    ]
 
 
 def _split_cells(line: str) -> list[str]:
