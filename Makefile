@@ -32,7 +32,7 @@ test-page: $(VENV)/.page
 
 # The generator on Apache Beam, and on a Dask cluster of this machine.
 test-beam: $(VENV)/.beam
-	$(RUN) -m pytest -n 0 tests/corpus/test_beam.py
+	$(RUN) -m pytest -n 0 -rs tests/corpus/test_beam.py
 
 # The same layer, model and optimizer tests on another backend of Keras: in one process,
 # as a second would compile the same again.

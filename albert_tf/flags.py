@@ -85,7 +85,8 @@ def field(
         above: exclusive lower bound.
         at_most: highest value.
         below: exclusive upper bound.
-        **others: further metadata of the field.
+        **others: further metadata of the field, such as `may_be_empty`: whether the
+            flag, a list, may stand without a value.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
@@ -297,7 +298,7 @@ class _Help(flags.BooleanFlag):
         """Prints them if the argument is true."""
         if self._parse(argument):
             try:
-                text = _help(self._text)
+                text = _help(self._text, full=self.name == "helpfull")
                 for name, other in self._names.items():
                     text = text.replace(name, other)
                 print(text, flush=True)
@@ -313,7 +314,7 @@ def _drop_output() -> None:
 
 def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[str]:
     """Parses the flags, and sets the log level of the libraries."""
-    for name in ("help", "helpshort", "h"):
+    for name in ("help", "helpshort", "helpfull", "h"):
         flags.DEFINE_flag(_Help(name, text, names))
     try:
         rest = flags.FLAGS(_expand(arguments))
@@ -354,11 +355,12 @@ def _expand(arguments: list[str]) -> list[str]:
             others[-1] += f"={argument}"
         else:
             others.append(argument)
+    items = [item for group in _defined for item in fields(group)]
+    may_be_empty = {f"--{i.name}" for i in items if i.metadata.get("may_be_empty")}
     for number, argument in enumerate(others):
-        name, after = argument.lstrip("-"), others[number + 1 : number + 2]
-        is_last = not after or after[0].startswith("-")
-        if is_last and name in flags.FLAGS and "list" in flags.FLAGS[name].flag_type():
-            others[number] += "="  # a list without values
+        after = others[number + 1 : number + 2]
+        if argument in may_be_empty and (not after or after[0].startswith("-")):
+            others[number] += "="
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
     for line in lines:
         first += [line] if line in others else _flags_of(line)
@@ -420,14 +422,24 @@ def _usage_error(error: Exception) -> str:
     return f"{refused[1].removesuffix(f': {cause}')}: must be {kind}"
 
 
-def _help(text: str) -> str:
-    """Returns the description of a command and its flags, 80 columns wide."""
+def _help(text: str, full: bool) -> str:
+    """Returns the description of a command and its flags, 80 columns wide.
+
+    Args:
+        text: the description.
+        full: whether to add the flags of absl.
+    """
     parts = [inspect.cleandoc(text)]
     for group, items in (pair for each in _defined for pair in _groups(each)):
         title = (group.__doc__ or "").split("\n")[0].rstrip(".")
         parts.append("\n".join([f"{title}:", *map(_entry, items)]))
     common = [_paragraph(*item) for item in _COMMON.items()]
     parts.append("\n".join(["All commands:", *common]))
+    if full:
+        modules = flags.FLAGS.flags_by_module_dict()
+        for module in sorted(name for name in modules if name.startswith("absl")):
+            lines = (f"  --{flag.name}: {flag.help}" for flag in modules[module])
+            parts.append("\n".join([f"{module}:", *lines]))
     return "\n\n".join(parts)
 
 

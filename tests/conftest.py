@@ -136,15 +136,14 @@ def fine_tune():
     """Runs `finetune.run` of a family with the flags of its script; returns the log."""
 
     def call(family, run_settings, flags, model, log=None):
-        from albert_tf.train import ensembles, finetune
+        from albert_tf.train import ensembles
         from albert_tf.train.devices import DistributionSettings
 
         log = log or io.StringIO()
-        run = finetune.run if flags.get("ensemble") is None else ensembles.run
         names = {item.name for item in dataclasses.fields(family.settings_class)}
         own = {name: value for name, value in flags.items() if name in names}
         others = {name: value for name, value in flags.items() if name not in names}
-        run(
+        ensembles.run(
             family,
             family.settings_class(**own),
             run_settings(**others),

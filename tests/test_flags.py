@@ -18,7 +18,7 @@ class Settings:
     mode: Literal["sop", "nsp"] = flags.field("Objective.", "sop")
     name: str | None = flags.field("A name.", None)
     lower: bool = flags.field("Lower-case.", True)
-    extra: tuple[str, ...] | None = flags.field("More.", None)
+    extra: tuple[str, ...] | None = flags.field("More.", None, may_be_empty=True)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import typing
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LIMITS = ("at_least", "above", "at_most", "below", "requires", "excludes")
 FROZEN = ROOT / "tests/fixtures/flags.txt"
 
 
@@ -25,7 +26,8 @@ def lines_of(settings):
             default = "required" if is_required else repr(item.default)
             alias = f" (--{item.metadata['alias']})" if "alias" in item.metadata else ""
             kind = written_out(hints[item.name])
-            yield f"  --{item.name}{alias}: {kind} = {default}"
+            limits = (f" {k}={item.metadata[k]}" for k in LIMITS if k in item.metadata)
+            yield f"  --{item.name}{alias}: {kind} = {default}{''.join(limits)}"
 
 
 def test_the_flags_are_as_they_were(settings_of):

@@ -38,12 +38,11 @@ class FineTuning:
         """Trains, evaluates, predicts and exports."""
         task.check(run)
 
-        from albert_tf.train import ensembles, finetune
+        from albert_tf.train import ensembles
 
         family = registry.task(cls.task_type)
         assert family is not None
-        drive = finetune.run if run.ensemble is None else ensembles.run
-        drive(family, task, run, model, devices)
+        ensembles.run(family, task, run, model, devices)
 
 
 class Classify(FineTuning):

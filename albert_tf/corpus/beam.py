@@ -42,7 +42,9 @@ def run(
     jobs = list(jobs)
     runner = _RUNNERS.get(str(config.runner), config.runner)
     options = [f"--runner={runner}", *config.runner_options]
-    if config.runner == "DaskRunner" and "partition" not in str(options):
+    sizes = ("--dask_npartitions", "--dask_partition_size")
+    has_size = any(option.startswith(sizes) for option in options)
+    if config.runner == "DaskRunner" and not has_size:
         # A job takes seconds. By default, 128 jobs would go to one worker.
         options.append("--dask_partition_size=1")
     try:

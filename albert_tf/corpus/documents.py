@@ -69,7 +69,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         InputError: a pattern matches no file, or two match the same one.
     """
     sizes: dict[str, int] = {}
-    seen = set()
+    seen: dict[str, str] = {}
     for pattern in patterns:
         matches = files.glob(pattern)
         if not matches:
@@ -80,8 +80,9 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         for path, size in sorted(matches.items()):
             file = path if files.is_remote(path) else os.path.realpath(path)
             if file in seen:
-                raise InputError(f"--input_file: {path} is named twice")
-            seen.add(file)
+                other = "" if path == seen[file] else f", as {seen[file]} too"
+                raise InputError(f"--input_file: {path} is named twice{other}")
+            seen[file] = path
             sizes[path] = size
     return sizes
 

@@ -61,16 +61,19 @@ def open_binary(path: str) -> IO[bytes]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def read_json(path: str) -> Any:
-    """Reads a JSON file; None if there is none.
+def read_json(path: str) -> dict[str, Any] | None:
+    """Reads a JSON file with an object; None if there is none.
 
     Raises:
-        InputError: it cannot be read or is not JSON.
+        InputError: it cannot be read, or is not an object of JSON.
     """
     if size(path) is None:
         return None
     with open_binary(path) as file, errors.wrap_read(path, "JSON"):
-        return json.loads(file.read())
+        content = json.loads(file.read())
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must be a JSON object; got {errors.quote(content)}")
+    return content
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
@@ -160,6 +163,7 @@ def beam_file_systems() -> Any:
         InputError: Apache Beam is not installed.
     """
     # Beam warns of each cloud whose packages are not installed.
+    level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         from apache_beam.io.filesystems import FileSystems
@@ -168,7 +172,7 @@ def beam_file_systems() -> Any:
             "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
         ) from error
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(level)
     return FileSystems
 
 

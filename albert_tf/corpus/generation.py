@@ -167,7 +167,7 @@ def _run_jobs(
     with bar:
         for _ in run(function, (job for job in jobs if job[0] not in finished)):
             bar.update()
-    results = [files.read_json(path) for path in paths]
+    results = [files.read_json(path) or {} for path in paths]
     for path, result in zip(paths, results, strict=True):
         if "error" in result:
             files.remove([path])

@@ -38,11 +38,36 @@ def read(record_file: str) -> dict[str, Any] | None:
         The description, or None if there is none or it is not about this file.
 
     Raises:
-        InputError: it is not JSON.
+        InputError: it cannot be read or is damaged.
     """
-    description = files.read_json(files.description_path(record_file))
-    names = description.get("files", ()) if isinstance(description, dict) else ()
-    return description if os.path.basename(record_file) in names else None
+    path = files.description_path(record_file)
+    description = files.read_json(path) or {}
+    if os.path.basename(record_file) not in description.get("files", ()):
+        return None
+    if not _is_whole(description):
+        raise InputError(
+            f"{path}: damaged, or of another version; make the records again with "
+            f"create_pretraining_data.py"
+        )
+    return description
+
+
+def _is_whole(description: Mapping[str, Any]) -> bool:
+    """Returns whether a description has what training reads of it."""
+    try:
+        settings, vocabulary = description["settings"], description["vocabulary"]
+        special = [*vocabulary["special_ids"], vocabulary["mask_id"]]
+        counts = [entry["records"] for entry in description["files"].values()]
+        statistics = description.get("statistics", {"instances": sum(counts)})
+        return (
+            isinstance(settings["objective"], str)
+            and isinstance(vocabulary["fingerprint"], str)
+            and all(type(id) is int and 0 <= id < vocabulary["size"] for id in special)
+            # The length of an epoch is taken from here.
+            and sum(counts) == statistics["instances"]
+        )
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
@@ -118,7 +143,8 @@ def _differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> lis
         f"{part}: {key} was {json.dumps(earlier.get(key))}, is now {json.dumps(value)}"
         for part in ("settings", "vocabulary")
         for earlier in [content.get(part, {})]
-        for key, value in identity[part].items()
+        for key in sorted(earlier.keys() | identity[part].keys())
+        for value in [identity[part].get(key)]
         if earlier.get(key) != value
     ]
 

@@ -12,7 +12,7 @@ from albert_tf import errors
 from albert_tf.data.files import atomic
 
 # Raise it when the same settings give other arrays.
-_VERSION = 1
+_VERSION = 2
 _KEY = "made_from"
 
 Arrays = dict[str, np.ndarray]

@@ -16,7 +16,7 @@ import tempfile
 import types
 import typing
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -54,7 +54,7 @@ _RESERVED_FLAGS = {
     *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
     *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
     *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-    *("text_columns", "labels"),
+    *("text_columns", "labels", "ensemble", "ensemble_search"),
 }
 # Settings that only training uses.
 _TRAINING_ONLY = (
@@ -266,7 +266,7 @@ class FineTuned(Model):
         Args:
             folder: of `save`, or of a run; a list of them, or of patterns such as
                 "runs/mrpc/run-*", answers with the mean of the models, of which one is
-                in memory at a time.
+                in memory at a time. `sklearn.base.clone` copies only the first.
             **settings: see the class.
 
         Raises:
@@ -367,11 +367,8 @@ class FineTuned(Model):
         splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             given = self._flags(values, splits, Path(folder))
-            if self.members_:
-                metrics = self._run({**given, "ensemble": self.members_}, False)
-            else:
-                metrics = self._run(given, False).metrics
-        return dict(metrics)
+            given["ensemble"] = self.members_ or None
+            return self._run(given, False, ensembles.run)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -540,7 +537,12 @@ class FineTuned(Model):
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
 
-    def _run(self, given: Mapping[str, Any], verbose: bool) -> Any:
+    def _run(
+        self,
+        given: Mapping[str, Any],
+        verbose: bool,
+        run_task: Callable[..., Any] = finetune.run,
+    ) -> Any:
         several = given.get("distribution") == "multi_worker"
         if several or "TF_CONFIG" in os.environ:
             raise InputError(
@@ -555,8 +557,7 @@ class FineTuned(Model):
             log = notebooks.Progress(Path(run.output_dir))
         try:
             with _preserve_global_state():
-                drive = finetune.run if run.ensemble is None else ensembles.run
-                outcome = drive(self.family, task, run, model, devices, log)
+                outcome = run_task(self.family, task, run, model, devices, log)
             if isinstance(log, notebooks.Progress):
                 log.show()
             return outcome

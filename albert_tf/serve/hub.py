@@ -15,6 +15,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads, models
 from albert_tf.serve import saved_models
 from albert_tf.serve.settings.hub import HubSettings
+from albert_tf.tasks.serving import check_class
 from albert_tf.text import in_graph, tokenization
 from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.weights import metadata
@@ -41,10 +42,12 @@ def export(settings: HubSettings) -> None:
     folder = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
-    if len({Path(path).resolve() for path in (folder, target, preprocessing)}) < 3:
+    one, other = Path(target).resolve(), Path(preprocessing).resolve()
+    is_nested = one in (other, *other.parents) or other in one.parents
+    if is_nested or folder.resolve() in (one, other):
         raise InputError(
             f"--export_path={target}, --preprocess_export_path={preprocessing}: must "
-            f"be two folders other than {folder}"
+            f"be two folders side by side, other than {folder}"
         )
     saved_models.check_writable(target)
     saved_models.check_writable(preprocessing)
@@ -87,9 +90,10 @@ def export_encoder(
         folder: to create; an older module there is replaced.
 
     Raises:
-        InputError: the folder cannot be written, or the vocabulary has another size
-            than the model's.
+        InputError: the folder cannot be written, the model has another class, or the
+            vocabulary has another size than the model's.
     """
+    check_class(model, models.AlbertEncoder, models.AlbertPretrainer)
     model.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model

@@ -15,6 +15,7 @@ import gc
 import itertools
 import json
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -232,7 +233,7 @@ def run(
     how: Any = {"checkpoint": config.checkpoint, "files": config}
     how["log"] = functools.partial(print, file=log)
     predictor: Predictor | Ensemble
-    if not Path(config.model).exists() and set(",*") & set(config.model):
+    if set(",*") & set(config.model) and not os.path.exists(config.model):
         predictor = load_ensemble(config.model.split(","), options, **how)
     else:
         predictor = load(config.model, options, **how)

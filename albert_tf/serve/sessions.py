@@ -36,7 +36,17 @@ class Session:
     run: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
-        """Runs a batch of int arrays by name; ignores other names."""
+        """Runs a batch of int arrays by name; ignores other names.
+
+        Raises:
+            InputError: an input is missing.
+        """
+        missing = [name for name in self.inputs if name not in batch]
+        if missing:
+            raise InputError(
+                f"{self.path} takes {', '.join(self.inputs)}; missing: "
+                f"{', '.join(missing)}"
+            )
         return self.run({n: np.asarray(batch[n], np.int32) for n in self.inputs})
 
 

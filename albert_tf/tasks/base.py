@@ -149,7 +149,7 @@ class Task(abc.ABC):
         return {}
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Returns the metrics to report, from the means of losses and of `metrics`."""
+        """Returns the metrics to report, from means of losses and `batch_metrics`."""
         return dict(means)
 
     def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Split:
 
     Attributes:
         name: "train", "dev", "test" or another, which files and messages have.
-        examples: as `FineTuningTask.read` returns them.
+        examples: as `FineTuningTask.read_examples` returns them.
         features: of `FineTuningTask.features`; None before.
     """
 
@@ -316,7 +316,10 @@ class FineTuningTask(Task):
         """
         task = metadata.find_task(Path(folder))
         if task.get("kind") not in cls.task_types:
-            raise InputError(f"{folder}: a model for {task.get('kind')}")
+            raise InputError(
+                f"{folder}: a model for {task.get('kind')}; must be one for "
+                f"{' or '.join(cls.task_types)}"
+            )
         return cls.settings_class.from_stored(task, Path(folder) / metadata.TASK)
 
     @classmethod

@@ -34,7 +34,6 @@ from albert_tf.tasks.settings.classification import (
     ClassificationSettings,
 )
 from albert_tf.tasks.settings.fine_tuning import FLAGS
-from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
@@ -78,7 +77,7 @@ class Classification(base.FineTuningTask):
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        check_threshold(task.labels or (), task.kind == "multi_label", config.threshold)
+        _check_threshold(task, config.threshold)
         splits: Splits = {
             part: [
                 tables.get(name) or read(task, name)
@@ -287,6 +286,15 @@ def _find_task(
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return task
+
+
+def _check_threshold(task: TextTask, threshold: float | None) -> None:
+    count = len(task.labels or ())
+    if threshold is not None and count != 2 and task.kind != "multi_label":
+        raise InputError(
+            f"--threshold_to_export={threshold}: requires two labels, or several "
+            f"labels per text; task {task.name} has {count or 'no'} labels"
+        )
 
 
 def _class_weights(

@@ -1,7 +1,7 @@
 """Answers to raw text in a TensorFlow graph, for SavedModels."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -100,10 +100,28 @@ class TextInputs(tf.Module):
         return in_graph.pad(ids, first_lengths, self._pad)
 
 
-def check_kind(model: keras.Model, kind: type[keras.Model]) -> None:
-    """Checks the class of a model."""
-    if not isinstance(model, kind):
-        raise InputError(f"{type(model).__name__}: expected an {kind.__name__}")
+def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:
+    """Checks the class of a model.
+
+    Raises:
+        InputError: it has another.
+    """
+    if not isinstance(model, classes):
+        names = " or ".join(each.__name__ for each in classes)
+        raise InputError(f"{type(model).__name__}: must be an {names}")
+
+
+def check_labels(model: keras.Model, labels: Sequence[str]) -> None:
+    """Checks that a model has an output for each label.
+
+    Raises:
+        InputError: it has more or fewer.
+    """
+    if len(labels) != model.head.num_labels:
+        raise InputError(
+            f"{len(labels)} labels ({', '.join(labels)}); expected "
+            f"{model.head.num_labels}, one for each output of the model"
+        )
 
 
 def map_in_chunks(

@@ -11,6 +11,8 @@ from albert_tf.model import models
 from albert_tf.tasks.serving import (
     ServingFunction,
     TextInputs,
+    check_class,
+    check_labels,
     text_specs,
 )
 from albert_tf.tasks.text_pipeline import check_threshold
@@ -46,13 +48,11 @@ def classifier(
             None: the most likely label, or 0.5 with `multi_label`.
 
     Raises:
-        InputError: the labels, the length, the threshold or the vocabulary do not fit.
+        InputError: the model, the labels, the length, the threshold or the vocabulary
+            do not fit.
     """
-    if len(labels) != model.head.num_labels:
-        raise InputError(
-            f"{len(labels)} labels ({', '.join(labels)}); expected "
-            f"{model.head.num_labels}, one for each output of the model"
-        )
+    check_class(model, models.AlbertClassifier)
+    check_labels(model, labels)
     check_threshold(labels, multi_label, threshold)
     inputs = TextInputs(model, tokenizer, max_seq_length)
     names = tf.constant(list(labels))
@@ -96,6 +96,7 @@ def regressor(
     Raises:
         InputError: the model, the length or the vocabulary do not fit.
     """
+    check_class(model, models.AlbertClassifier)
     if model.head.num_labels != 1:
         raise InputError(f"a model of {model.head.num_labels} outputs; expected 1")
     inputs = TextInputs(model, tokenizer, max_seq_length)

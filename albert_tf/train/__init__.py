@@ -12,4 +12,5 @@ In reading order:
     curves       metrics.jsonl as numbers and as a picture
     seeds        fine-tuning, once or with several seeds
     finetune     the driver of every family: data, training, predictions, export
+    ensembles    the mean of several fine-tuned models evaluates and predicts
 """

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import tensorflow as tf
+
 from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.tasks import base
@@ -70,6 +72,8 @@ def run(
 ) -> dict[str, float]:
     """Evaluates and predicts with an ensemble; with --num_runs trains it first.
 
+    Without `config.ensemble` this is `finetune.run`.
+
     Classes, choices and tags have the mean of the members' probabilities, regressions
     the mean of their numbers. Answers of SQuAD are merged by their text and place, with
     the mean of their probabilities over all members, and of the null odds. All files
@@ -84,28 +88,43 @@ def run(
         log: where progress goes.
 
     Returns:
-        The metrics of the ensemble.
+        The metrics of the ensemble, or of the run.
 
     Raises:
         InputError: the members do not fit together, or see `finetune.run`.
     """
-    members: Sequence[str] = config.ensemble or ()
+    one = dataclasses.replace(config, ensemble=None, ensemble_search=None)
+    strategy = loop.prepare(config, devices)
+    drive = functools.partial(
+        finetune.run,
+        family,
+        settings,
+        model=model,
+        devices=devices,
+        log=log,
+        strategy=strategy,
+    )
+    if config.ensemble is None:
+        return dict(drive(config=one).metrics)
+    members = config.ensemble
     if config.do_train:
-        training = dataclasses.replace(
-            config, ensemble=None, ensemble_search=None, do_predict=False
-        )
-        finetune.run(family, settings, training, model, devices, log)
-        members = [f"{config.output_dir}/run-*"]
+        drive(config=dataclasses.replace(one, do_predict=False))
+        numbers = range(1, config.num_runs + 1)
+        members = tuple(f"{config.output_dir}/run-{number}" for number in numbers)
     folders = metadata.find_members(members, "--ensemble")
+    if len(folders) == 1:
+        one = dataclasses.replace(one, init_checkpoint=folders[0])
+        return dict(drive(config=one).metrics)
+    # Several runs and trackers belong to training.
     config = dataclasses.replace(
-        config, do_train=False, num_runs=1, ensemble=tuple(folders)
+        config,
+        do_train=False,
+        num_runs=1,
+        ensemble=tuple(folders),
+        wandb=None,
+        mlflow=None,
     )
-    if len(folders) > 1:
-        return _combine(folders, family, settings, config, model, devices, log)
-    one = dataclasses.replace(
-        config, init_checkpoint=folders[0], ensemble=None, ensemble_search=None
-    )
-    return dict(finetune.run(family, settings, one, model, devices, log).metrics)
+    return _combine(folders, family, settings, config, model, strategy, log)
 
 
 def _combine(
@@ -114,11 +133,10 @@ def _combine(
     settings: Any,
     config: FineTuningSettings,
     model: ModelSettings,
-    devices: DistributionSettings,
+    strategy: tf.distribute.Strategy,
     log: IO[str],
 ) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
-    strategy = loop.prepare(config, devices)
     settings.check(config, strategy.num_replicas_in_sync)
     writes, output_dir = is_chief(strategy), Path(config.output_dir)
 
@@ -167,7 +185,7 @@ def _answer(
     settings: Any,
     config: FineTuningSettings,
     model: ModelSettings,
-    strategy: Any,
+    strategy: tf.distribute.Strategy,
     log_line: Callable[[str], None],
 ) -> _Member:
     """Opens one member and answers every split; frees its model."""

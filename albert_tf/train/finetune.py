@@ -6,6 +6,7 @@ finetune.run(Classification, settings, run_settings, ModelSettings(), devices)
 import dataclasses
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ def run(
     model: ModelSettings,
     devices: DistributionSettings,
     log: IO[str] = sys.stderr,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> Outcome:
     """Trains, evaluates, predicts and exports, as the flags ask.
 
@@ -51,6 +53,7 @@ def run(
         model: the model's files and dropout.
         devices: the devices.
         log: receives progress.
+        strategy: of `loop.prepare`, if it was called already.
 
     Returns:
         The outcome of the best run.
@@ -59,7 +62,7 @@ def run(
         InputError: a flag or a file is wrong, or a file does not fit the model.
         Stopped: see `loop.run`.
     """
-    strategy = loop.prepare(config, devices)
+    strategy = strategy or loop.prepare(config, devices)
     settings.check(config, strategy.num_replicas_in_sync)
     seeds.check(config, strategy)
     writes, folder = is_chief(strategy), Path(config.output_dir)
@@ -70,8 +73,8 @@ def run(
 
     run_file = RunFile(folder, (settings, config, model, devices))
     with loop.locked(config, strategy):
-        if config.export_dir and writes:
-            saved_models.check_writable(config.export_dir)
+        if writes:
+            _check_export(config)
         _check_start(config)
         if config.do_train:
             run_file.check(log_line)
@@ -201,6 +204,29 @@ def _save_start(
         description = {**task.description, _START: config.initial_weights}
         metadata.write_task(folder, task.tokenizer, description)
         log_line(f"Written: {folder}, the model for predict.py")
+
+
+def _check_export(config: FineTuningSettings) -> None:
+    """Refuses, before training, a folder that the model cannot be exported to.
+
+    Raises:
+        InputError: it cannot be written, or has other files, or will have.
+    """
+    if not config.export_dir:
+        return
+    run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
+    below = export.relative_to(run).parts if export.is_relative_to(run) else ()
+    if export in (run, *run.parents) or (
+        below and re.fullmatch(r"run-\d+|summaries", below[0])
+    ):
+        raise InputError(
+            f"--export_dir={config.export_dir}: the run writes its own files there "
+            f"(--output_dir={config.output_dir}); use another folder"
+        )
+    try:
+        saved_models.check_writable(config.export_dir)
+    except InputError as mistake:
+        raise InputError(f"--export_dir={mistake}") from None
 
 
 def _check_start(config: FineTuningSettings) -> None:

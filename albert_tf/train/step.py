@@ -171,7 +171,7 @@ class Trainer:
             batch_size: examples of a batch, over all devices.
 
         Yields:
-            The `task.predictions` of each example, in order.
+            The `task.prediction_outputs` of each example, in order.
 
         Raises:
             InputError: an example is invalid, or memory does not suffice.

@@ -161,6 +161,8 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
         # "run-10" comes after "run-9".
         matches = sorted(glob.glob(pattern), key=lambda path: (len(path), path))
         folders += matches or [pattern]
+    if not folders:
+        raise InputError(f"{name}: requires one or more folders")
     first: Mapping[str, Any] = {}
     for folder in folders:
         task = find_task(Path(folder)) if Path(folder).is_dir() else {}

@@ -1,6 +1,7 @@
 """Every input that ever broke a reader is read, or refused in one line."""
 
 import contextlib
+import io
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -38,10 +39,15 @@ def read_config_file(folder):
 
 def read_flags(folder):
     command, *arguments = (folder / "command").read_text().split("\0")
-    with contextlib.chdir(folder), pytest.raises(SystemExit) as end:
+    printed = io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stderr(printed),
+        pytest.raises(SystemExit) as end,
+    ):
         commands.run(command, [command, *arguments])
     assert end.value.code == 2
-    raise InputError("refused")
+    raise InputError(printed.getvalue().removesuffix("\n"))
 
 
 def read_folder(folder):

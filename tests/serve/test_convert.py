@@ -67,6 +67,23 @@ def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize("choice", ["best", "newest"])
+def test_the_best_checkpoint_of_a_run_is_converted(choice, tmp_path, capsys):
+    model = models.AlbertEncoder(CONFIG)
+    names = {"best": "model.ckpt-best", "newest": "model.ckpt-9"}
+    for number, name in enumerate(names.values()):
+        model.pooler.bias.assign(np.full(12, number, np.float32))
+        weights.save(model, tmp_path / "run" / name, "tf1")
+    asked = settings(tmp_path / "run", f"{tmp_path}/out/", "tf1")
+    convert.convert(dataclasses.replace(asked, checkpoint=choice))
+    source = weights.open_source(tmp_path / "out")
+    expected = list(names).index(choice)
+    assert source.path.endswith("model.ckpt-best")
+    assert (source.read("bert/pooler/dense/bias") == expected).all()
+    printed = f"read     {tmp_path}/run/{names[choice]} (tf1): AlbertEncoder"
+    assert capsys.readouterr().out.startswith(printed)
+
+
 def test_a_model_of_choices_from_a_keras_file_is_converted(tmp_path, capsys):
     path = weights.save(
         models.AlbertMultipleChoice(CONFIG), tmp_path / "a.keras", "keras"

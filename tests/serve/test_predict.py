@@ -89,6 +89,21 @@ def test_inputs_of_like_length_share_a_batch(folder, batches, tokenizer):
     assert short != long
 
 
+def test_many_rows_are_held_some_at_a_time(folder, monkeypatch):
+    monkeypatch.setattr(predict, "_INPUTS_TO_SORT", 4)
+    taken = []
+
+    def rows():
+        for number in range(10):
+            taken.append(number)
+            yield {"text": SHORT * (number + 1)}
+
+    found = opened(folder("classification"))(rows())
+    next(found)
+    assert len(taken) == 4
+    assert len(list(found)) == 9
+
+
 def test_any_number_of_labels(folder):
     rows = [{"text_a": SHORT, "text_b": LONG}, {"text_a": LONG, "text_b": SHORT}]
     for threshold, chosen in ((0.0, ["a", "b"]), (1.0, [])):
@@ -257,6 +272,13 @@ def test_what_is_no_row_is_refused(folder, row, given):
     assert str(mistake.value) == (
         f"row 2: {given}; expected an object with text_a, text_b"
     )
+
+
+def test_sentence_order_is_a_probability(folder, caplog):
+    row = {"text_a": SHORT, "text_b": LONG}
+    (found,) = answers(folder("pretrained"), [row], task="sentence_order")
+    assert 0 < found["in_order"] < 1
+    assert not caplog.text  # the masked LM's head is left out on purpose
 
 
 def test_embeddings_of_any_layer(folder, tokenizer, cases):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.tasks import catalogue, glue
+from albert_tf.tasks import catalogue, glue, metrics
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs
 from albert_tf.text.tokenization import SentencePieceTokenizer
@@ -188,3 +188,20 @@ def odd(file):
         metrics={},
         key_metric="",
     )
+
+
+def test_scores_have_the_released_names():
+    assert {task.name: (tuple(task.metrics), task.key_metric) for task in TASKS} == {
+        "cola": (("matthew_corr", "eval_accuracy"), "matthew_corr"),
+        "mnli": (("eval_accuracy",), "eval_accuracy"),
+        "mismnli": (("eval_accuracy",), "eval_accuracy"),
+        "ax": (("eval_accuracy",), "eval_accuracy"),
+        "mrpc": (("eval_accuracy", "f1"), "eval_accuracy"),
+        "qqp": (("eval_accuracy", "f1"), "eval_accuracy"),
+        "qnli": (("eval_accuracy",), "eval_accuracy"),
+        "rte": (("eval_accuracy",), "eval_accuracy"),
+        "wnli": (("eval_accuracy",), "eval_accuracy"),
+        "sst-2": (("eval_accuracy",), "eval_accuracy"),
+        "sts-b": (("pearson", "spearman", "MSE"), "pearson"),
+    }
+    assert glue.MRPC.metrics["f1"] is metrics.f1

@@ -40,3 +40,16 @@ def test_the_sites_files_have_its_words_and_decimals():
     assert text == "index\tprediction\n0\t1\n1\t0\nx7\t0\n"
     text = glue_file(glue.AX, EXAMPLES[:1], np.array([[0.2, 0.1, 0.7]]))
     assert text == "index\tprediction\n0\tneutral\n"
+
+
+def test_the_site_takes_eleven_files():
+    tasks = (
+        *(glue.COLA, glue.SST2, glue.MRPC, glue.STSB, glue.QQP, glue.MNLI),
+        *(glue.QNLI, glue.RTE, glue.WNLI, glue.AX),
+    )
+    names = [name for task in tasks for name in task.submission.values()]
+    assert sorted(names) == [
+        *("AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv"),
+        *("QQP.tsv", "RTE.tsv", "SST-2.tsv", "STS-B.tsv", "WNLI.tsv"),
+    ]
+    assert glue.MISMATCHED_MNLI.submission == {"test": "MNLI-mm.tsv"}

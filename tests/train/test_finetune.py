@@ -450,3 +450,34 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint_before(
     log = io.StringIO()
     seeds.run(task, settings, one_device(), log=log)
     assert f"{prefix}-1: " in log.getvalue()
+
+
+def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
+    def check(folder, run):
+        settings = FineTuningSettings(output_dir=run, export_dir=folder)
+        finetune._check_export(settings)
+
+    check(None, "run")
+    check("", "run")
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").touch()
+    run = tmp_path / "runs/one"
+    own = f"the run writes its own files there (--output_dir={run}); use another folder"
+    for folder, message in (
+        (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
+        (tmp_path / "full", "exists and is no SavedModel; expected a new folder"),
+        (tmp_path / "file/in/it", "cannot be written: Not a directory"),
+        (run, own),
+        (run.parent, own),
+        (run / "run-12", own),
+        (run / "summaries/export", own),
+    ):
+        with pytest.raises(InputError) as refused:
+            check(str(folder), str(run))
+        assert str(refused.value) == f"--export_dir={folder}: {message}"
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/saved_model.pb").touch()
+    for folder in ("served", "new", "runs/one/export", "runs/run-1"):
+        check(str(tmp_path / folder), str(run))
+    assert not list(tmp_path.rglob("*.writing")) and not (tmp_path / "new").exists()

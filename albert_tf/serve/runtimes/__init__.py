@@ -23,6 +23,9 @@ from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
 
 __all__ = ["SUFFIXES", "choose", "in_tensorflow", "load", "save", "session_of"]
 
+# Neither format can have more in a file.
+MAX_BYTES = 2**31 - 2**20
+
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -58,14 +61,19 @@ def save(
 
     Raises:
         InputError: the suffix is not the format's, an output is unknown, the model is
-            not one of this package, the package `onnx` is missing, or the path cannot
-            be written.
+            too large or not one of this package, the package `onnx` is missing, or the
+            path cannot be written.
     """
     path = Path(path)
     if path.suffix != SUFFIXES.get(format):
         ends = ", ".join(f"{end} ({name})" for name, end in SUFFIXES.items())
         raise InputError(f"{path}, format={format!r}: must end in {ends}")
     spec = signature(model, outputs)
+    size = model.count_params() * np.dtype(precision).itemsize
+    if size > MAX_BYTES:
+        raise InputError(
+            f"{path}: {size:,} bytes of weights; the format holds {MAX_BYTES:,}"
+        )
     if format == "onnx":
         check_installed("onnx", "onnxruntime")
     module = "litert" if format == "litert" else "onnx_graph"

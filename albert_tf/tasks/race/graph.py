@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from albert_tf.model import models
 from albert_tf.tasks.race.features import check_lengths
-from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs
+from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs, check_class
+from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
@@ -18,7 +19,7 @@ _INNER, _UNDERSCORE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 def multiple_choice(
     model: models.AlbertMultipleChoice,
     tokenizer: Tokenizer,
-    settings: Any,
+    settings: RaceSettings | None = None,
 ) -> ServingFunction:
     """Returns a function that chooses among options.
 
@@ -36,17 +37,20 @@ def multiple_choice(
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
-        settings: with `max_seq_length` and `max_qa_length`.
+        settings: the lengths; those that are None become the released ones.
 
     Raises:
-        InputError: the lengths or the vocabulary do not fit.
+        InputError: the model, the lengths or the vocabulary do not fit.
     """
-    check_lengths(settings)
-    inputs = TextInputs(model, tokenizer, settings.max_seq_length, truncate=False)
+    check_class(model, models.AlbertMultipleChoice)
+    longest = model.config.max_position_embeddings
+    used: Any = (settings or RaceSettings()).with_defaults(None, longest)
+    check_lengths(used)
+    inputs = TextInputs(model, tokenizer, used.max_seq_length, truncate=False)
 
     def respond(article, question, options):
         shape = tf.shape(options)
-        rows = _encode_rows(inputs, tokenizer, settings, article, question, options)
+        rows = _encode_rows(inputs, tokenizer, used, article, question, options)
         batch = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
             for name, x in rows.items()

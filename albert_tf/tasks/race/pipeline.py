@@ -28,7 +28,9 @@ class MultipleChoicePipeline(FineTunedPipeline):
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):
-        return softmax(outputs[0]["logits"])
+        # A batch pads rows to its largest number of options.
+        count = len(example.inputs[0]["input_ids"])
+        return softmax(outputs[0]["logits"])[:count]
 
     def decide(self, row, scores):
         options = row["options"]

@@ -152,7 +152,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
         text = get(value, "question", str, location)
         options = _parse_options(get(value, "options", list, location), location)
         answer = _parse_answer(value.get("answer"), options, location)
-        yield Question(str(id), article, text, options, answer, level, location)
+        yield Question(str(id), article, text, options, answer, "", location)
         return
     texts = get(value, "questions", list, location)
     lists = get(value, "options", list, location)

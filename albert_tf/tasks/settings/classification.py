@@ -182,9 +182,12 @@ class ClassifierRunSettings(FineTuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threshold is not None and not self.export_dir:
+        if self.threshold is None:
+            return
+        if not self.export_dir or not 0 <= self.threshold <= 1:
             raise InputError(
-                f"--threshold_to_export={self.threshold}: requires --export_dir"
+                f"--threshold_to_export={self.threshold}: must be in [0, 1], and "
+                f"requires --export_dir"
             )
 
     @property

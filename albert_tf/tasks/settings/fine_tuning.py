@@ -101,6 +101,7 @@ class FineTuningSettings(TrainingSettings):
         "Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*': their "
         "mean evaluates and predicts. Without folders: all runs of --num_runs.",
         None,
+        may_be_empty=True,
         excludes=("export_dir",),
     )
     ensemble_search: int | None = flags.field(

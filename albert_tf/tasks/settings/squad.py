@@ -92,6 +92,15 @@ class SquadSettings(TaskSettings):
     )
     use_einsum: bool | None = unused_flag()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        file = self.train_feature_file
+        if file is not None and file == self.predict_feature_file:
+            raise InputError(
+                f"--train_feature_file and --predict_feature_file={file}: must be two "
+                f"files"
+            )
+
     def check(self, config: FineTuningSettings, devices: int = 1) -> None:
         for flag, file in (
             ("do_train", "train_file"),

@@ -271,17 +271,20 @@ class Answers:
 
 
 def collect_answers(
-    questions: Iterable[tuple[str, Candidates]], n_best_size: int = 20
+    questions: Iterable[tuple[str, Candidates]],
+    n_best_size: int = 20,
+    with_n_best: bool = True,
 ) -> Answers:
-    """Collects the answers of questions, given with their ids."""
+    """Collects the answers of questions, given with their ids, and n-best lists."""
     answers = Answers({}, {}, n_best_size=n_best_size)
     for id, candidates in questions:
         spans = candidates.nbest()
         answers.texts[id] = spans[0].text
         if candidates.null_odds is not None:
             answers.null_odds[id] = candidates.null_odds
-        keys = [(span.text, span.begin, span.end) for span in spans]
-        answers.n_best[id] = dict(zip(keys, n_best(candidates), strict=True))
+        if with_n_best:
+            keys = [(span.text, span.begin, span.end) for span in spans]
+            answers.n_best[id] = dict(zip(keys, n_best(candidates), strict=True))
     return answers
 
 

@@ -262,7 +262,7 @@ class Windows(Sequence[Window]):
             ids,
             context_start,
             tokens["context_spans"][part],
-            _max_context(end - begin, min(room, end - begin), step)[index],
+            _max_context(end - begin, room, step, index),
             start_position,
             end_position,
         )
@@ -318,28 +318,40 @@ def windows(
     return Windows(dataset, tokens, tokenizer, settings)
 
 
-@functools.lru_cache(1024)
-def _max_context(count: int, room: int, step: int) -> list[np.ndarray]:
-    """Returns for each window which tokens have more context in it than in others.
-
-    **As released:** the smaller side counts, and a hundredth of the window's length; of
-    windows with equal scores the first one counts.
+@functools.lru_cache(4096)
+def _max_context(count: int, room: int, step: int, index: int) -> np.ndarray:
+    """Returns which tokens of a window have most context in it.
 
     Args:
         count: tokens of the context.
         room: maximum number of its tokens in a window.
         step: tokens between the beginnings of two windows.
+        index: number of the window.
 
     Returns:
-        bool [C] of each.
+        bool [C].
     """
-    begins = range(0, count - room + step, step)
-    owners, best = np.zeros(count, np.int32), np.full(count, -1.0)
-    for index, begin in enumerate(begins):
-        part = slice(begin, min(begin + room, count))
-        before = np.arange(part.stop - part.start)
-        scores = np.minimum(before, before[::-1]) + PER_TOKEN * len(before)
-        is_better = scores > best[part]
-        owners[part][is_better] = index
-        best[part][is_better] = scores[is_better]
-    return [owners[begin : begin + room] == i for i, begin in enumerate(begins)]
+    own = _context_scores(count, room, step, index)
+    is_most = np.ones(len(own), bool)
+    neighbours = -(-room // step)
+    last = -(-max(count - room, 0) // step)
+    for other in range(max(0, index - neighbours), min(last, index + neighbours) + 1):
+        scores = _context_scores(count, room, step, other)
+        shift = (other - index) * step
+        begin, end = max(shift, 0), min(len(own), shift + len(scores))
+        if begin < end:
+            shared, theirs = own[begin:end], scores[begin - shift : end - shift]
+            # Of windows with equal scores the first one counts.
+            is_beaten = theirs >= shared if other < index else theirs > shared
+            is_most[begin:end] &= ~is_beaten
+    return is_most
+
+
+def _context_scores(count: int, room: int, step: int, index: int) -> np.ndarray:
+    """Returns how much context each token of a window has in it, float64 [C].
+
+    **As released:** the smaller side counts, and a hundredth of the window's length.
+    """
+    length = min(room, count - index * step)
+    before = np.arange(length)
+    return np.minimum(before, before[::-1]) + PER_TOKEN * length

@@ -5,6 +5,7 @@ for a batch. Letters: B questions, W windows of all questions, T tokens of a win
 spans.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,13 @@ import tensorflow as tf
 
 from albert_tf.model import models
 from albert_tf.tasks.pipelines import check_inputs
-from albert_tf.tasks.serving import TEXTS, ServingFunction, map_in_chunks
+from albert_tf.tasks.serving import (
+    TEXTS,
+    ServingFunction,
+    check_class,
+    map_in_chunks,
+)
+from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
 from albert_tf.tasks.squad.features import PER_TOKEN, check_lengths
 from albert_tf.tasks.squad.pipeline import check_threshold
@@ -35,7 +42,7 @@ _SCORE_SPECS = {
 def question_answering(
     model: models.AlbertSpanLabeler | models.AlbertConditionalSpanLabeler,
     tokenizer: Tokenizer,
-    settings: Any,
+    settings: SquadSettings | None = None,
     threshold: float | None = None,
 ) -> ServingFunction:
     """Returns a function that answers questions from a context of any length.
@@ -56,16 +63,23 @@ def question_answering(
     Args:
         model: of SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        settings: the version, the lengths of windows and limits of answers.
+        settings: the version, the lengths of windows and limits of answers. What is
+            None becomes as released: version 2.0 for the conditional head only.
         threshold: for 2.0; None answers every question.
 
     Raises:
-        InputError: the lengths, the threshold or the vocabulary do not fit.
+        InputError: the model, the lengths, the threshold or the vocabulary do not fit.
     """
-    check_threshold(settings.version, threshold)
-    check_lengths(settings)
-    check_inputs(model.config, tokenizer, settings.max_seq_length)
-    graph = _Questions(model, tokenizer, settings, threshold)
+    check_class(model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
+    longest = model.config.max_position_embeddings
+    used: Any = (settings or SquadSettings()).with_defaults(None, longest)
+    if used.version is None:
+        is_linear = isinstance(model, models.AlbertSpanLabeler)
+        used = dataclasses.replace(used, version="1.1" if is_linear else "2.0")
+    check_threshold(used.version, threshold)
+    check_lengths(used)
+    check_inputs(model.config, tokenizer, used.max_seq_length)
+    graph = _Questions(model, tokenizer, used, threshold)
     specs = {"question": TEXTS, "context": TEXTS}
     return ServingFunction(model, graph, graph.answer, specs)
 

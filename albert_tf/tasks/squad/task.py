@@ -223,10 +223,20 @@ class QuestionAnswering(base.FineTuningTask):
         return {name: outputs[name] for name in names}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
+        """Returns the answers to the questions, without n-best lists."""
+        return self._collect(split, predictions, with_n_best=False)
+
+    def answer(self, split: Split, predictions: base.Predictions) -> Answers:
         """Returns the answers to the questions, with their n-best lists."""
+        return self._collect(split, predictions, with_n_best=True)
+
+    def _collect(
+        self, split: Split, predictions: base.Predictions, with_n_best: bool
+    ) -> Answers:
         candidates = answers.candidates(split.features, predictions, self.settings)
-        collected = answers.collect_answers(candidates, self.settings.n_best_size)
-        collections.deque(predictions, maxlen=0)  # logs the last line
+        size = self.settings.n_best_size
+        collected = answers.collect_answers(candidates, size, with_n_best)
+        collections.deque(predictions, maxlen=0)  # ends the progress of the log
         return collected
 
     def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:

@@ -93,8 +93,10 @@ def tag_texts(
         max_seq_length: maximum number of tokens of an input.
 
     Raises:
-        InputError: the length or the vocabulary do not fit.
+        InputError: the model, the labels, the length or the vocabulary do not fit.
     """
+    serving.check_class(model, AlbertTokenClassifier)
+    serving.check_labels(model, labels)
     check_inputs(model.config, tokenizer, max_seq_length)
     graph = _Tagger(model, tokenizer, labels, max_seq_length)
     specs = serving.text_specs(pairs=False)

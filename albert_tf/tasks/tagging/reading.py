@@ -107,13 +107,15 @@ def read_file(
         if not any(label.startswith(BEGIN) for label in iob.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
+        marked = next(filter(_is_marked, sorted(labels)), None)
+        if marked is None:
+            return sentences
         for label, line in iter_labels(sentences):
-            if any(map(_is_marked, labels)) and not has_entities([label]):
+            if not has_entities([label]):
                 raise InputError(
-                    f"{path}:{line}: label {label!r} beside labels with B- or I-; use "
-                    f"only O, B-... and I-... (IOB2), or no labels with B- and I-"
+                    f"{path}:{line}: label {label!r} and label {marked!r}: use only O, "
+                    f"B-... and I-... (IOB2), or no labels with B- and I-"
                 )
-        return sentences
     return [_to_iob2(path, each, tag_scheme, iob) for each in sentences]
 
 

@@ -41,11 +41,13 @@ class Features:
         inputs: the windows.
         positions: int64 [N], the first token of each word in its window.
         bounds: int64 [W + 1]; window i labels the words [bounds[i], bounds[i + 1]).
+        unknown_words: number of words without a token.
     """
 
     inputs: Inputs
     positions: np.ndarray
     bounds: np.ndarray
+    unknown_words: int = 0
 
     def __len__(self) -> int:
         """Returns the number of windows."""
@@ -116,20 +118,25 @@ class Tagging(base.FineTuningTask):
             "bounds": ids.row_splits.numpy(),
             "positions": position.numpy(),
             "word_bounds": np.searchsorted(window.numpy(), range(ids.nrows() + 1)),
+            "unknown_words": np.array(np.sum(counts == 0)),
         }
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         bounds = arrays["bounds"]
         read = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
-        return Features(read, arrays["positions"], arrays["word_bounds"])
+        unknown_words = int(arrays["unknown_words"])
+        return Features(read, arrays["positions"], arrays["word_bounds"], unknown_words)
 
     def summary(self, split: Split) -> list[str]:
         lengths = split.features.inputs.lengths
-        return [
+        lines = [
             f"{split.name}: {len(split.examples):,} sentences, "
             f"{len(split.features.positions):,} words, {len(lengths):,} windows of "
             f"{lengths.mean():.1f} tokens on average, {lengths.max()} at most"
         ]
+        if unknown := split.features.unknown_words:
+            lines.append(f"  {unknown:,} words without a token, read as [UNK]")
+        return lines
 
     def dataset(
         self, splits: Sequence[Split], *, with_labels: bool
@@ -232,11 +239,12 @@ class Tagging(base.FineTuningTask):
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
         """Returns the predictions in columns, and the scores of types or labels."""
-        tags = self._tags(split, answers)
+        pair = self._labels_and_tags(split, answers)
+        tags = pair[1] if pair else self._tags(split, answers)
         files: dict[str, str | bytes] = {
             f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
         }
-        if pair := self._labels_and_tags(split, answers):
+        if pair:
             labels, predictions = map(self._numbers, pair)
             if self._has_entities:
                 report = metrics.entity_report(*pair)
