@@ -308,8 +308,14 @@ def killed(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("changes", [{}, {"random_seed": 7}])
-def test_a_resumed_run_makes_the_same_bytes(make, small_units, monkeypatch, changes):
+@pytest.mark.parametrize("changes", [{}, {"random_seed": 7}, {"input_file": "text"}])
+def test_a_resumed_run_makes_the_same_bytes(
+    make, small_units, monkeypatch, changes, tmp_path
+):
+    if "input_file" in changes:
+        file = tmp_path / "text"
+        file.write_text((DATA / "docs200.txt").read_text() + "\none more\nline\n")
+        changes = {"input_file": (str(file),)}
     expected = contents(make("whole", **changes))
     with monkeypatch.context() as patch:
         patch.setattr(shards, "merge", killed)

@@ -9,9 +9,11 @@ from albert_tf.errors import InputError
 from albert_tf.serve import predict
 from albert_tf.serve.settings.predict import PredictSettings
 from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.race.task import MultipleChoice
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.race import RaceRunSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
 
@@ -36,7 +38,17 @@ def run(data, tiny, tmp_path, fine_tune):
                 spm_model_file=str(data / "spm_small.model"),
             )
         flags |= {"output_dir": str(tmp_path / name)}
-        if task == "squad":
+        if task == "race":
+            lines = [
+                {"article": "a list", "question": "is", "options": ["a", "b"]},
+                {"article": "a file", "question": "was", "options": [*"abcd"]},
+            ]
+            file = tmp_path / "race.jsonl"
+            rows = (json.dumps({**line, "answer": 1}) for line in lines)
+            file.write_text("\n".join(rows))
+            flags |= {"train_file": str(file), "eval_file": str(file)}
+            family, settings = MultipleChoice, RaceRunSettings
+        elif task == "squad":
             file = str(data / "squad_own.json")
             flags |= {"train_file": file, "predict_file": file}
             family, settings = QuestionAnswering, SquadRunSettings
@@ -86,7 +98,8 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
     run, members, tmp_path
 ):
     flags = {"version_2_with_negative": True, "doc_stride": 8, "max_query_length": 12}
-    members("squad", **flags, null_score_diff_threshold=0.25)
+    # More than there are spans, so that no list is cut.
+    members("squad", **flags, null_score_diff_threshold=0.25, n_best_size=500)
     folder, _ = run(
         "all",
         "squad",
@@ -105,21 +118,20 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
     [best], every = read("nbest_predictions", folder), read("nbest_predictions")
     [predictions] = read("predictions", folder)
     for id, entries in best.items():
-        assert len(entries) <= 20
         given = [entry["probability"] for entry in entries]
         assert given == sorted(given, reverse=True)
-        texts = {entry["text"] for entry in entries}
-        if len(entries) < 20:
-            for text in texts:  # a text at several places has several entries
-                total = sum(e["probability"] for e in entries if e["text"] == text)
-                expected = sum(
-                    e["probability"]
-                    for each in every
-                    for e in each[id]
-                    if e["text"] == text
-                )
-                assert total == pytest.approx(expected / 3, abs=1e-12)
+        means = dict.fromkeys(
+            (entry["text"] for each in every for entry in each[id]), 0
+        )
+        for entry in (entry for each in every for entry in each[id]):
+            means[entry["text"]] += entry["probability"] / 3
+        # A text at several places has several entries.
+        totals = dict.fromkeys(means, 0)
+        for entry in entries:
+            totals[entry["text"]] += entry["probability"]
+        assert totals == pytest.approx(means, abs=1e-12)
         assert predictions[id] == ("" if odds[id] > 0.25 else entries[0]["text"])
+    assert len(best) == len(odds) > 30
 
 
 def test_the_best_ensemble_is_searched_forward(run, members, tmp_path):
@@ -130,13 +142,23 @@ def test_the_best_ensemble_is_searched_forward(run, members, tmp_path):
     table = json.loads((folder / "ensemble.json").read_text())
     scores = [step["eval_accuracy"] for step in table["search"]]
     assert len(scores) == 2
-    assert scores[0] == max(m["eval_accuracy"] for m in table["members"])
+    best = max(table["members"], key=lambda member: member["eval_accuracy"])
+    assert scores[0] == best["eval_accuracy"]
+    assert table["search"][0]["added"] == best["folder"]
+    others = {f"{tmp_path}/m{number}" for number in (1, 2, 3)} - {best["folder"]}
+    pairs = {}
+    for name in others:
+        pair, _ = run("pair", do_eval=True, ensemble=(best["folder"], name))
+        written = json.loads((pair / "ensemble.json").read_text())
+        pairs[name] = written["ensemble"]["eval_accuracy"]
+    assert scores[1] == max(pairs.values()) == pairs[table["search"][1]["added"]]
     assert table["ensemble"]["eval_accuracy"] == max(scores)
     assert len(table["chosen"]) == 1 + scores.index(max(scores))
     assert log.count("Search: ") == 2
 
 
 def test_all_runs_answer_in_place_of_the_best(run):
+    run("runs", num_runs=3, **TRAIN)  # the third run is not one of the next command's
     folder, log = run("runs", ensemble=(), num_runs=2, do_predict=True, **TRAIN)
     assert log.count("Member ") == 2
     each = []
@@ -193,3 +215,22 @@ def test_raw_texts_get_the_mean_of_the_members(run, members, tmp_path):
     assert [json.loads(line) for line in lines] == answers
     with pytest.raises(InputError, match="--model: no fine-tuned model in 'nowhere'"):
         predict.load_ensemble([*folders, "nowhere"])
+
+
+def test_members_may_batch_questions_of_other_numbers_of_options(run, tmp_path):
+    for number, length in ((1, 40), (2, 12)):
+        lengths = {"max_seq_length": length, "max_qa_length": 7}
+        run(f"m{number}", "race", **TRAIN, **lengths)
+    texts = ["a list of files " * count for count in (1, 9, 2, 8)]
+    counts = (2, 4, 4, 2)
+    asked = [
+        {"article": text, "question": "is", "options": [*"abcd"][:count]}
+        for text, count in zip(texts, counts, strict=True)
+    ]
+    folders = [f"{tmp_path}/m{number}" for number in (1, 2)]
+    options = AnswerSettings(batch_size=2)
+    each = [list(predict.load(folder, options)(asked)) for folder in folders]
+    for row, answer in enumerate(predict.load_ensemble(folders, options)(asked)):
+        mean = np.mean([answers[row]["probabilities"] for answers in each], axis=0)
+        np.testing.assert_allclose(answer["probabilities"], mean, atol=1e-6)
+        assert len(answer["probabilities"]) == counts[row]
