@@ -100,7 +100,7 @@ REFUSED = {
     (ClassifierRunSettings, tuple(RUN.items())): [
         (
             {"threshold_to_export": 0.3},
-            "--threshold_to_export=0.3: requires --export_dir",
+            "--threshold_to_export=0.3: must be in [0, 1], and requires --export_dir",
         ),
     ],
     (ClassificationSettings, ()): [

@@ -3,7 +3,7 @@
     run_classifier.py --ensemble=runs/a,runs/b,'runs/mrpc/run-*' --do_eval --do_predict
 
 The members are opened one after the other, so memory is that of the largest. The paper
-sets its records on GLUE, SQuAD and RACE with ensembles of 6 to 17 models (paper 4.9).
+sets its records on GLUE (6 to 17 checkpoints a task), SQuAD and RACE so (paper 4.9).
 """
 
 import dataclasses

@@ -203,7 +203,7 @@ def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
             "corpus/*.txt",
         ),
         (["a", "*"], "--input_file: {0}/a is named twice"),
-        (["a", "./a"], "--input_file: {0}/./a is named twice"),
+        (["a", "./a"], "--input_file: {0}/./a is named twice, as {0}/a too"),
     ],
 )
 def test_patterns_that_name_nothing_or_a_file_twice(tmp_path, patterns, message):

@@ -137,7 +137,7 @@ def test_a_file_for_another_runtime_is_run_there(
 
 def test_the_input_is_never_overwritten(tmp_path):
     path = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "in", "hf")
-    with pytest.raises(InputError, match="must differ from --input"):
+    with pytest.raises(InputError, match="must be a path other than --input"):
         convert.convert(settings(path, path, "hf"))
 
 

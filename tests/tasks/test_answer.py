@@ -26,7 +26,6 @@ def tokenizer(data):
     return SentencePieceTokenizer(str(data / "spm_small.model"))
 
 
-SQUAD = SquadSettings().with_defaults(None, 384)
 REFUSED = [
     (
         text_graphs.classifier,
@@ -73,13 +72,13 @@ REFUSED = [
     (
         question_answering,
         "spans",
-        {"settings": SQUAD, "threshold": 0.5},
+        {"threshold": 0.5, "settings": SquadSettings(max_seq_length=96)},
         "threshold 0.5: a model of SQuAD 1.1 has no null odds",
     ),
     (
         question_answering,
         "spans",
-        {"settings": SQUAD},
+        {"settings": SquadSettings(max_seq_length=384)},
         "--max_seq_length=384: must be at most 96, the model's max_position_embeddings",
     ),
 ]

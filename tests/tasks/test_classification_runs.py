@@ -251,7 +251,7 @@ MISTAKES = {
     ),
     "too long": (
         {"max_seq_length": 41},
-        "--max_seq_length=41: the model's max_position_embeddings is 40",
+        "--max_seq_length=41: must be at most 40, the model's max_position_embeddings",
     ),
     "too short": (
         {"max_seq_length": 3},
@@ -264,11 +264,12 @@ MISTAKES = {
     ),
     "a threshold among three": (
         {"task_name": "mnli", "threshold_to_export": 0.3, "export_dir": "x"},
-        "threshold 0.3: requires two labels, or several labels per text; got 3 labels",
+        "--threshold_to_export=0.3: requires two labels, or several labels per text; "
+        "task mnli has 3 labels",
     ),
     "no place to export to": (
         {"data_dir": "absent", "export_dir": __file__},
-        f"{__file__}: exists and is no SavedModel; expected a new folder",
+        f"--export_dir={__file__}: exists and is no SavedModel; expected a new folder",
     ),
 }
 

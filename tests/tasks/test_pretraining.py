@@ -180,14 +180,11 @@ def test_a_warm_start_keeps_its_output_bias(files, tmp_path):
 
 def description(path, **changes):
     settings = {"objective": "sop"}
-    vocabulary = {"size": 211, "fingerprint": "f"}
+    vocabulary = {"size": 211, "fingerprint": "f", "mask_id": 4, "special_ids": [2, 3]}
     size = os.path.getsize(path)
     content = {
-        "settings": {**settings, **{k: v for k, v in changes.items() if k in settings}},
-        "vocabulary": {
-            **vocabulary,
-            **{k: v for k, v in changes.items() if k in vocabulary},
-        },
+        "settings": {key: changes.get(key, settings[key]) for key in settings},
+        "vocabulary": {key: changes.get(key, vocabulary[key]) for key in vocabulary},
         "files": {path.rpartition("/")[2]: {"records": 8, "bytes": size}},
     }
     with open(f"{path}.json", "w") as file:

@@ -133,6 +133,8 @@ def test_mistakes_in_flags(run, own):
         InputError, match=r"^--do_eval: requires --data_dir or --eval_file"
     ):
         run(do_train=False)
-    message = "--max_seq_length=41: the model's max_position_embeddings is 40"
+    message = (
+        "--max_seq_length=41: must be at most 40, the model's max_position_embeddings"
+    )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         run(train_file=own("train", 4, answer=1), max_seq_length=41, do_eval=False)

@@ -454,7 +454,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint_before(
 
 def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
     def check(folder, run):
-        settings = FineTuningSettings(output_dir=run, export_dir=folder)
+        settings = FineTuningSettings(do_eval=True, output_dir=run, export_dir=folder)
         finetune._check_export(settings)
 
     check(None, "run")
