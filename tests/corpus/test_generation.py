@@ -162,6 +162,17 @@ def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path
     assert held_out["statistics"]["documents"] == pytest.approx(40, abs=20)
     assert manifest.read(str(folder / "x-00002-of-00003")) == description
     assert manifest.read(str(folder / "y")) is None
+    damage = [
+        ("settings", "objective", None),
+        ("vocabulary", "special_ids", [1503]),
+        ("vocabulary", "mask_id", "4"),
+        ("statistics", "instances", numbers["instances"] + 1),
+    ]
+    for part, key, value in damage:
+        damaged = {**description, part: {**description[part], key: value}}
+        (folder / "x.json").write_text(json.dumps(damaged))
+        with pytest.raises(InputError, match="damaged, or of another version"):
+            manifest.read(str(folder / "x-00002-of-00003"))
 
 
 def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):

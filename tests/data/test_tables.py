@@ -173,6 +173,12 @@ def test_tables_as_others_write_them(write, name, contents, dialect, encoding):
     assert found == RED
 
 
+def test_a_gzip_file_that_ends_early_is_refused(write):
+    path = write("a.tsv", gzip.compress(b"text\tlabel\na\t1\n")[:-9])
+    with pytest.raises(InputError, match="expected a whole gzip file"):
+        rows(path)
+
+
 def test_quotes_that_stay_around_cells_of_a_tsv_are_logged(write):
     path = write("a.tsv", 'text\tlabel\n"a ""red"" b"\t1\n"blue"\t0\n')
     lines = []

@@ -139,6 +139,8 @@ def test_the_input_is_never_overwritten(tmp_path):
     path = weights.save(models.AlbertEncoder(CONFIG), tmp_path / "in", "hf")
     with pytest.raises(InputError, match="must be a path other than --input"):
         convert.convert(settings(path, path, "hf"))
+    with pytest.raises(InputError, match="--output='': must be a path other"):
+        convert.convert(settings(path, "", "hf"))
 
 
 def test_outputs_that_differ_fail_the_check():

@@ -334,6 +334,8 @@ def test_what_cannot_be_exported_is_named(tmp_path, model):
     assert str(refused.value) == (
         f"no vocabulary in {tmp_path}: expected --spm_model_file or --vocab_file"
     )
+    with pytest.raises(InputError, match="must be two folders side by side"):
+        hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/out/below"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
     with pytest.raises(InputError) as refused:

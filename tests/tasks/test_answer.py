@@ -52,6 +52,19 @@ REFUSED = [
         "--max_seq_length=97: must be at most 96, the model's max_position_embeddings",
     ),
     (
+        text_graphs.classifier,
+        "choice",
+        {"labels": "a", "max_seq_length": 9},
+        "AlbertMultipleChoice: must be an AlbertClassifier",
+    ),
+    (
+        question_answering,
+        "labels",
+        {},
+        "AlbertClassifier: must be an AlbertSpanLabeler or "
+        "AlbertConditionalSpanLabeler",
+    ),
+    (
         text_graphs.regressor,
         "two",
         {"max_seq_length": 3},

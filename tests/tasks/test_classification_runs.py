@@ -1,5 +1,6 @@
 """What run_classifier.py does, on tables of a few rows."""
 
+import concurrent.futures
 import io
 import json
 import re
@@ -7,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from albert_tf.data import files
 from albert_tf.errors import InputError
 from albert_tf.tasks import catalogue
 from albert_tf.tasks.classification import Classification
@@ -279,6 +281,17 @@ def test_a_mistake_is_one_line(run, glue, tmp_path, flags, message):
     whole = re.escape(message.format(folder=tmp_path))
     with pytest.raises(InputError, match=f"^{whole}$"):
         run(**{"task_name": "cola", "data_dir": glue, "do_eval": True, **flags})
+
+
+def test_a_folder_in_use_is_refused(run, glue, tmp_path):
+    flags = {"task_name": "rte", "data_dir": glue, "do_predict": True}
+    run(**flags, **TRAIN)
+    with (
+        files.lock_folder(tmp_path / "run"),
+        concurrent.futures.ThreadPoolExecutor(1) as other,
+        pytest.raises(InputError, match="run: another run is at work here"),
+    ):
+        other.submit(run, new=False, **flags).result()
 
 
 def test_a_table_that_a_task_does_not_have(run, own_table):

@@ -153,8 +153,8 @@ class TaskSettings(flags.Settings):
         settings = dataclasses.replace(self, **values)
         if (settings.max_seq_length or 0) > longest:
             raise InputError(
-                f"--max_seq_length={settings.max_seq_length}: must be at most {longest}, "
-                f"the model's max_position_embeddings"
+                f"--max_seq_length={settings.max_seq_length}: must be at most "
+                f"{longest}, the model's max_position_embeddings"
             )
         return settings
 
