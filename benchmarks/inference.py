@@ -87,7 +87,7 @@ def prepare(args, folder):
     )
     saved_models.export(answer, folder / "savedmodel")
     task = {"kind": "classification", "labels": LABELS, "texts": 1}
-    metadata.write_task(folder / "run", tokenizer, {**task, "max_seq_length": longest})
+    metadata.write(folder / "run", tokenizer, {**task, "max_seq_length": longest})
     weights.save(model, folder / "run", "tf1")
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from albert_tf import errors
+from albert_tf.data.files import read_text
 from albert_tf.errors import InputError
 
 _NAMES = {
@@ -57,6 +59,18 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
     """
     with _locate_errors(path, line):
         return json.loads(_replace_half_pairs(text))
+
+
+def read_object(path: Any) -> dict[str, Any]:
+    """Reads a JSON file whose outermost value is an object; see `files.to_utf8`.
+
+    Raises:
+        InputError: no such file, unreadable, not JSON, or not an object.
+    """
+    values = parse(read_text(path), path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a JSON object, got {errors.quote(values)}")
+    return values
 
 
 def rows(

@@ -406,7 +406,7 @@ class FineTuned(Model):
             )
         self._check_is_one()
         predictor = self.predictor()
-        metadata.write_task(folder, predictor.pipeline.tokenizer, predictor.task)
+        metadata.write(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
 
     def export(

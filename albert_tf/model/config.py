@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from albert_tf import errors
 from albert_tf.data import json_values
-from albert_tf.data.files import read_text
 from albert_tf.errors import InputError
 
 # Many models pad their vocabulary to a multiple of this, for accelerators.
@@ -209,7 +208,7 @@ class AlbertConfig:
         Raises:
             InputError: no such file, not a JSON object, or see `from_dict`.
         """
-        return cls.from_dict(read_json_object(path), path)
+        return cls.from_dict(json_values.read_object(path), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the released keys, and added ones that differ from the default."""
@@ -241,18 +240,6 @@ def _select_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     if "vocab_size" not in values:
         raise InputError("the configuration has no 'vocab_size'")
     return {key: values[key] for key in values if key in fields}
-
-
-def read_json_object(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file whose outermost value is an object; see `files.to_utf8`.
-
-    Raises:
-        InputError: no such file, unreadable, not JSON, or not an object.
-    """
-    values = json_values.parse(read_text(path), path)
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a JSON object, got {errors.quote(values)}")
-    return values
 
 
 def _check_value(key: str, value: Any, hint: Any) -> None:

@@ -130,10 +130,9 @@ def _write_vocabulary(
     folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
 ) -> None:
     """Writes the vocabulary, if there is one, and `task.json` of a task."""
-    if task:
-        metadata.write_task(folder, tokenizer, task)
-    elif tokenizer is not None:
-        metadata.write_vocabulary(folder, metadata.identity(tokenizer), tokenizer)
+    if task or tokenizer is not None:
+        name = metadata.TASK if task else metadata.VOCABULARY
+        metadata.write(folder, tokenizer, task, name)
 
 
 def _save(

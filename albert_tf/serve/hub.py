@@ -126,7 +126,7 @@ def export_encoder(
         signatures={"serving_default": _signature(encode)},
         assets={
             tokenizer.file_name: tokenizer.contents,
-            metadata.VOCABULARY: metadata.identity_json(tokenizer),
+            metadata.VOCABULARY: metadata.to_json(metadata.identity(tokenizer)),
         },
     )
 

@@ -278,7 +278,7 @@ class _Records:
             tokenizer = None
         named = {"vocabulary": file.name} if name else {}
         identity = {**named, **cleaning, "fingerprint": self.fingerprint}
-        metadata.write_vocabulary(folder, identity, tokenizer)
+        metadata.write(folder, tokenizer, identity, metadata.VOCABULARY)
 
 
 def _check_features(

@@ -71,7 +71,7 @@ class TextInputs(tf.Module):
     ):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
-        self.vocabulary = metadata.identity_json(tokenizer)
+        self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         most = max_seq_length if truncate else None
         self._tokenize = GraphTokenizer(tokenizer, most)
         self._max_seq_length = max_seq_length

@@ -20,7 +20,6 @@ TOKENIZER = "tokenizer.json"
 
 ModelType = Literal["Unigram", "WordPiece"]
 
-_CLEANING = ("do_lower_case", "keep_accents")
 # Pieces that never match text, besides the unknown one. Other added tokens do match.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
@@ -33,13 +32,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def _read_object(path: Path) -> dict[str, Any]:
     """Reads a JSON object; empty if there is no file."""
-    if not path.is_file():
-        return {}
-    with errors.wrap_read(path):
-        values = json_values.parse(path.read_text(encoding="utf-8-sig"), path)
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: {errors.quote(values)}: expected a JSON object")
-    return values
+    return json_values.read_object(path) if path.is_file() else {}
 
 
 def model_type(contents: Mapping[str, Any]) -> str:
@@ -107,7 +100,10 @@ def _unigram(contents: Mapping[str, Any], pieces: list[str]) -> bytes:
 
 
 def cleaning(
-    path: str | Path, given: Mapping[str, bool], is_wordpiece: bool
+    path: str | Path,
+    do_lower_case: bool | None,
+    keep_accents: bool | None,
+    is_wordpiece: bool,
 ) -> dict[str, bool]:
     """Returns the cleaning of text that flags or the files beside a vocabulary set.
 
@@ -115,7 +111,8 @@ def cleaning(
 
     Args:
         path: the vocabulary.
-        given: `do_lower_case` and `keep_accents`, if a flag sets them.
+        do_lower_case: of a flag, if it is given.
+        keep_accents: of a flag, if it is given.
         is_wordpiece: whether cased text always keeps its accents.
 
     Returns:
@@ -125,18 +122,15 @@ def cleaning(
         InputError: a flag contradicts a file, or a file asks for another cleaning than
             those of `tokenization`.
     """
+    flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    cleans = {key: flag for key, flag in flags.items() if flag is not None}
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
-    contents = read(tokenizer)
-    cleans = dict(given)
-    for file, notes in (
-        (config, _read_object(config)),
-        (
-            tokenizer,
-            _normalizer_cleaning(contents.get("normalizer")) if contents else {},
-        ),
-    ):
+    files = {config: _read_object(config)}
+    if contents := read(tokenizer):
+        files[tokenizer] = _normalizer_cleaning(contents.get("normalizer"))
+    for file, notes in files.items():
         values = {key: value for key, value in notes.items() if value is not None}
-        for key in values.keys() & {*_CLEANING, "strip_accents"}:
+        for key in values.keys() & {*flags, "strip_accents"}:
             if not isinstance(values[key], bool):
                 raise InputError(
                     f"{file}: {key}={errors.quote(values[key])}: expected true or false"
@@ -152,14 +146,15 @@ def cleaning(
                     f"{file}: strip_accents=true with do_lower_case=false: expected "
                     f"both true or both false"
                 )
-        for key in _CLEANING:
-            if key in values and given.get(key, values[key]) != values[key]:
+        for key, flag in flags.items():
+            value = values.get(key, flag)
+            if flag not in (None, value):
                 raise InputError(
-                    f"--{key}={errors.quote(given[key])}, but {file}: "
-                    f"{key}={errors.quote(values[key])}; expected the same"
+                    f"--{key}={errors.quote(flag)}, but {file}: "
+                    f"{key}={errors.quote(value)}; expected the same"
                 )
-            if key in values:
-                cleans.setdefault(key, values[key])
+            if value is not None:
+                cleans.setdefault(key, value)
     return cleans
 
 

@@ -12,6 +12,7 @@ import codecs
 import hashlib
 import json
 import re
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -175,8 +176,11 @@ class Tokenizer(abc.ABC):
         path: str,
         contents: bytes,
         pieces: list[str],
-        cleaning: Mapping[str, bool],
+        given: tuple[bool | None, bool | None],
+        stored: Mapping[str, bool] = types.MappingProxyType({}),
     ):
+        is_wordpiece = isinstance(self, WordPieceTokenizer)
+        cleaning = {**stored, **hf_files.cleaning(path, *given, is_wordpiece)}
         self.path = str(path)
         self.contents = contents
         name = Path(path).name
@@ -186,7 +190,6 @@ class Tokenizer(abc.ABC):
         self.fingerprint = fingerprint(contents, self.do_lower_case, self.keep_accents)
         self._pieces = pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
-        self._word_starts: dict[WordRule, WordStarts] = {}
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
@@ -228,10 +231,8 @@ class Tokenizer(abc.ABC):
         """Returns a piece without its mark, or "" for a piece that is not text."""
 
     @abc.abstractmethod
-    def _begins_word(self, id: int) -> bool: ...
-
-    @abc.abstractmethod
-    def _begins_word_as_released(self, id: int) -> bool: ...
+    def _begins_word(self, id: int, rule: WordRule) -> bool:
+        """Whether a piece begins a word whatever stands before it."""
 
     @property
     def vocab_size(self) -> int:
@@ -292,20 +293,15 @@ class Tokenizer(abc.ABC):
         those without the word mark that hold only English letters and some
         punctuation; so outside English every piece is a word of its own.
         """
-        rules = {
-            "word_mark": self._begins_word,
-            "released": self._begins_word_as_released,
-        }
-        if rule not in self._word_starts:
-            always = np.array([rules[rule](id) for id in range(self.vocab_size)])
-            after, closes = np.zeros((2, self.vocab_size), bool)
-            if rule == "word_mark":
-                for id in range(self.vocab_size):
-                    if text := self._text_of(id):
-                        after[id] = text not in APOSTROPHES and not _is_sign(text[0])
-                        closes[id] = _closes_word(text[-1])
-            self._word_starts[rule] = WordStarts(always, after, closes)
-        return self._word_starts[rule]
+        ids = range(self.vocab_size)
+        always = np.array([self._begins_word(id, rule) for id in ids])
+        after, closes = np.zeros((2, self.vocab_size), bool)
+        if rule == "word_mark":
+            for id in ids:
+                if text := self._text_of(id):
+                    after[id] = text not in APOSTROPHES and not _is_sign(text[0])
+                    closes[id] = _is_spaceless(text[-1]) or _stands_alone(text[-1])
+        return WordStarts(always, after, closes)
 
     @property
     def pad_id(self) -> int:
@@ -388,18 +384,16 @@ class SentencePieceTokenizer(Tokenizer):
         # not JSON.
         with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
             processor.load_from_serialized_proto(self.model)
-            size = processor.get_piece_size()
-            pieces = [processor.id_to_piece(i) for i in range(size)]
+            pieces = [processor.id_to_piece(i) for i in range(len(processor))]
             stored = stored_cleaning(self.model)
         # SentencePiece accepts a control piece and an ordinary one of the same name.
-        if len({*pieces}) < size or processor.unk_id() < 0:
+        if len({*pieces}) < len(pieces) or processor.unk_id() < 0:
             raise InputError(
                 f"{spm_model_file}: has a piece twice, or no unknown piece; expected a "
                 f"model of SentencePiece's trainer"
             )
-        given = _given(do_lower_case, keep_accents)
-        stored |= hf_files.cleaning(spm_model_file, given, is_wordpiece=False)
-        super().__init__(spm_model_file, self.model, pieces, stored)
+        given = (do_lower_case, keep_accents)
+        super().__init__(spm_model_file, self.model, pieces, given, stored)
         pad_id = processor.pad_id()
         self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
         self._unk_piece = pieces[processor.unk_id()]
@@ -415,7 +409,7 @@ class SentencePieceTokenizer(Tokenizer):
         }
         # Number of characters of each piece. The first byte of a character counts as
         # the character; the others get its span.
-        self._is_inner_byte = np.zeros(size, bool)
+        self._is_inner_byte = np.zeros(len(pieces), bool)
         self._lengths = np.array([len(p.replace(WORD_MARK, "")) for p in pieces])
         for id, byte in self.byte_values.items():
             self._is_inner_byte[id] = byte in UTF8_CONTINUATION
@@ -452,14 +446,11 @@ class SentencePieceTokenizer(Tokenizer):
         """See `Tokenizer.encode_batch_as_released`."""
         texts = list(texts)
         encoded = self.encode_batch(texts)
-        for row, ids in enumerate(encoded):
+        for text, ids in zip(texts, encoded, strict=True):
             if self.unk_id in ids:
-                encoded[row] = [
-                    self.mask_id
-                    if id == self.unk_id and not _begins_word_as_released(piece)
-                    else id
-                    for id, piece in zip(ids, self.tokenize(texts[row]), strict=True)
-                ]
+                for i, piece in enumerate(self.tokenize(text)):
+                    if ids[i] == self.unk_id and not _begins_word_as_released(piece):
+                        ids[i] = self.mask_id
         return encoded
 
     def _encode_pieces(self, cleaned: str) -> list[str]:
@@ -469,7 +460,7 @@ class SentencePieceTokenizer(Tokenizer):
         # The text after cleaning and the model's own rules.
         normal, sources = self._processor.normalize(self.clean(text), with_offsets=True)
         # Marks are not counted: the digit-comma rule adds some that `normal` lacks.
-        is_text = _codes(normal) != ord(WORD_MARK)
+        is_text = np.array([character != WORD_MARK for character in normal], bool)
         origins = self._clean_origins(text)[np.array(sources[:-1], int)[is_text]]
         row = np.array(ids, int)
         lengths = self._lengths[row]
@@ -498,18 +489,16 @@ class SentencePieceTokenizer(Tokenizer):
         return _translate(joined, np.flatnonzero(stays), characters)[1]
 
     def _text_of(self, id: int) -> str:
-        processor = self._processor
-        kinds = (processor.is_control, processor.is_unknown, processor.is_byte)
-        if any(is_kind(id) for is_kind in kinds):
+        is_control = self._processor.is_control(id) or self._processor.is_unknown(id)
+        if is_control or id in self.byte_values:
             return ""
         return self._pieces[id].strip(WORD_MARK)
 
-    def _begins_word(self, id: int) -> bool:
+    def _begins_word(self, id: int, rule: WordRule) -> bool:
         piece = self._pieces[id]
+        if rule == "released":
+            return _begins_word_as_released(piece)
         return piece.startswith(WORD_MARK) or _stands_alone(piece)
-
-    def _begins_word_as_released(self, id: int) -> bool:
-        return _begins_word_as_released(self._pieces[id])
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -554,9 +543,7 @@ class WordPieceTokenizer(Tokenizer):
         """
         contents = _read(vocab_file, "WordPiece").removeprefix(codecs.BOM_UTF8)
         pieces = _parse_vocabulary(vocab_file, contents)
-        given = _given(do_lower_case, keep_accents)
-        cleans = hf_files.cleaning(vocab_file, given, is_wordpiece=True)
-        super().__init__(vocab_file, contents, pieces, cleans)
+        super().__init__(vocab_file, contents, pieces, (do_lower_case, keep_accents))
         self._special(self._unk_piece)
         self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))
@@ -634,15 +621,12 @@ class WordPieceTokenizer(Tokenizer):
             return ""
         return self._pieces[id].removeprefix(CONTINUATION)
 
-    def _begins_word(self, id: int) -> bool:
-        if id in self.special_ids:
+    def _begins_word(self, id: int, rule: WordRule) -> bool:
+        if rule == "word_mark" and id in self.special_ids:
             return id == self.unk_id
-        piece = self._pieces[id]
-        bare = piece.removeprefix(CONTINUATION)
-        return bare == piece or (bare != "" and _stands_alone(bare))
-
-    def _begins_word_as_released(self, id: int) -> bool:
-        return not self._pieces[id].startswith(CONTINUATION)
+        bare = self._pieces[id].removeprefix(CONTINUATION)
+        is_whole = bare == self._pieces[id]
+        return is_whole or (rule == "word_mark" and bare != "" and _stands_alone(bare))
 
 
 def fingerprint(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
@@ -734,11 +718,6 @@ def _stands_alone(piece: str) -> bool:
     )
 
 
-def _closes_word(last: str) -> bool:
-    """Whether letters after the last character of a piece begin another word."""
-    return _is_spaceless(last) or _stands_alone(last)
-
-
 def _is_spaceless(character: str) -> bool:
     """Whether a character is a letter or sign of a script written without spaces."""
     script = unicodedata.name(character, "").replace("-", " ").split(" ")[0]
@@ -760,18 +739,9 @@ def _translate(
     return translated, np.repeat(origins, [len(characters[ord(c)]) for c in text])
 
 
-def _codes(text: str) -> np.ndarray:
-    """Returns the code points of a text."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-_LAST_SPACE = 0x3000
-_IS_SPACE = np.array([chr(code).isspace() for code in range(_LAST_SPACE + 2)])
-
-
 def _is_space(text: str) -> np.ndarray:
     """Returns `str.isspace` of each character, bool [characters]."""
-    return _IS_SPACE[np.minimum(_codes(text), _LAST_SPACE + 1)]
+    return np.array([character.isspace() for character in text], bool)
 
 
 def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
@@ -796,11 +766,6 @@ def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
     begin = begins[rank]
     empty_ends = np.maximum(begin, ends[rank])
     return np.stack([begin, np.where(has_text, ends[rank + 1], empty_ends)], axis=1)
-
-
-def _given(do_lower_case: bool | None, keep_accents: bool | None) -> dict[str, bool]:
-    given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-    return {key: value for key, value in given.items() if value is not None}
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:

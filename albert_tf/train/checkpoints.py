@@ -16,9 +16,8 @@ import keras
 import numpy as np
 
 from albert_tf import errors, weights
-from albert_tf.data import files
+from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
-from albert_tf.model.config import read_json_object
 from albert_tf.weights import checkpoints
 from albert_tf.weights.checkpoints import BEST
 
@@ -132,7 +131,7 @@ class Checkpoints:
         notes = self._folder / f"{BEST}.json"
         if not (notes.exists() and notes.with_suffix(".index").exists()):
             return {}  # killed in `mark_best`
-        return read_json_object(notes)
+        return json_values.read_object(notes)
 
     def restore_best(self, *, with_step: bool = False) -> bool:
         """Sets the weights, and the step if asked, to those of the best checkpoint.

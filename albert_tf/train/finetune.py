@@ -202,7 +202,7 @@ def _save_start(
     if has_predictions and not is_ours and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
         description = {**task.description, _START: config.initial_weights}
-        metadata.write_task(folder, task.tokenizer, description)
+        metadata.write(folder, task.tokenizer, description)
         log_line(f"Written: {folder}, the model for predict.py")
 
 
@@ -231,7 +231,7 @@ def _check_export(config: FineTuningSettings) -> None:
 
 def _check_start(config: FineTuningSettings) -> None:
     """Refuses a folder in which `_save_start` saved another model."""
-    saved = (metadata.read_task(Path(config.output_dir)) or {}).get(_START)
+    saved = metadata.read_task(Path(config.output_dir)).get(_START)
     if config.initial_weights and saved not in (None, config.initial_weights):
         raise InputError(
             f"--output_dir={config.output_dir}: has the model {saved!r}, not "
@@ -281,7 +281,7 @@ def _check_head(
         stored = metadata.read_task(folder)
         for key in (*own_keys, *keys) if folder in own else others:
             expected = json.loads(json.dumps(description[key]))
-            if stored is not None and stored.get(key) != expected:
+            if stored and stored.get(key) != expected:
                 hint = "use another --output_dir" if folder in own else "must agree"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "

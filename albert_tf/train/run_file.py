@@ -18,9 +18,9 @@ from typing import Any
 
 import albert_tf
 from albert_tf import flags
+from albert_tf.data import json_values
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.model.config import read_json_object
 from albert_tf.tasks.base import Task
 from albert_tf.weights import checkpoints
 
@@ -122,7 +122,7 @@ def read_flags(folder: Path) -> dict[str, Any]:
     path = next(filter(Path.is_file, paths), None)
     if path is None:
         return {}
-    values = read_json_object(path).get("flags")
+    values = json_values.read_object(path).get("flags")
     if not isinstance(values, dict):
         raise InputError(f"{path}: 'flags' must be an object")
     return values

@@ -86,10 +86,10 @@ def run(
     def write(folder: Path) -> None:
         write_settings()
         if config.do_train and is_chief(strategy):
-            stored = metadata.read_task(folder) or {}
+            stored = metadata.read_task(folder)
             keys = filter(stored.__contains__, task.best_checkpoint_keys)
             values = {**task.description, **{key: stored[key] for key in keys}}
-            metadata.write_task(folder, task.tokenizer, values)
+            metadata.write(folder, task.tokenizer, values)
 
     key, metrics = task.key_metric, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):

@@ -43,17 +43,12 @@ class ModelFolder:
         files: ModelFileSettings = ModelFileSettings(),
     ):
         self.folders = [] if output_dir is None else [Path(output_dir)]
-        has_checkpoint = any(
-            path
-            for folder in self.folders
-            for path in folder.glob("model.ckpt-*.index")
-        )
-        if path is not None and has_checkpoint and released.is_name(path):
-            path = None
-        self._path = None if path is None else released.resolve(path)
+        is_run = any(any(each.glob("model.ckpt-*.index")) for each in self.folders)
         self._checkpoint = checkpoint
         self._files = files
-        if self._path is not None:
+        self._path = None
+        if path is not None and not (is_run and released.is_name(path)):
+            self._path = released.resolve(path)
             is_folder = self._path.is_dir()
             self.folders.append(self._path if is_folder else self._path.parent)
 
@@ -166,18 +161,12 @@ class ModelFolder:
                 spm, vocab = None, str(path)
         stored = map(metadata.find_vocabulary, self.folders)
         path, values = next(filter(None, stored), (None, {}))
-        cleaning = self._files.do_lower_case, self._files.keep_accents
-        tokenizer = tokenization.load(
-            spm,
-            vocab,
-            values.get("do_lower_case") if cleaning[0] is None else cleaning[0],
-            values.get("keep_accents") if cleaning[1] is None else cleaning[1],
-        )
-        fingerprint = tokenization.fingerprint(
-            tokenizer.contents,
-            values.get("do_lower_case", tokenizer.do_lower_case),
-            values.get("keep_accents", tokenizer.keep_accents),
-        )
+        keys = ("do_lower_case", "keep_accents")
+        flags = {key: getattr(self._files, key) for key in keys}
+        cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
+        tokenizer = tokenization.load(spm, vocab, **cleaning)
+        stored_cleaning = [values.get(key, getattr(tokenizer, key)) for key in keys]
+        fingerprint = tokenization.fingerprint(tokenizer.contents, *stored_cleaning)
         if values.get("fingerprint", fingerprint) != fingerprint:
             raise InputError(
                 f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the "

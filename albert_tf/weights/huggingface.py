@@ -7,7 +7,6 @@ ordinary pieces.
 """
 
 import base64
-import json
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from albert_tf.text.tokenization import (
     WordPieceTokenizer,
 )
 from albert_tf.weights.formats.hf import ACTIVATIONS
-from albert_tf.weights.metadata import HF_PROBLEMS
+from albert_tf.weights.metadata import HF_PROBLEMS, to_json
 
 _ARCHITECTURES = {
     "AlbertEncoder": "AlbertModel",
@@ -79,7 +78,7 @@ def files(
         "model_type": "albert",
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
     }
-    contents = {"config.json": _json(values)}
+    contents = {"config.json": to_json(values)}
     if tokenizer is not None:
         positions = untied.max_position_embeddings
         max_length = min(positions, task.get("max_seq_length") or positions)
@@ -155,9 +154,9 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     }
     return {
         vocabulary: tokenizer.contents,
-        "tokenizer.json": _json(tokenizer_json),
-        "tokenizer_config.json": _json(settings),
-        "special_tokens_map.json": _json(special),
+        "tokenizer.json": to_json(tokenizer_json),
+        "tokenizer_config.json": to_json(settings),
+        "special_tokens_map.json": to_json(special),
     }
 
 
@@ -165,10 +164,6 @@ def _added_token(tokenizer: Tokenizer, id: int) -> Step:
     """Describes a special piece, which transformers finds in texts."""
     off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": id, "content": tokenizer.id_to_piece(id), **off, "special": True}
-
-
-def _json(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def _replace(pattern: str, content: str) -> Step:

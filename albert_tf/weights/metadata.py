@@ -16,7 +16,6 @@ from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.data.files import atomic, atomic_folder
 from albert_tf.errors import InputError
-from albert_tf.model.config import read_json_object
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import checkpoints
 
@@ -54,46 +53,28 @@ _SHARED = (
 )
 
 
-def write_task(
-    folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
+def write(
+    folder: Path,
+    tokenizer: Tokenizer | None,
+    task: Mapping[str, Any],
+    name: str = TASK,
 ) -> None:
-    """Copies the vocabulary into a folder, and writes `task.json`.
+    """Copies the vocabulary into a folder, and writes the file that names it.
 
     Args:
         folder: created if it does not exist.
-        tokenizer: None: `task.json` names no vocabulary.
-        task: the other keys of `task.json`, see `FineTuningTask.description`.
+        tokenizer: None: the file gets only the keys of `task`.
+        task: the other keys, see `FineTuningTask.description`.
+        name: `TASK`, or `VOCABULARY` in a folder without a task.
 
     Raises:
         InputError: the folder cannot be written, or holds another vocabulary of that
             name.
     """
-    own = identity(tokenizer) if tokenizer else {}
-    _write(folder, TASK, {**task, **own}, tokenizer)
-
-
-def write_vocabulary(
-    folder: Path, identity: Mapping[str, Any], tokenizer: Tokenizer | None
-) -> None:
-    """Copies the vocabulary into a folder without a task; writes `vocabulary.json`.
-
-    Args:
-        folder: created if it does not exist.
-        identity: see `identity`.
-        tokenizer: None: the vocabulary is lost, and not copied.
-
-    Raises:
-        InputError: see `write_task`.
-    """
-    _write(folder, VOCABULARY, identity, tokenizer)
-
-
-def _write(
-    folder: Path, name: str, contents: Mapping[str, Any], tokenizer: Tokenizer | None
-) -> None:
     with errors.wrap_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if tokenizer:
+        task = {**task, **identity(tokenizer)}
         vocabulary = folder / tokenizer.file_name
         if not vocabulary.exists():
             with atomic(str(vocabulary)) as file:
@@ -104,7 +85,7 @@ def _write(
                 f"name, or another folder"
             )
     with atomic(str(folder / name)) as file:
-        file.write(_json(contents))
+        file.write(to_json(task))
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -117,13 +98,9 @@ def identity(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def identity_json(tokenizer: Tokenizer) -> bytes:
-    """Returns the contents of a `vocabulary.json`."""
-    return _json(identity(tokenizer))
-
-
-def _json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+def to_json(values: Mapping[str, Any]) -> bytes:
+    """Returns the contents of a file of metadata."""
+    return json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def find_task(path: Path) -> Mapping[str, Any]:
@@ -139,10 +116,7 @@ def find_task(path: Path) -> Mapping[str, Any]:
         InputError: see `read_task`, or a bad `id2label`.
     """
     folder = path if path.is_dir() else path.parent
-    task = read_task(folder)
-    if task is None and (folder / HF_CONFIG).is_file():
-        task = _hf_task(folder / HF_CONFIG)
-    return task or {}
+    return read_task(folder) or _hf_task(folder / HF_CONFIG)
 
 
 def find_members(patterns: Sequence[str], name: str) -> list[str]:
@@ -184,7 +158,9 @@ def is_written(task: Mapping[str, Any]) -> bool:
 
 
 def _hf_task(path: Path) -> Mapping[str, Any]:
-    config = read_json_object(path)
+    if not path.is_file():
+        return {}
+    config = json_values.read_object(path)
     classes = config.get("architectures")
     architecture = classes[0] if isinstance(classes, list) and classes else ""
     kind = _HF_KINDS.get(str(architecture).rpartition("AlbertFor")[2])
@@ -211,21 +187,21 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
     return {"kind": kind, "labels": labels} if kind else {}
 
 
-def read_task(folder: Path) -> Mapping[str, Any] | None:
-    """Returns the contents of a folder's `task.json`; None if there is none.
+def read_task(folder: Path) -> Mapping[str, Any]:
+    """Returns the contents of a folder's `task.json`; empty if there is none.
 
     KerasHub's file of this name is ignored.
 
     Raises:
         InputError: it is not a JSON object, or has a value of a wrong type.
     """
-    return _read(folder / TASK) if (folder / TASK).is_file() else None
+    return _read(folder / TASK)
 
 
-def _read(path: Path) -> Mapping[str, Any] | None:
-    task = read_json_object(path)
+def _read(path: Path) -> Mapping[str, Any]:
+    task = json_values.read_object(path) if path.is_file() else {}
     if task.keys() >= {"class_name", "registered_name"}:
-        return None  # KerasHub's
+        return {}  # KerasHub's
     for key, kind in _TYPES.items():
         json_values.get(task, key, kind, str(path), kind())
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
@@ -249,7 +225,7 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: a file cannot be copied.
     """
-    vocabulary = (read_task(source) or {})["vocabulary"]
+    vocabulary = read_task(source)["vocabulary"]
     with errors.wrap_write(target), atomic_folder(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
@@ -270,6 +246,6 @@ def fingerprint(folder: Path) -> str | None:
 def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
     """Reads the file that names a folder's vocabulary; returns its path and keys."""
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
-        if (folder / name).is_file() and (stored := _read(folder / name)) is not None:
+        if stored := _read(folder / name):
             return folder / name, stored
     return None

@@ -95,7 +95,7 @@ def write_runs(folder, tokenizer):
         task = {"kind": kind, "labels": labels, "max_seq_length": 40}
         task |= {"texts": 2 if rows is PAIRS else 1, "bounds": None}
         run = folder / f"run_{kind}"
-        metadata.write_task(run, tokenizer, task)
+        metadata.write(run, tokenizer, task)
         weights.save(model, run, "tf1")
         answers[kind] = list(predict.load(run)(rows))
         if kind == "classification":

@@ -122,7 +122,7 @@ def run_of(tmp_path_factory, tokenizer):
         path = tmp_path_factory.mktemp(case)
         if task:
             stored = {"kind": case, "max_seq_length": 40, **task}
-            metadata.write_task(path, tokenizer, stored)
+            metadata.write(path, tokenizer, stored)
         elif "pretrained" in folders:
             continue
         else:

@@ -241,10 +241,10 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys):
     config = dataclasses.replace(CONFIG, vocab_size=1500)
     folder = tmp_path / "run"
     if task:
-        metadata.write_task(folder, small, task)
+        metadata.write(folder, small, task)
         weights.save(models.AlbertClassifier(config, 2), folder, "tf1")
     else:
-        metadata.write_vocabulary(folder, metadata.identity(small), small)
+        metadata.write(folder, small, {}, metadata.VOCABULARY)
         weights.save(models.AlbertEncoder(config), folder, "tf1")
     for format, name in (("hf", "two"), ("tf1", "three")):
         convert.convert(settings(folder, tmp_path / name, format))

@@ -249,7 +249,7 @@ def test_a_text_without_a_gap_is_refused(folder, tmp_path):
 def test_an_empty_context_has_no_answer(folder, tokenizer, tmp_path, version, cases):
     task = {**cases.by_name["linear"][1], "version": version, "max_seq_length": 40}
     shutil.copytree(folder("linear"), tmp_path / "run")
-    metadata.write_task(tmp_path / "run", tokenizer, task)
+    metadata.write(tmp_path / "run", tokenizer, task)
     answer = load(tmp_path / "run")
     rows = [{"question": "Which value?", "context": text} for text in ("", " ", LONG)]
     empty, blank, full = answer(rows)

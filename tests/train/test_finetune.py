@@ -350,7 +350,7 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     config, tmp_path, data, task
 ):
     start = tmp_path / "start"
-    metadata.write_task(start, task.tokenizer, {"kind": "classification"})
+    metadata.write(start, task.tokenizer, {"kind": "classification"})
     weights.save(task.build_model(), start, "tf1")
     settings = config(init_checkpoint=str(start / "model.ckpt-best"))
     flags = ModelSettings(albert_dropout_prob=0.3)
@@ -369,7 +369,7 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
 def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
     vocabulary = str(data / "spm_small.model")
     cased = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
-    metadata.write_task(tmp_path / "start", cased, {"kind": "classification"})
+    metadata.write(tmp_path / "start", cased, {"kind": "classification"})
     (tmp_path / "start/albert_config.json").write_text(CONFIG.to_json_string())
     settings = config(init_checkpoint=str(tmp_path / "start"))
     for flags, kept in (

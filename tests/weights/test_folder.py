@@ -34,7 +34,7 @@ def folder(tmp_path, vocabulary):
     """Makes the folder of a run that kept case."""
     made = tmp_path / "run"
     tokenizer = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
-    metadata.write_task(made, tokenizer, {"kind": "regression", "max_seq_length": 31})
+    metadata.write(made, tokenizer, {"kind": "regression", "max_seq_length": 31})
     weights.save(AlbertClassifier(CONFIG, 1), made, "tf1")
     return made
 
@@ -88,7 +88,7 @@ def test_a_folder_needs_nothing_else(folder, tmp_path):
     assert opened.tokenizer.path.startswith(str(moved))
     weights.load(AlbertClassifier(CONFIG, 1), opened.source)
     # Written again, it keeps its vocabulary.
-    metadata.write_task(moved, opened.tokenizer, {"kind": "classification"})
+    metadata.write(moved, opened.tokenizer, {"kind": "classification"})
     again = ModelFolder(moved)
     assert again.task["kind"] == "classification"
     assert again.tokenizer.fingerprint == opened.tokenizer.fingerprint
@@ -187,7 +187,7 @@ def test_a_folder_of_transformers_5_has_its_vocabulary_in_one_file(
     opened = ModelFolder(saved)
     assert opened.tokenizer.encode("é E a") == made.encode("é E a")
     # A run keeps it as the file that every program reads.
-    metadata.write_task(tmp_path / "run", opened.tokenizer, {"kind": "regression"})
+    metadata.write(tmp_path / "run", opened.tokenizer, {"kind": "regression"})
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
         [kind, "task.json"]
     )
@@ -234,8 +234,7 @@ def test_folders_without_a_task_name_their_vocabulary(
     place, tmp_path, vocabulary, other
 ):
     tokenizer = tokenization.load(vocabulary, do_lower_case=False, keep_accents=True)
-    identity = metadata.identity(tokenizer)
-    metadata.write_vocabulary(tmp_path / place, identity, tokenizer)
+    metadata.write(tmp_path / place, tokenizer, {}, metadata.VOCABULARY)
     found = tokenizer_of(tmp_path, tmp_path / "absent")
     assert found.path == str(tmp_path / place / "spm_small.model")
     assert found.fingerprint == tokenizer.fingerprint
@@ -254,7 +253,7 @@ def test_folders_without_a_task_name_their_vocabulary(
 def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
     tokenizer = tokenization.load(vocabulary)
     (tmp_path / "spm_small.model").write_bytes(b"of others")
-    assert message_of(metadata.write_task, tmp_path, tokenizer, {}) == (
+    assert message_of(metadata.write, tmp_path, tokenizer, {}) == (
         f"{tmp_path}/spm_small.model: exists, and is not {vocabulary}; expected "
         f"another name, or another folder"
     )

@@ -172,7 +172,7 @@ def test_a_run_is_written_with_its_labels_and_vocabulary(
     kind, labels, problem, small, tmp_path, capsys
 ):
     run = tmp_path / "run"
-    metadata.write_task(run, small, {**RUN, "kind": kind, "labels": labels})
+    metadata.write(run, small, {**RUN, "kind": kind, "labels": labels})
     weights.save(models.AlbertClassifier(CONFIG, len(labels or "1")), run, "tf1")
     config = converted(run, tmp_path / "hf")
     names = labels or ["LABEL_0"]
@@ -197,7 +197,7 @@ def test_a_run_is_written_with_its_labels_and_vocabulary(
 )
 def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_path):
     run = tmp_path / "run"
-    metadata.write_task(run, small, {"kind": kind, "max_seq_length": 90})
+    metadata.write(run, small, {"kind": kind, "max_seq_length": 90})
     weights.save(model(CONFIG), run, "tf1")
     config = converted(run, tmp_path / "hf")
     assert config["architectures"] == [architecture]
@@ -209,7 +209,7 @@ def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(small, tmp_path
     model = models.AlbertTokenClassifier(CONFIG, 3)
     run, folder = tmp_path / "run", tmp_path / "hf"
     task = {"kind": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
-    metadata.write_task(run, small, task)
+    metadata.write(run, small, task)
     weights.save(model, run, "tf1")
     config = converted(run, folder)
     assert config["architectures"] == ["AlbertForTokenClassification"]

@@ -95,7 +95,7 @@ class _Questions(tf.Module):
         if not self._is_linear:
             self._min_length = max(model.head.start_n_top, model.head.end_n_top)
         self._has_odds = settings.version == "2.0"
-        self.vocabulary = metadata.identity_json(tokenizer)
+        self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         self._tokenize = GraphTokenizer(tokenizer, with_offsets=True)
         self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
         self._settings, self._threshold = settings, threshold

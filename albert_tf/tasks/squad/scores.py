@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from albert_tf.data import json_values
 from albert_tf.errors import InputError
-from albert_tf.model.config import read_json_object
 from albert_tf.tasks.squad.reading import Dataset, read
 
 _log = logging.getLogger(__name__)
@@ -280,7 +280,7 @@ def _means(
 
 
 def _values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
-    contents = read_json_object(path)
+    contents = json_values.read_object(path)
     for id, value in contents.items():
         if not isinstance(value, kind) or value != value:  # nor NaN
             raise InputError(

@@ -315,10 +315,10 @@ class QuestionAnswering(base.FineTuningTask):
             threshold: the new one.
             dataset: the questions that it was fitted on; None if a flag gives it.
         """
-        if (task := metadata.read_task(folder)) is not None:
+        if task := metadata.read_task(folder):
             fitted_on = dataset and hash_ids(dataset)
             task = {**task, THRESHOLD_KEY: threshold, FITTED_ON_KEY: fitted_on}
-            metadata.write_task(folder, self.tokenizer, task)
+            metadata.write(folder, self.tokenizer, task)
 
     def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         threshold = self.threshold if options.threshold is None else options.threshold

@@ -108,7 +108,7 @@ class _Tagger(tf.Module):
         super().__init__()
         # Not the model itself: an attribute would be saved as a Keras model too.
         self._label = lambda inputs: _choose_labels(model(inputs)["logits"])
-        self.vocabulary = metadata.identity_json(tokenizer)
+        self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         self._tokenize = GraphTokenizer(tokenizer)
         self._make_windows = lambda tokens, words: windows(
             tokens, words, max_seq_length - 2, tokenizer

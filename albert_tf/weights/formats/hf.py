@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from albert_tf import errors
+from albert_tf.data import json_values
 from albert_tf.errors import InputError
-from albert_tf.model.config import AlbertConfig, read_json_object
+from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.source import Source
 
 # Hugging Face's "gelu" is the exact form, not the released one.
@@ -51,7 +52,7 @@ def open(path: Path) -> Source:
 
 
 def _config(path: Path) -> AlbertConfig:
-    values = read_json_object(path)
+    values = json_values.read_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
     released = {key: value for key, value in values.items() if key in keys}
     activation = str(values.get("hidden_act", "gelu_new"))

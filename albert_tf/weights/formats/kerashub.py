@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from albert_tf import errors
+from albert_tf.data import json_values
 from albert_tf.errors import InputError
-from albert_tf.model.config import AlbertConfig, read_json_object
+from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.formats.tf2 import check_author
 from albert_tf.weights.source import Source
 
@@ -67,7 +68,7 @@ def open(path: Path) -> Source:
 
 
 def _config(path: Path) -> AlbertConfig:
-    values = read_json_object(path)
+    values = json_values.read_object(path)
     if not str(values.get("class_name")).startswith("Albert"):
         raise InputError(
             f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
