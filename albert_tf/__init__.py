@@ -44,26 +44,25 @@ import platform
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
 
-_HOME = {
-    "AlbertClassifier": "model.models",
-    "AlbertConditionalSpanLabeler": "model.models",
-    "AlbertConfig": "model.config",
-    "AlbertEncoder": "model.models",
-    "AlbertMultipleChoice": "model.models",
-    "AlbertPretrainer": "model.models",
-    "AlbertSpanLabeler": "model.models",
-    "AlbertTokenClassifier": "model.models",
-    "Embedder": "estimators.pretrained",
-    "FillMask": "estimators.pretrained",
-    "InputError": "errors",
-    "MultipleChoice": "estimators.questions",
-    "QuestionAnswerer": "estimators.questions",
-    "Scorer": "estimators.pretrained",
-    "SentenceOrder": "estimators.pretrained",
-    "TextClassifier": "estimators.texts",
-    "TextRegressor": "estimators.texts",
-    "TokenClassifier": "estimators.words",
+# Classes by module.
+_CLASSES = {
+    "errors": ("InputError",),
+    "estimators.pretrained": ("Embedder", "FillMask", "Scorer", "SentenceOrder"),
+    "estimators.questions": ("MultipleChoice", "QuestionAnswerer"),
+    "estimators.texts": ("TextClassifier", "TextRegressor"),
+    "estimators.words": ("TokenClassifier",),
+    "model.config": ("AlbertConfig",),
+    "model.models": (
+        "AlbertClassifier",
+        "AlbertConditionalSpanLabeler",
+        "AlbertEncoder",
+        "AlbertMultipleChoice",
+        "AlbertPretrainer",
+        "AlbertSpanLabeler",
+        "AlbertTokenClassifier",
+    ),
 }
+_HOME = {name: module for module, names in _CLASSES.items() for name in names}
 # Public modules that stand in a room, and the rooms.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),

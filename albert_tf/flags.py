@@ -122,10 +122,8 @@ class Settings:
         own = fields(type(self))
         for item in own:
             value = getattr(self, item.name)
-            if value is not None and not _is_allowed(value, **item.metadata):
-                raise InputError(
-                    f"--{item.name}={value}: must be {_allowed(**item.metadata)}"
-                )
+            if expected := _missed_range(value, **item.metadata):
+                raise InputError(f"--{item.name}={value}: must be {expected}")
         given = {item.name: self._as_flag(item) for item in own}
         for item in own:
             flag, needed = given[item.name], item.metadata.get("requires", ())
@@ -145,26 +143,18 @@ class Settings:
         return f"--{item.name}" if value is True else f"--{item.name}={text}"
 
 
-def _is_allowed(
+def _missed_range(
     value: Any, *, at_least=None, above=None, at_most=None, below=None, **others: Any
-) -> bool:
-    """Whether a value is within its bounds, and finite if it has any."""
-    bounds = (at_least, above, at_most, below)
-    return all(bound is None for bound in bounds) or (
-        math.isfinite(value)
-        and (at_least is None or value >= at_least)
-        and (above is None or value > above)
-        and (at_most is None or value <= at_most)
-        and (below is None or value < below)
-    )
-
-
-def _allowed(
-    *, at_least=None, above=None, at_most=None, below=None, **others: Any
 ) -> str:
-    """Returns the bounds for a message."""
+    """Returns the range of a value that is outside of it or not finite, or else ""."""
     low = at_least if above is None else above
     high = at_most if below is None else below
+    if value is None or (low is None and high is None):
+        return ""
+    is_high_enough = low is None or value > low or value == at_least
+    is_low_enough = high is None or value < high or value == at_most
+    if math.isfinite(value) and is_high_enough and is_low_enough:
+        return ""
     if low is not None and high is not None:
         opening, closing = "[" if above is None else "(", "]" if below is None else ")"
         return f"a number in {opening}{low}, {high}{closing}"
@@ -415,10 +405,7 @@ def _usage_error(error: Exception) -> str:
     refused = re.match(r"flag (--(\w+)=.*)", text)
     if not refused:  # an unknown name, or a missing value
         return text
-    flag = flags.FLAGS[refused[2]]
-    kind = _TYPES.get(flag.parser.flag_type(), ("", ""))[1]
-    if isinstance(flag.parser, flags.EnumParser):
-        kind = f"one of {', '.join(flag.parser.enum_values)}"
+    _, kind = _describe_type(flags.FLAGS[refused[2]].parser)
     return f"{refused[1].removesuffix(f': {cause}')}: must be {kind}"
 
 
@@ -459,13 +446,17 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
             yield group, own
 
 
+def _describe_type(parser: flags.ArgumentParser) -> tuple[str, str]:
+    """Returns the value of a flag in --help, and in usage errors."""
+    if isinstance(parser, flags.EnumParser):
+        return "|".join(parser.enum_values), f"one of {', '.join(parser.enum_values)}"
+    return _TYPES.get(parser.flag_type(), ("", ""))
+
+
 def _entry(item: dataclasses.Field) -> str:
     flag = flags.FLAGS[item.name]
-    kind = flag.parser.flag_type()
-    value = _TYPES.get(kind, ("", ""))[0]
-    if isinstance(flag.parser, flags.EnumParser):
-        value = "|".join(flag.parser.enum_values)
-    head = f"--[no]{flag.name}" if kind == "bool" else f"--{flag.name}={value}"
+    value, _ = _describe_type(flag.parser)
+    head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
     default = (flag.default_as_str or "").strip("'")
     notes = [f"default: {default}"] if default else []
     if "alias" in item.metadata:

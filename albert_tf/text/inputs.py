@@ -7,7 +7,7 @@ is padded only to its own longest input.
 
 import array
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -81,8 +81,21 @@ def encode(
         InputError: `max_seq_length` leaves no room for text, or the vocabulary lacks
             [CLS] or [SEP].
     """
-    pairs = _pieces(tokenizer, texts, second_texts, max_seq_length, num_threads)
-    return join(tokenizer, pairs, max_seq_length)
+
+    def tokenize(chunk: Sequence[str]) -> list[list[int]]:
+        short = [cut(tokenizer, text, max_seq_length) for text in chunk]
+        return tokenizer.encode_batch(short, num_threads)
+
+    def tokenize_pairs() -> Iterator[tuple[list[int], list[int]]]:
+        for begin in range(0, len(texts), _CHUNK):
+            chunk = slice(begin, begin + _CHUNK)
+            first = tokenize(texts[chunk])
+            second: list[list[int]] = [[] for _ in first]
+            if second_texts is not None:
+                second = tokenize(second_texts[chunk])
+            yield from zip(first, second, strict=True)
+
+    return join(tokenizer, tokenize_pairs(), max_seq_length)
 
 
 def join(
@@ -225,22 +238,3 @@ def pad(
         "input_mask": mask.astype(np.int32),
         "segment_ids": second.astype(np.int32),
     }
-
-
-def _pieces(
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    second_texts: Sequence[str] | None,
-    max_tokens: int,
-    num_threads: int,
-) -> Iterable[tuple[list[int], list[int]]]:
-    def short(chunk: Sequence[str]) -> list[str]:
-        return [cut(tokenizer, text, max_tokens) for text in chunk]
-
-    for begin in range(0, len(texts), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        first = tokenizer.encode_batch(short(texts[chunk]), num_threads)
-        second: list[list[int]] = [[] for _ in first]
-        if second_texts is not None:
-            second = tokenizer.encode_batch(short(second_texts[chunk]), num_threads)
-        yield from zip(first, second, strict=True)
