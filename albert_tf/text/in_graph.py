@@ -31,9 +31,6 @@ _SPACES = [code for code in _CODE_POINTS if chr(code).isspace()]
 _CHARACTERS = 64
 _MARGIN = 64
 
-# From each of these code points on, a character has one byte more.
-_UTF8_LIMITS = (0x80, 0x800, 0x10000)
-
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
 # Kinds of characters next to a capital sigma, which decide whether it ends a word.
 _NOT_CASED, _CASED, _IGNORED = range(3)
@@ -183,7 +180,7 @@ class _SentencePiece(tf.Module):
             int32 [N]; -1 for a piece without text.
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
-        origins = tf.gather(origins, self._normal_characters(cleaned, codes))
+        origins = tf.gather(origins, self._normal_characters(cleaned))
         pieces = self._model.tokenize(cleaned)
         begin, length = self._cut(self._pieces.tokenize(cleaned).values, pieces.values)
         ids, source, entry = self._split_commas.replace(pieces)
@@ -196,24 +193,24 @@ class _SentencePiece(tf.Module):
         last = tf.gather(origins, tf.where(has_text, begin + length - 1, 0))
         return ids, tf.where(has_text, first, -1), tf.where(has_text, last + 1, -1)
 
-    def _normal_characters(self, cleaned: tf.Tensor, codes: tf.RaggedTensor):
-        """Returns the index in `codes` of each character after the model's own rules.
+    def _normal_characters(self, cleaned: tf.Tensor):
+        """Returns the original of each character after the model's own rules.
 
         Args:
             cleaned: string [B].
-            codes: int32 [B, None], its characters.
 
         Returns:
-            int32 [M], for all texts.
+            int32 [M], indices of the characters of all texts.
         """
         bytes, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
-        flat = codes.values
-        width = 1 + sum(tf.cast(flat >= limit, tf.int32) for limit in _UTF8_LIMITS)
-        starts = tf.concat([[0], tf.cumsum(width)], axis=0)
-        text_starts = tf.gather(starts, codes.row_starts())
-        at = tf.cast(begins.values, tf.int32)  # within the text
-        at += tf.gather(text_starts, begins.value_rowids())
-        character = tf.searchsorted(starts[:-1], at, side="right") - 1
+        _, starts = tf.strings.unicode_decode_with_offsets(cleaned, "UTF-8")
+        sizes = tf.cast(tf.strings.length(cleaned), tf.int64)
+        start, begin = (
+            ragged.values
+            + tf.gather(tf.cumsum(sizes, exclusive=True), ragged.value_rowids())
+            for ragged in (starts, tf.cast(begins, tf.int64))
+        )
+        character = tf.searchsorted(start, begin, side="right") - 1
         count = tf.gather(self._characters, bytes.values)
         return tf.ragged.range(character, character + count).values
 
@@ -374,12 +371,7 @@ def _mark_order() -> Callable:
         # Marks are sorted among those of the same letter in the same text.
         letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
         key = letter * 256 + classes
-        in_order = tf.reduce_all(key[1:] >= key[:-1])
-        ordered = tf.cond(
-            in_order,
-            lambda: flat,
-            lambda: tf.gather(flat, tf.argsort(key, stable=True)),
-        )
+        ordered = tf.gather(flat, tf.argsort(key, stable=True))
         return codes.with_values(ordered), origins
 
     return order
@@ -556,9 +548,7 @@ def join(
     """
     first_lengths = first.row_lengths()
     if second is None:
-        second = tf.RaggedTensor.from_row_lengths(
-            tf.zeros([0], tf.int32), tf.zeros_like(first_lengths), validate=False
-        )
+        second = first[:, :0]
     second_lengths = second.row_lengths()
     is_pair = tf.cast(second_lengths > 0, tf.int64)
     room = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
