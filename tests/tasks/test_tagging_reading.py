@@ -225,8 +225,8 @@ REFUSED = [
     (
         "a B-PER\nb X-PER",
         "a.txt",
-        ":2: label 'X-PER' beside labels with B- or I-; use only O, B-... and I-... "
-        "(IOB2), or no labels with B- and I-",
+        ":2: label 'X-PER' and label 'B-PER': use only O, B-... and I-... (IOB2), "
+        "or no labels with B- and I-",
     ),
     (
         "\nAnna,B-PER\nleft,O\n",

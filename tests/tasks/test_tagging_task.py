@@ -84,6 +84,7 @@ def test_labels_stand_on_the_first_token_of_each_word(tokenizer):
     assert task.summary(split) == [
         f"dev: 1 sentences, 4 words, 1 windows of {len(ids)}.0 tokens on average, "
         f"{len(ids)} at most",
+        "  1 words without a token, read as [UNK]",
     ]
 
 

@@ -49,8 +49,13 @@ def run(data, tiny, tmp_path, fine_tune):
             flags |= {"train_file": str(file), "eval_file": str(file)}
             family, settings = MultipleChoice, RaceRunSettings
         elif task == "squad":
-            file = str(data / "squad_own.json")
-            flags |= {"train_file": file, "predict_file": file}
+            file = tmp_path / "squad.json"
+            content = json.loads((data / "squad_own.json").read_text())
+            for part in content["data"]:  # without the long passage
+                passages = part["paragraphs"]
+                part["paragraphs"] = [p for p in passages if len(p["context"]) < 400]
+            file.write_text(json.dumps(content))
+            flags |= {"train_file": str(file), "predict_file": str(file)}
             family, settings = QuestionAnswering, SquadRunSettings
         else:
             flags |= {"task_name": task, "data_dir": str(data / "glue_own")}
@@ -99,7 +104,7 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
 ):
     flags = {"version_2_with_negative": True, "doc_stride": 8, "max_query_length": 12}
     # More than there are spans, so that no list is cut.
-    members("squad", **flags, null_score_diff_threshold=0.25, n_best_size=500)
+    members("squad", **flags, null_score_diff_threshold=0.25, n_best_size=999)
     folder, _ = run(
         "all",
         "squad",
