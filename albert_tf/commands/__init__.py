@@ -15,10 +15,10 @@ In reading order:
     demo-page    try a model in the browser
 
 A module, or a class of `fine_tune`, describes one command: its docstring is what --help
-prints, `SETTINGS` are the classes of its flags, and `main` gets one object of each,
-then, with `TAKES_ARGUMENTS`, what is no flag. TensorFlow takes seconds to import, for
-which --help and mistakes in the flags need not wait: only the body of a `main` imports
-what needs it.
+prints, and `SETTINGS` are the classes of its flags. `main` gets one object of each and,
+with `TAKES_ARGUMENTS`, the arguments that are not flags. TensorFlow takes seconds to
+import. Only the body of `main` imports it, so that --help and mistakes in the flags do
+not wait for it.
 """
 
 import importlib
@@ -27,7 +27,7 @@ from typing import Any
 
 from albert_tf import flags
 
-# What runs a command in a checkout.
+# The script of each command in a checkout.
 SCRIPTS = {
     "pretrain": "run_pretraining.py",
     "corpus": "create_pretraining_data.py",
@@ -44,7 +44,7 @@ COMMANDS = (*SCRIPTS, "demo-page")
 
 
 def command(name: str) -> Any:
-    """Returns what describes a command, see above."""
+    """Returns the module or class that describes a command."""
     if name in ("classify", "tag", "squad", "race"):
         return importlib.import_module(f"{__name__}.fine_tune").COMMANDS[name]
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
@@ -55,7 +55,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
 
     Args:
         name: the command.
-        argv: its name and what follows it; without it, the script's own.
+        argv: the command's name and its arguments; by default those of the script.
     """
     names: dict[str, str] = {}
     if argv is not None:

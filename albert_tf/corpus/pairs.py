@@ -151,13 +151,15 @@ class _Pairs:
                 single or (objective == "nsp" and rng.random() < 0.5)
             ):
                 a_end = bounds[middle]
-                b = self._from_other(document, target - (a_end - a_begin))
+                b = self._draw_other(document, target - (a_end - a_begin))
                 yield a_begin, a_end, *b, 1
-                at = middle  # the segments that B would have had come next
+                at = (
+                    middle  # the next pair begins with the segments that B did not take
+                )
             else:
                 cut = self._cut(at) if single else bounds[middle]
                 if cut is not None:
-                    yield self._in_order_or_swapped(a_begin, cut, bounds[stop])
+                    yield self._swap_or_keep(a_begin, cut, bounds[stop])
                 at = stop
             if not released:
                 target = self._target()
@@ -168,12 +170,12 @@ class _Pairs:
             return self.rng.randint(2, longest)
         return longest
 
-    def _in_order_or_swapped(self, begin: int, middle: int, end: int) -> Pair:
+    def _swap_or_keep(self, begin: int, middle: int, end: int) -> Pair:
         if self.config.sentence_objective == "sop" and self.rng.random() < 0.5:
             return middle, end, begin, middle, 1
         return begin, middle, middle, end, 0
 
-    def _from_other(self, document: Document, target: int) -> tuple[int, int]:
+    def _draw_other(self, document: Document, target: int) -> tuple[int, int]:
         """Draws B from another document: it begins at a random segment."""
         documents, bounds = self.text.documents, self.text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):

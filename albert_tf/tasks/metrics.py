@@ -30,7 +30,7 @@ def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the mean of all labels' F1.
 
-    A label that no example has and none is predicted to have is left out.
+    Labels that occur neither in the examples nor in the predictions are left out.
     """
     from sklearn.metrics import f1_score
 
@@ -42,14 +42,14 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the F1 of all decisions together, each whether a label is given."""
+    """Returns the F1 of all labels of all examples together."""
     return f1(labels.ravel(), predictions.ravel())
 
 
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns Matthews's correlation, for any number of classes.
 
-    0 where all labels or all predictions are one class. Source: Gorodkin 2004, R_K.
+    It is 0 if all labels or all predictions are one class. Source: Gorodkin 2004, R_K.
     """
     from sklearn.metrics import matthews_corrcoef
 
@@ -59,7 +59,7 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the linear correlation; 0 where one side is constant."""
+    """Returns the linear correlation; 0 if one side is constant."""
     from scipy import stats
 
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
@@ -70,7 +70,7 @@ def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the correlation of ranks, equal numbers sharing the mean of theirs."""
+    """Returns the rank correlation; equal numbers share their mean rank."""
     from scipy import stats
 
     return pearson(stats.rankdata(labels), stats.rankdata(predictions))

@@ -71,7 +71,8 @@ class TextTask:
         bounds: lowest and highest number of a regression.
         index: the column that identifies the rows, if any.
         headers: names of the columns, for splits whose table has no header.
-        submission: file of the benchmark's site, for splits that the site scores.
+        submission: name of the file to upload, for splits that the benchmark's site
+            scores.
         names: other names of the labels, in the order of `labels`.
         aliases: other names of the task.
     """
@@ -138,7 +139,7 @@ class TextTask:
     ) -> Table[Example]:
         """Reads the examples of a split.
 
-        An empty cell is a text. A pair of two empty texts is a broken row, except in a
+        An empty cell is an empty text. A pair of two empty texts is a broken row, except in a
         test table, where every row gets a prediction.
 
         Args:

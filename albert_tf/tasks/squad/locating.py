@@ -21,7 +21,7 @@ from albert_tf.text.tokenization import CharacterMap, Tokenizer
 _UNITS = {"UTF-16 units": ("utf-16-le", 2), "bytes of UTF-8": ("utf-8", 1)}
 
 
-class Located(NamedTuple):
+class Locations(NamedTuple):
     """The answers of a dataset, by the indices of their questions.
 
     Attributes:
@@ -37,7 +37,7 @@ class Located(NamedTuple):
 
 def locate(
     dataset: Dataset, tokenizer: Tokenizer, skip_bad_rows: bool = False
-) -> Located:
+) -> Locations:
     """Finds the first answer of each question.
 
     `answer_start` counts characters, or the other unit at which all answers stand. If
@@ -86,7 +86,7 @@ def locate(
             f"not at answer_start and were moved to the nearest location, by these "
             f"numbers of characters: {format_ids(moved)}"
         )
-    return Located(answers, skipped, notes)
+    return Locations(answers, skipped, notes)
 
 
 class _Search:
