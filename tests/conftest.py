@@ -133,11 +133,11 @@ def draws(draw, monkeypatch):
 
 @pytest.fixture(scope="session")
 def fine_tune():
-    """Runs `finetune.run` of a family with the flags of its script; returns the log."""
+    """Runs a family with the flags of its script; returns the log."""
 
     def call(family, run_settings, flags, model, log=None):
         from albert_tf.train import ensembles
-        from albert_tf.train.devices import DistributionSettings
+        from albert_tf.train.settings import DistributionSettings
 
         log = log or io.StringIO()
         names = {item.name for item in dataclasses.fields(family.settings_class)}

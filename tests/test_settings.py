@@ -19,7 +19,7 @@ from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.settings import DistributionSettings
 
 NAN, INF = float("nan"), float("inf")
 

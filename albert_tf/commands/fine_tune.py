@@ -11,7 +11,7 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettin
 from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.settings import DistributionSettings
 
 _MODEL = (ModelSettings, DistributionSettings)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.settings import DistributionSettings
 
 SETTINGS = (PretrainingSettings, TrainingSettings, DistributionSettings)
 
@@ -39,11 +39,6 @@ def main(
             run_file.check(log)
         multiple = pad_multiple(strategy, config.xla)
         task = Pretraining(pretraining, config.do_eval, multiple)
-
-        def write_settings(folder: Path) -> None:
-            if notes:
-                run_file.write(task)
-
-        loop.run(task, config, strategy, write_settings=write_settings)
+        loop.run(task, config, strategy, run_file=run_file)
     if notes:
         run_file.log_end(log, " --task=fill_mask 'The [MASK] is here.'")

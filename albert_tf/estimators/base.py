@@ -38,7 +38,7 @@ from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import curves, ensembles, finetune, run_file
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.settings import DistributionSettings
 from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings

@@ -206,8 +206,7 @@ class RunContext:
         best: step and metrics of the best checkpoint; empty without one.
         writes: whether this worker writes files.
         log: logs a line.
-        predict: returns the `prediction_outputs` of a source's examples, given the
-            batch size; all workers have to call it.
+        answer: answers a split; all workers have to call it.
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
@@ -215,25 +214,13 @@ class RunContext:
     best: Mapping[str, float]
     writes: bool
     log: Callable[[str], None]
-    predict: Callable[[Source, int], Predictions]
+    answer: Callable[[Split], Any]
     add_results: Callable[[Mapping[str, float]], None]
 
     @property
     def folder(self) -> Path:
         """The folder of the run."""
         return Path(self.settings.output_dir)
-
-    @property
-    def batch_size(self) -> int:
-        """The batch size for predictions."""
-        if self.settings.do_predict:
-            return self.settings.predict_batch_size
-        return self.settings.eval_batch_size
-
-    def answer(self, task: "FineTuningTask", split: Split) -> Any:
-        """Answers a split with the model; all workers have to call it."""
-        source = task.dataset([split], with_labels=False)
-        return task.answer(split, self.predict(source, self.batch_size))
 
 
 class FineTuningTask(Task):
@@ -336,6 +323,13 @@ class FineTuningTask(Task):
     def description(self) -> dict[str, Any]:
         """The content of `task.json`."""
         return {"kind": self.task_type, **self.settings.stored()}
+
+    def save_assets(self, folder: Path) -> None:
+        """Writes `task.json`, with what it has of the best checkpoint."""
+        stored = metadata.read_task(folder)
+        keys = filter(stored.__contains__, self.best_checkpoint_keys)
+        values = {**self.description, **{key: stored[key] for key in keys}}
+        metadata.write(folder, self.tokenizer, values)
 
     @property
     def label_names(self) -> tuple[tuple[str, ...], bool]:
@@ -489,7 +483,7 @@ class FineTuningTask(Task):
     def predict_and_write(self, run: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
         for split in splits.get("test", ()):
-            answers = run.answer(self, split)
+            answers = run.answer(split)
             if metrics := self.compute_metrics(split, answers):
                 run.log(f"{split.name}: {format_metrics(metrics)}")
             if run.writes:

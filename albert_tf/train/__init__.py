@@ -2,7 +2,8 @@
 
 In reading order:
 
-    devices      which devices: flags in, `tf.distribute.Strategy` out; several workers
+    settings     the flags of the devices
+    devices      settings in, `tf.distribute.Strategy` out; several workers
     step         what the devices compute: train, evaluate, predict
     loop         the one loop: start, resume, log, save, evaluate, stop
     checkpoints  released TF1 checkpoints that also hold the run's position
@@ -12,5 +13,5 @@ In reading order:
     curves       metrics.jsonl as numbers and as a picture
     seeds        fine-tuning, once or with several seeds
     finetune     the driver of every family: data, training, predictions, export
-    ensembles    the mean of several fine-tuned models evaluates and predicts
+    ensembles    the same with the mean of several models
 """

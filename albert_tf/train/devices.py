@@ -1,70 +1,19 @@
 """Devices of a run, and what its workers exchange: `tf.distribute`."""
 
 import contextlib
-import dataclasses
 import os
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
 
-from albert_tf import flags
+import keras
+import tensorflow as tf
+
 from albert_tf.errors import InputError
-
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
+from albert_tf.train.settings import DistributionSettings
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DistributionSettings(flags.Settings):
-    """Devices.
-
-    Raises:
-        InputError: two settings contradict each other.
-    """
-
-    distribution: Literal["auto", "one_device", "mirrored", "multi_worker"] = (
-        flags.field(
-            "Distribution strategy. auto: the TPU with --use_tpu, several workers with "
-            "TF_CONFIG or Slurm, otherwise all GPUs or the CPU. mirrored: all GPUs, or "
-            "--cpu_devices.",
-            "auto",
-        )
-    )
-    cpu_devices: int = flags.field(
-        "Number of logical CPU devices, to try --distribution=mirrored without GPUs.",
-        1,
-        at_least=1,
-    )
-    use_tpu: bool = flags.field("Run on a TPU.", False, excludes=("distribution",))
-    tpu_name: str | None = flags.field(
-        "Name or grpc:// address of the TPU. Default: the TPU of this machine.",
-        None,
-        requires=("use_tpu",),
-    )
-    tpu_zone: str | None = flags.field("Zone of the TPU.", None, requires=("use_tpu",))
-    gcp_project: str | None = flags.field(
-        "Google Cloud project of the TPU.", None, requires=("use_tpu",)
-    )
-    master: str | None = flags.field(
-        "Alias of --tpu_name.", None, requires=("use_tpu",)
-    )
-    num_tpu_cores: int | None = flags.field(
-        "Number of cores that the TPU must have. Default: any number.",
-        None,
-        requires=("use_tpu",),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cpu_devices > 1 and self.distribution != "mirrored":
-            raise InputError(
-                f"--cpu_devices={self.cpu_devices}: requires --distribution=mirrored"
-            )
-
-
-def create(config: DistributionSettings) -> "tf.distribute.Strategy":
+def create(config: DistributionSettings) -> tf.distribute.Strategy:
     """Finds the devices. Call it before TensorFlow does anything else.
 
     Several workers run the same command. They find each other with `TF_CONFIG` (see
@@ -77,8 +26,6 @@ def create(config: DistributionSettings) -> "tf.distribute.Strategy":
     Raises:
         InputError: the TPU cannot be found or has another number of cores.
     """
-    import tensorflow as tf
-
     if config.use_tpu:
         return _tpu(config)
     if config.cpu_devices > 1:
@@ -96,7 +43,7 @@ def create(config: DistributionSettings) -> "tf.distribute.Strategy":
     return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
 
 
-def is_chief(strategy: "tf.distribute.Strategy") -> bool:
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes the files of the run."""
     resolver = strategy.cluster_resolver
     if resolver is None or not resolver.task_type:
@@ -107,14 +54,12 @@ def is_chief(strategy: "tf.distribute.Strategy") -> bool:
     return resolver.task_type == "chief"
 
 
-def is_multi_worker(strategy: "tf.distribute.Strategy") -> bool:
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Whether several processes train together."""
-    import tensorflow as tf
-
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
+def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
     """Returns the multiple to which lengths of batches are padded; 0: to the longest.
 
     XLA compiles a step again for each length, so there should be few lengths. Only a
@@ -124,8 +69,6 @@ def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
         strategy: the devices.
         xla: whether XLA compiles whole steps; None: on GPUs.
     """
-    import tensorflow as tf
-
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 0
     if tf.config.list_logical_devices("GPU"):
@@ -134,10 +77,9 @@ def pad_multiple(strategy: "tf.distribute.Strategy", xla: bool | None) -> int:
 
 
 def all_reduce_sum(
-    strategy: "tf.distribute.Strategy", values: Sequence[float]
+    strategy: tf.distribute.Strategy, values: Sequence[float]
 ) -> list[float]:
     """Sums float32 numbers over the replicas of all workers, one by one."""
-    import tensorflow as tf
 
     def add():
         replicas = tf.distribute.get_replica_context()
@@ -147,21 +89,19 @@ def all_reduce_sum(
     return strategy.experimental_local_results(sums)[0].numpy().tolist()
 
 
-def barrier(strategy: "tf.distribute.Strategy") -> None:
+def barrier(strategy: tf.distribute.Strategy) -> None:
     """Returns once every worker has called it."""
     if is_multi_worker(strategy):
         all_reduce_sum(strategy, [0.0])
 
 
 @contextlib.contextmanager
-def worker_errors(strategy: "tf.distribute.Strategy") -> Iterator[None]:
+def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Turns the errors that TensorFlow raises for a lost worker into InputError.
 
     If a worker dies or hangs, TensorFlow's coordination service fails every collective
     operation of the others.
     """
-    import tensorflow as tf
-
     lost = (
         *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError),
         *(tf.errors.DeadlineExceededError, tf.errors.CancelledError),
@@ -177,15 +117,11 @@ def worker_errors(strategy: "tf.distribute.Strategy") -> Iterator[None]:
         ) from error
 
 
-def fold_in_replica_id(
-    strategy: "tf.distribute.Strategy", model: "keras.Model"
-) -> None:
+def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
     """Gives every replica its own dropout; the first replica keeps its seeds.
 
     Seed generators start in the same state on all replicas.
     """
-    import tensorflow as tf
-
     if strategy.num_replicas_in_sync == 1:
         return
 
@@ -205,9 +141,7 @@ def _lists_workers() -> bool:
     return "TF_CONFIG" in os.environ or in_slurm_step
 
 
-def _multi_worker() -> "tf.distribute.Strategy":
-    import tensorflow as tf
-
+def _multi_worker() -> tf.distribute.Strategy:
     if not _lists_workers():
         raise InputError(
             "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
@@ -227,13 +161,11 @@ def _multi_worker() -> "tf.distribute.Strategy":
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
-def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
+def _slurm() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
     TensorFlow's resolver fails without GPUs, so that it then only gives the names.
     """
-    import tensorflow as tf
-
     resolvers = tf.distribute.cluster_resolver
     if shutil.which("nvidia-smi"):
         return resolvers.SlurmClusterResolver()
@@ -249,9 +181,7 @@ def _slurm() -> "tf.distribute.cluster_resolver.ClusterResolver":
     )
 
 
-def _tpu(config: DistributionSettings) -> "tf.distribute.Strategy":
-    import tensorflow as tf
-
+def _tpu(config: DistributionSettings) -> tf.distribute.Strategy:
     name = config.tpu_name or config.master or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(

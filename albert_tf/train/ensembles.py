@@ -12,35 +12,18 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
-
-import tensorflow as tf
 
 from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.tasks import base
-from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
+from albert_tf.tasks.base import FineTuningTask, RunContext, Splits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import finetune, loop, report
-from albert_tf.train.devices import DistributionSettings, is_chief
+from albert_tf.train.finetune import Job
+from albert_tf.train.settings import DistributionSettings
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
-
-
-@dataclasses.dataclass(frozen=True)
-class _EnsembleRun(RunContext):
-    """Finishes with answers that are there already.
-
-    Attributes:
-        answers: by the name of the split.
-    """
-
-    answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def answer(self, task: FineTuningTask, split: Split) -> Any:
-        """Returns the answers of the ensemble."""
-        return self.answers[split.name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +53,10 @@ def run(
     devices: DistributionSettings,
     log: IO[str] = sys.stderr,
 ) -> dict[str, float]:
-    """Evaluates and predicts with an ensemble; with --num_runs trains it first.
+    """Fine-tunes, evaluates and predicts with a model or an ensemble.
 
-    Without `config.ensemble` this is `finetune.run`.
+    With `config.ensemble` the mean of its members evaluates and predicts; with
+    --num_runs they are trained first. Without, this is `finetune.run`.
 
     Classes, choices and tags have the mean of the members' probabilities, regressions
     the mean of their numbers. Answers of SQuAD are merged by their text and place, with
@@ -80,7 +64,7 @@ def run(
     are those of one model; `ensemble.json` has the members and their metrics.
 
     Args:
-        family: see `finetune.run`.
+        family: see `Job`, as the next four.
         settings: of the family.
         config: what to do; `ensemble` names the members.
         model: with which files.
@@ -88,132 +72,87 @@ def run(
         log: where progress goes.
 
     Returns:
-        The metrics of the ensemble, or of the run.
+        The metrics of the ensemble, or see `finetune.run`.
 
     Raises:
         InputError: the members do not fit together, or see `finetune.run`.
     """
     one = dataclasses.replace(config, ensemble=None, ensemble_search=None)
     strategy = loop.prepare(config, devices)
-    drive = functools.partial(
-        finetune.run,
-        family,
-        settings,
-        model=model,
-        devices=devices,
-        log=log,
-        strategy=strategy,
-    )
+    job = Job(family, settings, one, model, devices, strategy, log)
     if config.ensemble is None:
-        return dict(drive(config=one).metrics)
+        return finetune.run(job)
     members = config.ensemble
     if config.do_train:
-        drive(config=dataclasses.replace(one, do_predict=False))
+        finetune.run(job.change(do_predict=False))
         numbers = range(1, config.num_runs + 1)
         members = tuple(f"{config.output_dir}/run-{number}" for number in numbers)
     folders = metadata.find_members(members, "--ensemble")
     if len(folders) == 1:
-        one = dataclasses.replace(one, init_checkpoint=folders[0])
-        return dict(drive(config=one).metrics)
+        return finetune.run(job.change(init_checkpoint=folders[0]))
     # Several runs and trackers belong to training.
-    config = dataclasses.replace(
-        config,
-        do_train=False,
-        num_runs=1,
-        ensemble=tuple(folders),
-        wandb=None,
-        mlflow=None,
-    )
-    return _combine(folders, family, settings, config, model, strategy, log)
+    job = job.change(do_train=False, num_runs=1, wandb=None, mlflow=None)
+    return _combine(job, folders, config.ensemble_search)
 
 
-def _combine(
-    folders: Sequence[str],
-    family: type[FineTuningTask],
-    settings: Any,
-    config: FineTuningSettings,
-    model: ModelSettings,
-    strategy: tf.distribute.Strategy,
-    log: IO[str],
-) -> dict[str, float]:
+def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
-    settings.check(config, strategy.num_replicas_in_sync)
-    writes, output_dir = is_chief(strategy), Path(config.output_dir)
-
-    def log_line(line: str) -> None:
-        if writes:
-            print(line, file=log, flush=True)
-
-    with loop.locked(config, strategy):
-        stored = [family.stored_settings(folder) for folder in folders]
-        shared = family.merge_settings(stored)
-        members = (
-            _answer(folder, shared, family, settings, config, model, strategy, log_line)
-            for folder in folders
-        )
-        if config.ensemble_search:
-            ensemble, table = _search(list(members), config.ensemble_search, log_line)
+    job.settings.check(job.config, job.strategy.num_replicas_in_sync)
+    with loop.locked(job.config, job.strategy):
+        stored = [job.family.stored_settings(folder) for folder in folders]
+        shared = job.family.merge_settings(stored)
+        members = (_answer(job, folder, shared) for folder in folders)
+        if search:
+            ensemble, table = _search(list(members), search, job.log)
         else:
             ensemble, table = _mean(members)
         # Once more: the task keeps the last confusion matrix.
         metrics = _metrics(ensemble.task, ensemble.splits, ensemble.answers)
-        context = _EnsembleRun(
-            config,
-            best={},
-            writes=writes,
-            log=log_line,
-            predict=lambda source, size: iter(()),  # the answers are there
-            add_results=metrics.update,
-            answers=ensemble.answers,
+
+        def answer(split: base.Split) -> Any:
+            return ensemble.answers[split.name]
+
+        context = RunContext(
+            *(job.config, {}, job.writes, job.log), answer, metrics.update
         )
         ensemble.task.predict_and_write(context, ensemble.splits)
         table["ensemble"] = metrics
-        if writes:
+        if job.writes:
             if metrics:
-                report.add_results(output_dir, metrics)
+                report.add_results(job.folder, metrics)
             text = json.dumps(table, indent=2)
-            base.write(output_dir / "ensemble.json", f"{text}\n")
+            base.write(job.folder / "ensemble.json", f"{text}\n")
         for line in _lines(table, ensemble.task.key_metric):
-            log_line(line)
+            job.log(line)
     return metrics
 
 
-def _answer(
-    folder: str,
-    shared: Any,
-    family: type[FineTuningTask],
-    settings: Any,
-    config: FineTuningSettings,
-    model: ModelSettings,
-    strategy: tf.distribute.Strategy,
-    log_line: Callable[[str], None],
-) -> _Member:
+def _answer(job: Job, folder: str, shared: Any) -> _Member:
     """Opens one member and answers every split; frees its model."""
-    log_line(f"Member {folder}")
-    own = dataclasses.replace(
-        config,
+    job.log(f"Member {folder}")
+    own = job.change(
         init_checkpoint=folder,
         albert_hub_module_handle=None,
         output_dir=folder,
-        cached_dir=str(config.cache_dir),
+        cached_dir=str(job.config.cache_dir),
     )
-    task, splits = finetune.prepare_task(
-        family, settings, own, model, strategy, log_line, shared
-    )
-    with strategy.scope():
-        network = task.build_model()
-    task.load(network, weights.open_source(folder, config.checkpoint), complete=True)
-    trainer = Trainer(task, own, strategy, network, None, log=log_line)
-    run = RunContext(own, {}, False, log_line, trainer.predict, lambda metrics: None)
+    task, splits = finetune.prepare_task(own, shared)
+    with own.strategy.scope():
+        model = task.build_model()
+    task.load(model, weights.open_source(folder, own.config.checkpoint), complete=True)
+    trainer = Trainer(task, own.config, own.strategy, model, None, log=own.log)
     parts = {split.name: split for use in splits.values() for split in use}
-    answers = {name: run.answer(task, split) for name, split in parts.items()}
+    answers = {
+        name: finetune.answer(trainer, own.config, split)
+        for name, split in parts.items()
+    }
     bare = {
         use: [dataclasses.replace(split, features=None) for split in each]
         for use, each in splits.items()
     }
     metrics = _metrics(task, bare, answers)
     task.training = task.evaluation = None
-    del trainer, network, run
+    del trainer, model
     gc.collect()
     return _Member(folder, task, bare, answers, metrics)
 
@@ -228,12 +167,11 @@ def _metrics(
 
 def _mean(members: Iterator[_Member]) -> tuple[_Member, dict[str, Any]]:
     """Returns the mean of all members, of which one is in memory at a time."""
-    total: _Member | None = None
-    table: list[dict[str, Any]] = []
+    total = next(members)
+    table = [_row(total)]
     for member in members:
         table.append(_row(member))
-        total = member if total is None else _sum(total, member)
-    assert total is not None
+        total = _sum(total, member)
     return _divide(total, len(table)), {"members": table}
 
 

@@ -1,16 +1,13 @@
-"""Fine-tunes: the driver of every family of tasks, see `FineTuningTask`.
-
-finetune.run(Classification, settings, run_settings, ModelSettings(), devices)
-"""
+"""Fine-tunes: the driver of every family of tasks, see `FineTuningTask`."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import keras
 import tensorflow as tf
@@ -25,9 +22,10 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import loop, report, seeds
 from albert_tf.train.checkpoints import steps_made
-from albert_tf.train.devices import DistributionSettings, is_chief, pad_multiple
-from albert_tf.train.loop import Outcome
+from albert_tf.train.devices import is_chief, pad_multiple
 from albert_tf.train.run_file import RunFile
+from albert_tf.train.settings import DistributionSettings
+from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
@@ -35,138 +33,146 @@ from albert_tf.weights.folder import ModelFolder
 _START = "init_checkpoint"
 
 
-def run(
-    family: type[FineTuningTask],
-    settings: Any,
-    config: FineTuningSettings,
-    model: ModelSettings,
-    devices: DistributionSettings,
-    log: IO[str] = sys.stderr,
-    strategy: tf.distribute.Strategy | None = None,
-) -> Outcome:
-    """Trains, evaluates, predicts and exports, as the flags ask.
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to fine-tune, to evaluate and to predict with.
 
-    Args:
+    Attributes:
         family: the class of the task.
         settings: of the family.
         config: of the run.
         model: the model's files and dropout.
         devices: the devices.
-        log: receives progress.
-        strategy: of `loop.prepare`, if it was called already.
+        strategy: made of them, see `loop.prepare`.
+        stream: receives progress.
+    """
+
+    family: type[FineTuningTask]
+    settings: Any
+    config: FineTuningSettings
+    model: ModelSettings
+    devices: DistributionSettings
+    strategy: tf.distribute.Strategy
+    stream: IO[str]
+
+    @property
+    def writes(self) -> bool:
+        """Whether this worker writes files and logs."""
+        return is_chief(self.strategy)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return Path(self.config.output_dir)
+
+    def log(self, line: str) -> None:
+        """Logs a line."""
+        if self.writes:
+            print(line, file=self.stream, flush=True)
+
+    def change(self, **changes: Any) -> Self:
+        """Returns the job with other settings of the run."""
+        config = dataclasses.replace(self.config, **changes)
+        return dataclasses.replace(self, config=config)
+
+
+def run(job: Job) -> dict[str, float]:
+    """Trains, evaluates, predicts and exports, as the flags ask.
 
     Returns:
-        The outcome of the best run.
+        The metrics of the best evaluation of the best run, else of the last steps.
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
         Stopped: see `loop.run`.
     """
-    strategy = strategy or loop.prepare(config, devices)
-    settings.check(config, strategy.num_replicas_in_sync)
+    config, strategy, folder = job.config, job.strategy, job.folder
+    job.settings.check(config, strategy.num_replicas_in_sync)
     seeds.check(config, strategy)
-    writes, folder = is_chief(strategy), Path(config.output_dir)
-
-    def log_line(line: str) -> None:
-        if writes:
-            print(line, file=log, flush=True)
-
-    run_file = RunFile(folder, (settings, config, model, devices))
+    run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
     with loop.locked(config, strategy):
-        if writes:
+        if job.writes:
             _check_export(config)
         _check_start(config)
         if config.do_train:
-            run_file.check(log_line)
-        task, splits = prepare_task(family, settings, config, model, strategy, log_line)
-
-        def write_settings() -> None:
-            if config.do_train and writes:
-                run_file.write(task)
-
-        outcome = seeds.run(task, config, strategy, write_settings, log)
+            run_file.check(job.log)
+        task, splits = prepare_task(job)
+        outcome = seeds.run(task, config, strategy, job.stream, run_file)
         trainer, best, results = outcome.trainer, outcome.best, {**outcome.metrics}
         if best:
             key = task.key_metric
-            log_line(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
+            job.log(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
 
         def add_results(metrics: Mapping[str, float]) -> None:
             results.update(metrics)
-            if writes:
+            if job.writes:
                 step = best.get("step") or steps_made(trainer.optimizer)
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
+        answer_split = functools.partial(answer, trainer, config)
         task.predict_and_write(
-            RunContext(config, best, writes, log_line, trainer.predict, add_results),
+            RunContext(config, best, job.writes, job.log, answer_split, add_results),
             splits,
         )
-        if config.initial_weights and not config.do_train and writes:
-            _save_start(task, config, trainer.model, log_line)
-        if config.export_dir and writes:
-            _export(task, config, trainer.model, log_line)
+        if config.initial_weights and not config.do_train and job.writes:
+            _save_start(job, task, trainer.model)
+        if config.export_dir and job.writes:
+            _export(job, task, trainer.model)
     if config.do_train:
-        run_file.log_end(log_line)
-    return dataclasses.replace(outcome, metrics=results)
+        run_file.log_end(job.log)
+    return {**(best or results)}
 
 
 def prepare_task(
-    family: type[FineTuningTask],
-    settings: Any,
-    config: FineTuningSettings,
-    model: ModelSettings,
-    strategy: tf.distribute.Strategy,
-    log_line: Callable[[str], None],
-    shared: TaskSettings | None = None,
+    job: Job, shared: TaskSettings | None = None
 ) -> tuple[FineTuningTask, Splits]:
     """Reads and encodes the data; returns the task and its splits.
 
     Args:
-        family: see `run`, as the next four.
-        settings: of the family.
-        config: what to do, and how.
-        model: with which model.
-        strategy: the devices.
-        log_line: logs a line.
+        job: what to do.
         shared: what all members of an ensemble have stored, in place of one's own.
     """
+    family, config = job.family, job.config
     folder = _stored_settings(family, config)
     settings, splits = family.read_examples(
-        settings, shared or folder, config, log_line
+        job.settings, shared or folder, config, job.log
     )
-    opened = open_folder(config, model)
+    opened = open_folder(config, job.model)
     settings = settings.with_defaults(folder, opened.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of
     if multiple is None:
-        multiple = pad_multiple(strategy, config.xla)
+        multiple = pad_multiple(job.strategy, config.xla)
     task = family(settings, opened.config, opened.tokenizer, multiple)
     keys = ("kind", *family.head_keys)
     _check_head(config, task.description, keys, family.folder_keys)
     encoded: dict[int, Split] = {}
     for split in itertools.chain.from_iterable(splits.values()):
         if id(split) not in encoded:
-            encoded[id(split)] = _encode(task, split, config, log_line)
+            encoded[id(split)] = _encode(job, task, split)
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
     task.set_splits(splits)
     return task, splits
 
 
-def _encode(
-    task: FineTuningTask,
-    split: Split,
-    config: FineTuningSettings,
-    log_line: Callable[[str], None],
-) -> Split:
+def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
     """Encodes a split, or reads the cached features of an earlier run."""
-    path = config.cache_dir / task.cache_file(split)
+    path = job.config.cache_dir / task.cache_file(split)
     arrays, is_cached = cache.load_or_make(
         path, task.cache_key(split), lambda: dict(task.encode(split))
     )
     if is_cached:
-        log_line(f"{split.name}: using cached features from {path}")
+        job.log(f"{split.name}: using cached features from {path}")
     split = task.encode_split(split, arrays)
     for line in task.summary(split):
-        log_line(line)
+        job.log(line)
     return split
+
+
+def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
+    """Answers a split with a model; all workers have to call it."""
+    size = config.predict_batch_size if config.do_predict else config.eval_batch_size
+    source = trainer.task.dataset([split], with_labels=False)
+    return trainer.task.answer(split, trainer.predict(source, size))
 
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
@@ -188,14 +194,9 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
     return opened
 
 
-def _save_start(
-    task: FineTuningTask,
-    config: FineTuningSettings,
-    model: keras.Model,
-    log_line: Callable[[str], None],
-) -> None:
+def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Saves another program's model with its predictions, for predict.py."""
-    folder = Path(config.output_dir)
+    config, folder = job.config, job.folder
     start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
     is_ours = metadata.is_written(metadata.find_task(start))
     has_predictions = config.do_predict or config.export_dir
@@ -203,7 +204,7 @@ def _save_start(
         weights.save(model, folder, "tf1")
         description = {**task.description, _START: config.initial_weights}
         metadata.write(folder, task.tokenizer, description)
-        log_line(f"Written: {folder}, the model for predict.py")
+        job.log(f"Written: {folder}, the model for predict.py")
 
 
 def _check_export(config: FineTuningSettings) -> None:
@@ -239,21 +240,16 @@ def _check_start(config: FineTuningSettings) -> None:
         )
 
 
-def _export(
-    task: FineTuningTask,
-    config: FineTuningSettings,
-    model: keras.Model,
-    log_line: Callable[[str], None],
-) -> None:
+def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Writes a SavedModel that takes raw text, and models of other runtimes."""
-    folder = Path(config.export_dir or "")
-    options = AnswerSettings(threshold=config.threshold)
+    folder = Path(job.config.export_dir or "")
+    options = AnswerSettings(threshold=job.config.threshold)
     saved_models.export(task.serving_fn(model, options), folder)
-    log_line(f"Written: {folder}, a SavedModel that takes raw text")
+    job.log(f"Written: {folder}, a SavedModel that takes raw text")
     for runtime in task.extra_export_formats:
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"
         runtimes.save(model, path, runtime)
-        log_line(f"Written: {path}, which takes ids")
+        job.log(f"Written: {path}, which takes ids")
 
 
 def _check_head(

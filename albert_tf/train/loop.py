@@ -5,7 +5,7 @@ import dataclasses
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +23,8 @@ from albert_tf.train import devices, trackers
 from albert_tf.train.checkpoints import Checkpoints, steps_made
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
+from albert_tf.train.run_file import RunFile
+from albert_tf.train.settings import DistributionSettings
 from albert_tf.train.step import Trainer
 from albert_tf.weights.folder import ModelFolder
 
@@ -48,7 +50,7 @@ class Outcome:
 
 
 def prepare(
-    config: TrainingSettings, distribution: devices.DistributionSettings
+    config: TrainingSettings, distribution: DistributionSettings
 ) -> tf.distribute.Strategy:
     """Creates the strategy, sets precision and determinism; call it first and once.
 
@@ -83,7 +85,7 @@ def run(
     config: TrainingSettings,
     strategy: tf.distribute.Strategy,
     log: IO[str] = sys.stderr,
-    write_settings: Callable[[Path], None] = lambda folder: None,
+    run_file: RunFile | None = None,
 ) -> Outcome:
     """Trains and evaluates, resuming from the newest checkpoint of the folder.
 
@@ -92,7 +94,7 @@ def run(
         config: of the run.
         strategy: the devices, see `prepare`.
         log: receives progress.
-        write_settings: called with the folder after all checks, before training.
+        run_file: is written after all checks, before training.
 
     Raises:
         InputError: the settings do not fit the devices or the folder's checkpoints,
@@ -116,7 +118,8 @@ def run(
         _check_agreement(strategy, model, optimizer, examples_seen, config)
         if is_chief(strategy) and config.do_train:
             task.save_assets(folder)
-        write_settings(folder)
+            if run_file is not None:
+                run_file.write(task)
         devices.fold_in_replica_id(strategy, model)
         reporter.log_start(model, strategy, steps_made(optimizer))
         with contextlib.closing(reporter), stopping.catch_signals() as flag:
@@ -267,8 +270,8 @@ def _restore(task, config, model, checkpoints, log) -> int:
             f"Resuming from {newest}: weights, optimizer, {examples_seen:,} examples "
             f"seen"
         )
-    elif config.init_checkpoint:
-        source = weights.open_source(config.init_checkpoint, config.checkpoint)
+    elif config.initial_weights:
+        source = weights.open_source(config.initial_weights, config.checkpoint)
         loaded = task.load(
             model,
             source,
@@ -286,8 +289,8 @@ def _restore(task, config, model, checkpoints, log) -> int:
         details = task.initialize(model)
         log("Starting from random weights" + (f"; {details}" if details else ""))
         return 0
-    if config.init_checkpoint:
-        log(f"--init_checkpoint={config.init_checkpoint} is not used")
+    if config.initial_weights:
+        log(f"--init_checkpoint={config.initial_weights} is not used")
     return examples_seen
 
 
@@ -329,7 +332,7 @@ def _check(task, config: TrainingSettings, strategy) -> None:
             raise InputError(
                 f"--{name}={value}: no data to evaluate on; pass --do_eval"
             )
-    start = ModelFolder(config.init_checkpoint, output_dir=config.output_dir)
+    start = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in start.folders:
         task.check_folder(folder)
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.train import devices, loop
 from albert_tf.train.devices import is_chief
 from albert_tf.train.loop import Outcome
+from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
 
 # Has the metrics of several runs.
@@ -55,8 +56,8 @@ def run(
     task: FineTuningTask,
     config: FineTuningSettings,
     strategy: tf.distribute.Strategy,
-    write_settings: Callable[[], None] = lambda: None,
     log: IO[str] = sys.stderr,
+    run_file: RunFile | None = None,
 ) -> Outcome:
     """Trains and evaluates once or with several seeds, then restores `checkpoint`.
 
@@ -66,8 +67,8 @@ def run(
         task: to train.
         config: of the run.
         strategy: the devices, see `loop.prepare`.
-        write_settings: see `loop.run`.
         log: receives progress.
+        run_file: see `loop.run`.
 
     Returns:
         The outcome of the best run.
@@ -76,21 +77,6 @@ def run(
         InputError: see `loop.run`.
     """
     config = convert_epochs(task, config)
-    if config.initial_weights:
-        config = dataclasses.replace(
-            config,
-            init_checkpoint=config.initial_weights,
-            albert_hub_module_handle=None,
-        )
-
-    def write(folder: Path) -> None:
-        write_settings()
-        if config.do_train and is_chief(strategy):
-            stored = metadata.read_task(folder)
-            keys = filter(stored.__contains__, task.best_checkpoint_keys)
-            values = {**task.description, **{key: stored[key] for key in keys}}
-            metadata.write(folder, task.tokenizer, values)
-
     key, metrics = task.key_metric, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):
         settings = config
@@ -99,7 +85,7 @@ def run(
             seed = config.seed + number - 1
             settings = dataclasses.replace(config, seed=seed, output_dir=folder)
             print(f"Run {number} of {config.num_runs}: {folder}", file=log)
-        outcome = loop.run(task, settings, strategy, log, write)
+        outcome = loop.run(task, settings, strategy, log, run_file)
         metrics.append(outcome.best or outcome.metrics)
         # Only the best run's model stays in memory.
         if number == 1 or metrics[-1].get(key, 0.0) > max(

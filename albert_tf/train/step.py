@@ -1,7 +1,6 @@
 """Training steps, evaluation and prediction on any devices."""
 
 import contextlib
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -79,7 +78,8 @@ class Trainer:
         self._names: dict[str, list[str]] = {}
         # Variables with a gradient, in the gradients' order; set by tracing a step.
         self._reached: list[keras.Variable] = []
-        self._window = _Window()
+        # Totals since `start_window`: steps, seconds, seconds of waiting, sums.
+        self._window: Any = 0.0
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self._gradients = self._compile_gradients()
 
@@ -111,14 +111,15 @@ class Trainer:
             sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
         self.examples_seen += count * self._config.train_batch_size
-        self._window.add(count, sums, time.perf_counter() - begin, waited)
+        seconds, totals = time.perf_counter() - begin, sums.sum(0, np.float64)
+        self._window = self._window + np.array([count, seconds, waited, *totals])
         if any(map(self._must_stop, sums)):
             self._flag.stop()
         return self._train_metrics(results[-1])
 
     def start_window(self) -> None:
         """Starts a new window of steps for the means."""
-        self._window = _Window()
+        self._window = 0.0
 
     def evaluate(self) -> dict[str, float]:
         """Evaluates at most `max_eval_steps` batches.
@@ -211,7 +212,8 @@ class Trainer:
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:
         def where():
-            return f"after step {steps_made(self.optimizer):,}"
+            made = steps_made(self.optimizer) if self.optimizer else 0
+            return f"after step {made:,}"
 
         with batches.translate_errors(source, where), worker_errors(self._strategy):
             yield
@@ -275,11 +277,8 @@ class Trainer:
             waited += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            if self._stops is None:
-                settled = results[-1:]
-            else:
-                settled = results[:-_STEPS_TO_AGREE][-1:]
-            if any(self._must_stop(result["sums"]) for result in settled):
+            settled = results if self._stops is None else results[:-_STEPS_TO_AGREE]
+            if any(self._must_stop(result["sums"]) for result in settled[-1:]):
                 break
         return results, waited
 
@@ -314,9 +313,8 @@ class Trainer:
         return self._first(sums), self._gather(outputs)
 
     def _predict_step(self, batch):
-        return self._gather(
-            self._strategy.run(self._replica_predict_step, args=(batch,))
-        )
+        outputs = self._strategy.run(self._replica_predict_step, args=(batch,))
+        return self._gather(outputs)
 
     def _gather(self, outputs):
         """Concatenates the outputs of the replicas, in their order, on every worker."""
@@ -341,7 +339,9 @@ class Trainer:
         sums, gradients = self._accumulate(batch, weights)
         # Before the loss scaling: an overflow on one device skips the step on all.
         gradients = _all_reduce_sum(gradients)
-        scale = self._loss_scale()  # before the update, which may change it
+        scale = tf.ones(())
+        if self._scales_loss:  # before the update, which may change it
+            scale = tf.convert_to_tensor(self.optimizer.dynamic_scale)
         # On one device the update waits for all gradients, to save memory. On several
         # it must not: this order once deadlocked the all-reduce.
         is_single = tf.distribute.get_replica_context().num_replicas_in_sync == 1
@@ -420,11 +420,6 @@ class Trainer:
             sums = tf.concat([sums, [self._stops]], 0)
         return _all_reduce_sum(sums)
 
-    def _loss_scale(self):
-        if self._scales_loss:
-            return tf.convert_to_tensor(self.optimizer.dynamic_scale)
-        return tf.ones(())
-
     # Metrics
 
     def _pack(self, kind, loss, losses, outputs, batch):
@@ -437,7 +432,7 @@ class Trainer:
         values = (value for pair in pairs.values() for value in pair)
         return tf.stack([loss, tokens, *values])
 
-    def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
+    def _means(self, sums: np.ndarray | list[float], kind: str) -> dict[str, float]:
         """Undoes `_pack`: each metric's sum over its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
@@ -446,17 +441,16 @@ class Trainer:
 
     def _train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
         """Returns the means of the window, and numbers of the last step."""
-        window = self._window
-        means = {"loss": float(window.sums[0]) / window.steps}
-        means |= self._means(window.sums, "train")
-        examples = window.steps * self._config.train_batch_size
+        steps, seconds, waited, *sums = self._window.tolist()
+        means = {"loss": sums[0] / steps, **self._means(sums, "train")}
+        examples = steps * self._config.train_batch_size
         return {
             **self.task.finalize_metrics(means),
             "learning_rate": float(last["learning_rate"]),
             "gradient_norm": float(tf.norm(last["gradient_norms"])),
-            "sequences_per_second": examples / window.seconds,
-            "tokens_per_second": float(window.sums[1]) / window.seconds,
-            "waiting_share": window.waited / window.seconds,
+            "sequences_per_second": examples / seconds,
+            "tokens_per_second": sums[1] / seconds,
+            "waiting_share": waited / seconds,
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:
@@ -508,19 +502,3 @@ def _split_rows(outputs: Mapping[str, tf.Tensor]):
     """Returns the numbers of the examples, and their outputs, as arrays."""
     values = {name: np.asarray(value) for name, value in outputs.items()}
     return values.pop(_ROW), values
-
-
-@dataclasses.dataclass
-class _Window:
-    """Totals of several steps."""
-
-    steps: int = 0
-    sums: Any = 0.0
-    seconds: float = 0.0
-    waited: float = 0.0
-
-    def add(self, steps: int, sums: np.ndarray, seconds: float, waited: float) -> None:
-        self.steps += steps
-        self.sums = self.sums + sums.sum(axis=0, dtype=np.float64)
-        self.seconds += seconds
-        self.waited += waited

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.train import devices
-from albert_tf.train.devices import DistributionSettings
+from albert_tf.train.settings import DistributionSettings
 
 
 def cluster(task_type, task_id, jobs):

@@ -14,6 +14,6 @@ tagging         sentences with a label for each word
 answer          how a model answers raw text
 
 The generator's are in `corpus.config`, a vocabulary's in `corpus.vocabulary`, those of
-model files in `weights.settings`, the devices' in `train.devices`, those of the scripts
-that serve and convert in `serve.settings`.
+model files in `weights.settings`, the devices' in `train.settings`, those of the
+scripts that serve and convert in `serve.settings`.
 """

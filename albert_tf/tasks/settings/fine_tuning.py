@@ -154,7 +154,7 @@ class FineTuningSettings(TrainingSettings):
 
     @property
     def initial_weights(self) -> str | None:
-        """The weights to start from."""
+        """The weights to start from, or a module with them."""
         return self.albert_hub_module_handle or self.init_checkpoint
 
     @property

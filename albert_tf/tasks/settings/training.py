@@ -153,6 +153,11 @@ class TrainingSettings(CheckpointSettings):
             raise InputError(f"--{' or --'.join(self.actions)} must be given")
 
     @property
+    def initial_weights(self) -> str | None:
+        """The weights to start from."""
+        return self.init_checkpoint
+
+    @property
     def steps_between_evaluations(self) -> int:
         """Number of steps between evaluations."""
         return self.eval_every_steps or self.save_checkpoints_steps

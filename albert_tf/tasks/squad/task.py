@@ -271,7 +271,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Predicts, scores and stores the threshold, with the best weights."""
         threshold, dataset = self.threshold if self._threshold_from_flag else None, None
         for split in splits.get("test", ()):
-            answered = run.answer(self, split)
+            answered = run.answer(split)
             path = split.examples.path
             if run.settings.do_predict and run.writes:
                 base.write_files(run, self.write(split, answered))
