@@ -256,7 +256,7 @@ def test_a_mistake_is_named(settings, values, message):
 )
 def test_what_a_run_lacks_is_named(settings, run, message):
     with pytest.raises(InputError) as mistake:
-        settings.check(FineTuningSettings(output_dir="run", **run), 3)
+        settings.check(FineTuningSettings(output_dir="run", **run))
     assert str(mistake.value) == message
 
 

@@ -13,10 +13,9 @@ import shutil
 import signal
 import sys
 import tempfile
-import types
 import typing
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -31,13 +30,18 @@ from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
 from albert_tf.serve import convert, predict
-from albert_tf.serve.predict import Predictor
+from albert_tf.serve.predict import Ensemble, Predictor
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
-from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import curves, ensembles, finetune, run_file
+from albert_tf.tasks.settings.fine_tuning import (
+    FILES,
+    FLAGS,
+    FineTuningSettings,
+    ModelSettings,
+)
+from albert_tf.train import curves, ensembles, run_file
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
@@ -240,9 +244,7 @@ class FineTuned(Model):
     run_settings: ClassVar[type[FineTuningSettings]]
     # The columns of a table, labels last; and the flags of its splits.
     columns: ClassVar[tuple[str, ...]]
-    files: ClassVar[Mapping[str, str]] = types.MappingProxyType(
-        {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
-    )
+    files: ClassVar[Mapping[str, str]] = FILES
     # The suffix of files for rows.
     suffix: ClassVar[str] = ".jsonl"
     # The columns whose values are lists.
@@ -341,9 +343,8 @@ class FineTuned(Model):
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
-            outcome = self._run(self._flags(values, splits, folder), verbose)
+            self.metrics_ = self._run(self._flags(values, splits, folder), verbose)
         self.folder_, self.members_ = folder, ()
-        self.metrics_ = {**(outcome.best or outcome.metrics)}
         self.metrics_.pop("step", None)
         self._fitted = settings
         self._predictors.clear()
@@ -368,7 +369,7 @@ class FineTuned(Model):
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             given = self._flags(values, splits, Path(folder))
             given["ensemble"] = self.members_ or None
-            return self._run(given, False, ensembles.run)
+            return self._run(given, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -382,7 +383,7 @@ class FineTuned(Model):
         """
         return list(self.predictor(**options)(self._rows(data)))
 
-    def predictor(self, **options: Any) -> Predictor:
+    def predictor(self, **options: Any) -> Predictor | Ensemble:
         """Opens the model for raw texts; the options are those of `AnswerSettings`."""
         return self._predictor(self.members_ or self.folder, options)
 
@@ -405,7 +406,7 @@ class FineTuned(Model):
                 f"{folder}: has a run or other weights; use another folder"
             )
         self._check_is_one()
-        predictor = self.predictor()
+        predictor = self._predictor(self.folder, {})
         metadata.write(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
 
@@ -432,7 +433,7 @@ class FineTuned(Model):
         self._check_is_one()
         path = Path(path)
         if format == "saved_model":
-            self.predictor().export(path)
+            self._predictor(self.folder, {}).export(path)
             return path
         if format == "keras" and path.suffix != ".keras":
             path = path / "albert_model.keras"
@@ -514,15 +515,14 @@ class FineTuned(Model):
             if not any(given.get(other) is not None for other in others):
                 given.setdefault(name, value)
         if splits.keys() != {"train", "dev"}:
-            given.pop("eval_every_epochs")
+            given.pop("eval_every_epochs", None)
         for split, (data, labels) in splits.items():
             given |= self._prepare_split(
                 split, data, labels, {**self.extra_settings, **values}, folder
             )
         if given.get("labels"):
             given["labels"] = [rows.label_to_text(label) for label in given["labels"]]
-        does = {"do_train": "train", "do_eval": "dev", "do_predict": "test"}
-        given |= {flag: split in splits for flag, split in does.items()}
+        given |= {flag: split in splits for split, flag in FLAGS.items()}
         start = self.model if "train" in splits else self.folder
         given["init_checkpoint"] = None if start is None else str(start)
         return {**given, "output_dir": str(folder)}
@@ -537,12 +537,8 @@ class FineTuned(Model):
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
 
-    def _run(
-        self,
-        given: Mapping[str, Any],
-        verbose: bool,
-        run_task: Callable[..., Any] = finetune.run,
-    ) -> Any:
+    def _run(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
+        """Runs what the flags say; returns the metrics."""
         several = given.get("distribution") == "multi_worker"
         if several or "TF_CONFIG" in os.environ:
             raise InputError(
@@ -557,10 +553,10 @@ class FineTuned(Model):
             log = notebooks.Progress(Path(run.output_dir))
         try:
             with _preserve_global_state():
-                outcome = run_task(self.family, task, run, model, devices, log)
+                metrics = ensembles.run(self.family, task, run, model, devices, log)
             if isinstance(log, notebooks.Progress):
                 log.show()
-            return outcome
+            return metrics
         except InputError as mistake:  # names our file; the user only knows the row
             file = rf"{re.escape(run.output_dir)}.(train|dev)_rows\{self.suffix}"
             text = re.sub(rf"{file}:(\d+)", r"\1, row \2", str(mistake))
@@ -583,12 +579,9 @@ class FineTuned(Model):
             values: settings of the class.
             folder: for files.
         """
-        columns, lists = self._columns(values)
-        if labels is not None:
-            table = rows.read(data, columns[:-1], split, lists)
-            data = rows.add_column(table, columns[-1], labels, split)
-        if not rows.is_path(data):
-            table = rows.read(data, columns, split, lists)
+        if labels is not None or not rows.is_path(data):
+            columns, lists = self._columns(values)
+            table = rows.read(data, columns, split, lists, labels=labels)
             data = self._write_rows(table, split, folder)
         return {self.files[split]: str(data)}
 

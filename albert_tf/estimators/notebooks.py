@@ -37,12 +37,11 @@ class Progress(io.TextIOBase):
     """
 
     def __init__(self, folder: Path):
-        from IPython.display import HTML
-        from IPython.display import display as show
+        from IPython import display
 
         self._folder = folder
-        self._html = HTML
-        self._handle = show(HTML(""), display_id=True)
+        self._html = display.HTML
+        self._handle = display.display(display.HTML(""), display_id=True)
         self._begun = self._line = ""
         self._drawn = -_SECONDS
 
@@ -85,15 +84,13 @@ def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
     lines: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     loss = None
     for entry in entries:
-        line = {"step": entry["step"], "training loss": loss}
-        if entry["kind"] == "train":
-            line["training loss"] = loss = entry.get("loss")
-        elif entry["kind"] == "eval":
-            line |= {
-                name: value
-                for name, value in entry.items()
-                if isinstance(value, float) and name not in _LEFT_OUT
-            }
-        lines.setdefault(entry["kind"], []).append(line)
+        kind, metrics = entry["kind"], {}
+        if kind == "train":
+            loss = entry.get("loss")
+        else:
+            floats = (name for name, value in entry.items() if isinstance(value, float))
+            metrics = {name: entry[name] for name in floats if name not in _LEFT_OUT}
+        line = {"step": entry["step"], "training loss": loss, **metrics}
+        lines.setdefault(kind, []).append(line)
     table = pandas.DataFrame(lines["eval"] or lines["train"]).tail(_MOST_LINES)
     return table.to_html(index=False, na_rep="", float_format="{:.4g}".format)

@@ -36,6 +36,7 @@ def read(
     name: str,
     lists: Sequence[str] = (),
     alternatives: Sequence[Sequence[str]] = (),
+    labels: Any = None,
 ) -> list[Row]:
     """Returns the rows of a table.
 
@@ -48,6 +49,7 @@ def read(
         name: of the data, for messages.
         lists: the columns whose values are lists, which may be missing.
         alternatives: other columns to read if the first row lacks `columns`.
+        labels: the values of the last column, if the data lacks it.
 
     Raises:
         InputError: the data has no such form, or a row lacks a value.
@@ -57,6 +59,10 @@ def read(
             f"{name}: {errors.quote(data)}; expected a table: a DataFrame, a list of "
             f"rows, or a tf.data.Dataset; or the path of a file"
         )
+    if labels is not None:
+        *columns, label = columns
+        lists = [column for column in lists if column != label]
+        alternatives = [each[:-1] for each in alternatives]
     choices: Sequence[Sequence[str]] = (columns, *alternatives)
     rows = []
     for number, given in enumerate(_records(data, columns, name, lists), 1):
@@ -65,7 +71,7 @@ def read(
         rows.append(row)
     if not rows:
         raise InputError(f"{name}: no row; expected one or more")
-    return rows
+    return rows if labels is None else add_column(rows, label, labels, name)
 
 
 def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row]:

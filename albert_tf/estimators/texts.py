@@ -54,18 +54,12 @@ class _Texts(FineTuned):
             "kind": values.get("kind", self.task_types[0]),
             "label_column": label,
         }
-        table, several = None, given["kind"] == "multi_label"
-        more = [_PAIR] if text == ("text",) else []
-        if labels is not None:
-            table = rows.read(data, text, split, alternatives=more)
-            text = tuple(table[0])
-            table = rows.add_column(table, label, labels, split)
-        elif not rows.is_path(data):
-            wider = [(*each, label) for each in more]
-            lists = (label,) if several else ()
-            table = rows.read(data, (*text, label), split, lists, wider)
+        several = given["kind"] == "multi_label"
+        more = [(*_PAIR, label)] if text == ("text",) else []
+        lists = (label,) if several else ()
+        if labels is not None or not rows.is_path(data):
+            table = rows.read(data, (*text, label), split, lists, more, labels)
             text = tuple(table[0])[:-1]
-        if table is not None:
             label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
             names = [*getattr(labels, "columns", values.get("classes") or ())]
             if several and _is_multi_hot(label_lists):

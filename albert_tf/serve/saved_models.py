@@ -97,11 +97,7 @@ def save(
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
         root.model = {type(model).__name__: _options(model)}
         contents_of["albert_config.json"] = model.config.to_json_string().encode()
-    with (
-        _temporary_sibling(Path(folder)) as work,
-        _only_warnings("absl"),
-        _only_warnings("tensorflow"),
-    ):
+    with _temporary_sibling(Path(folder)) as work, _only_warnings():
         root.assets = []
         (work / "assets").mkdir()
         for name, contents in contents_of.items():
@@ -155,15 +151,14 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _only_warnings(name: str) -> Iterator[None]:
-    """Hides what a logger says of each file, with its temporary name."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(max(level, logging.WARNING))
+def _only_warnings() -> Iterator[None]:
+    """Hides what TensorFlow says of each file, with its temporary name."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 def _callable_by_keras(signature: Callable) -> Callable:

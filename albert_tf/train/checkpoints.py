@@ -133,17 +133,13 @@ class Checkpoints:
             return {}  # killed in `mark_best`
         return json_values.read_object(notes)
 
-    def restore_best(self, *, with_step: bool = False) -> bool:
-        """Sets the weights, and the step if asked, to those of the best checkpoint.
-
-        Returns whether there is one.
-        """
+    def restore_best(self) -> bool:
+        """Sets weights and step to the best checkpoint's; returns whether it exists."""
         prefix = self._folder / BEST
         if not prefix.with_name(f"{BEST}.index").exists():
             return False
         self._load(prefix)
-        if with_step:
-            self._optimizer.iterations.assign(self.best.get("step", 0))
+        self._optimizer.iterations.assign(self.best.get("step", 0))
         return True
 
     def mark_best(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -77,6 +77,7 @@ def run(
     Raises:
         InputError: the members do not fit together, or see `finetune.run`.
     """
+    settings.check(config)
     one = dataclasses.replace(config, ensemble=None, ensemble_search=None)
     strategy = loop.prepare(config, devices)
     job = Job(family, settings, one, model, devices, strategy, log)
@@ -97,7 +98,6 @@ def run(
 
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
-    job.settings.check(job.config, job.strategy.num_replicas_in_sync)
     with loop.locked(job.config, job.strategy):
         stored = [job.family.stored_settings(folder) for folder in folders]
         shared = job.family.merge_settings(stored)

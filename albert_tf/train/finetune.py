@@ -87,7 +87,6 @@ def run(job: Job) -> dict[str, float]:
         Stopped: see `loop.run`.
     """
     config, strategy, folder = job.config, job.strategy, job.folder
-    job.settings.check(config, strategy.num_replicas_in_sync)
     seeds.check(config, strategy)
     run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
     with loop.locked(config, strategy):

@@ -261,7 +261,7 @@ class _Loop:
 def _restore(task, config, model, checkpoints, log) -> int:
     """Restores or starts the model, logs its source; returns the examples seen."""
     uses_best = config.checkpoint == "best" and not config.do_train
-    if uses_best and checkpoints.restore_best(with_step=True):
+    if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")
         examples_seen = 0
     elif (newest := checkpoints.newest()) is not None:

@@ -76,12 +76,11 @@ class TaskSettings(flags.Settings):
     # The value of --labels: the order of the labels in a loaded head.
     head_labels: tuple[str, ...] | None = None
 
-    def check(self, config: "FineTuningSettings", devices: int = 1) -> None:
+    def check(self, config: "FineTuningSettings") -> None:
         """Checks the settings against those of a run, before data is read.
 
         Args:
             config: of the run.
-            devices: number of devices.
 
         Raises:
             InputError: they do not fit, such as --do_train without a file.

@@ -155,7 +155,7 @@ class ClassificationSettings(TaskSettings):
             raise InputError(f"{location}: labels=null: must be a list of texts")
         return super().from_stored(task, location)
 
-    def check(self, config: FineTuningSettings, devices: int = 1) -> None:
+    def check(self, config: FineTuningSettings) -> None:
         defaults = {item.name: item.default for item in dataclasses.fields(self)}
         for name in _OF_CUSTOM:
             named = self.task_name not in (None, CUSTOM)

@@ -101,7 +101,7 @@ class SquadSettings(TaskSettings):
                 f"files"
             )
 
-    def check(self, config: FineTuningSettings, devices: int = 1) -> None:
+    def check(self, config: FineTuningSettings) -> None:
         for flag, file in (
             ("do_train", "train_file"),
             ("do_eval", "predict_file"),
