@@ -98,7 +98,7 @@ class Checkpoints:
                 f"({difference}); use another folder"
             ) from misfit
 
-    def save(self, examples_seen: int) -> Path:
+    def save(self, examples_seen: int) -> None:
         """Writes a checkpoint of the current step, and deletes old ones.
 
         Raises:
@@ -123,7 +123,6 @@ class Checkpoints:
             for suffix in reversed(_SUFFIXES):
                 with errors.wrap_write(self.prefix(old)):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
-        return self.prefix(step)
 
     @property
     def best(self) -> Mapping[str, float]:

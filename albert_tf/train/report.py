@@ -1,7 +1,6 @@
 """Logs a run: lines of progress, `metrics.jsonl`, TensorBoard, curves."""
 
 import json
-import os
 import resource
 import sys
 import time
@@ -72,7 +71,10 @@ class Reporter:
         if self._enabled:
             with errors.wrap_write(f"--output_dir={self.folder}"):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                _end_last_line(self.folder / curves.NAME)
+                lines = self.folder / curves.NAME
+                lines.touch()
+                if lines.read_bytes()[-1:] not in b"\n":  # half a line of a killed run
+                    _append(lines, "\n")
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
         self.log(f"  parameters {model.count_params():,}, shared ones once")
@@ -260,15 +262,6 @@ def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
 def _append(path: Path, text: str) -> None:
     with errors.wrap_write(path), path.open("a", encoding="utf-8") as file:
         file.write(text)
-
-
-def _end_last_line(path: Path) -> None:
-    """Ends the half line of a killed run, so that the next line is whole."""
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
 
 
 def _peak_memory() -> float:

@@ -77,7 +77,7 @@ def run(
         InputError: see `loop.run`.
     """
     config = convert_epochs(task, config)
-    key, metrics = task.key_metric, list[Mapping[str, float]]()
+    key, top, metrics = task.key_metric, 0.0, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):
         settings = config
         if config.num_runs > 1:
@@ -88,10 +88,9 @@ def run(
         outcome = loop.run(task, settings, strategy, log, run_file)
         metrics.append(outcome.best or outcome.metrics)
         # Only the best run's model stays in memory.
-        if number == 1 or metrics[-1].get(key, 0.0) > max(
-            earlier.get(key, 0.0) for earlier in metrics[:-1]
-        ):
-            best = outcome
+        score = metrics[-1].get(key, 0.0)
+        if number == 1 or score > top:
+            best, top = outcome, score
         del outcome
     if config.num_runs > 1 and key in metrics[-1]:
         summary = _summarize(key, metrics, log)
