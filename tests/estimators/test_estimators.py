@@ -437,6 +437,7 @@ REFUSED = [
         (TEXTS, STARS),
         "TextClassifier: runs in one process; use the script where several",
     ),
+    ({"eval_every_steps": 3}, (TEXTS, STARS), "=3: no data to evaluate on"),
     ({}, ("t.csv", [1]), 'train: "t.csv"; expected a table: a DataFrame'),
     ({}, ([None, "a"], [1, 2]), "train, row 1: 'text' is missing (None or NaN)"),
     ({}, ([b"a", b"\xff"], [1, 2]), "train, row 2: 'text' is not UTF-8"),
