@@ -1,19 +1,58 @@
-"""Adds pages from outside docs/: README, notebooks, a reference for each package.
+"""Adds pages from outside docs/: README, notebooks, a reference of names and commands.
 
 Links stay as GitHub needs them, relative in the checkout. Here they become links of the
 site, or of the repository where the site has no such page.
 """
 
+import dataclasses
+import inspect
 import os
-import pkgutil
 import re
+import types
+import typing
 from pathlib import Path
 
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
+import albert_tf
+from albert_tf import commands, flags
+from albert_tf.estimators import base
+from albert_tf.tasks import registry
+from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.weights.settings import ModelFileSettings
+
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
+CLASS = """---
+title: {name}
+---
+::: albert_tf.{home}.{name}
+    options:
+      filters: ["!^_", "^__call__$"]
+      heading_level: 1
+      merge_init_into_class: true
+      show_root_full_path: false
+      show_root_heading: true
+"""
+MODULE = """# {name}
+
+::: albert_tf.{home}{name}
+    options: {options}
+"""
+
+
+def on_config(config):
+    """Lists the pages of the reference in the navigation."""
+    sections = {"Classes": [*albert_tf._HOME], "Modules": [], "Packages": []}
+    for name, package in albert_tf._MODULES.items():
+        sections["Modules" if package else "Packages"].append(name)
+    (reference,) = (entry for entry in config.nav if "Reference" in entry)
+    reference["Reference"] += [
+        {title: [f"reference/{name}.md" for name in names if name != "commands"]}
+        for title, names in sections.items()
+    ]
+    return config
 
 
 @event_priority(100)  # before mkdocs-jupyter looks for notebooks
@@ -22,15 +61,121 @@ def on_files(files, config):
     for path in (ROOT / "README.md", *ROOT.glob("notebooks/*.ipynb")):
         name, urls = path.relative_to(ROOT).as_posix(), config.use_directory_urls
         files.append(File(name, str(ROOT), config.site_dir, urls))
-    # The names are on the pages of their packages.
-    pages = {"albert_tf": "::: albert_tf\n    options: {members: []}"}
-    for module in pkgutil.iter_modules([str(ROOT / "albert_tf")]):
-        if module.name != "__main__":
-            pages[module.name] = f"::: albert_tf.{module.name}"
-    for name, text in pages.items():
-        content = f"# {name}\n\n{text}\n"
+    for name, content in {**class_pages(), **module_pages()}.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
     return files
+
+
+def class_pages():
+    """Returns a page for each class of `albert_tf`, an estimator with its settings."""
+    pages = {}
+    for name, home in albert_tf._HOME.items():
+        pages[name] = CLASS.format(name=name, home=home)
+        if home.startswith("estimators."):
+            pages[name] += settings_of(getattr(albert_tf, name))
+    return pages
+
+
+def module_pages():
+    """Returns a page for each module and package of `albert_tf`."""
+    own_pages = [name for name, package in albert_tf._MODULES.items() if package]
+    pages = {}
+    for name, package in albert_tf._MODULES.items():
+        # What has a page of its own is not repeated.
+        is_module = package or name == "errors"
+        others = albert_tf._HOME if is_module else own_pages
+        options = f'{{filters: ["!^_", "!^({"|".join(others)})$"]}}'
+        if name == "estimators":
+            options = "{members: []}"
+        pages[name] = MODULE.format(name=name, home=package, options=options)
+    return {**pages, "commands": commands_page()}
+
+
+def commands_page():
+    """Returns the flags of each command."""
+    parts = ["# Commands"]
+    for name in commands.COMMANDS:
+        command = commands.command(name)
+        script = commands.SCRIPTS.get(name)
+        parts += [f"## {name}", inspect.cleandoc(command.__doc__)]
+        if script:
+            parts.append(f"`{script}` in a checkout, `albert-tf {name}` elsewhere.")
+        parts += [
+            table(group, lambda flag: [f"--{flag}"]) for group in command.SETTINGS
+        ]
+    return "\n\n".join(parts)
+
+
+def settings_of(estimator):
+    """Returns the settings of an estimator, and the options of its predictions."""
+    names = estimator.setting_names()
+    parts = ["", "## Settings"]
+    if not issubclass(estimator, base.FineTuned):
+        classes, flag_of, defaults = (AnswerSettings, ModelFileSettings), {}, {}
+    else:
+        classes, defaults = estimator._settings_classes(), estimator.defaults
+        flag_of = {**base._ALIASES, **estimator.saved_settings}
+
+    def names_of(flag):
+        return [name for name in names if flag_of.get(name, name) == flag]
+
+    parts += [table(settings, names_of, defaults) for settings in classes]
+    if defaults:
+        kinds = estimator.task_types or estimator.family.task_types
+        options = {name for kind in kinds for name in registry.pipeline(kind).options}
+        options |= {"max_seq_length", "batch_size", "runtime"}
+        parts += ["## Options of predictions"]
+        parts += [table(AnswerSettings, lambda flag: [flag] if flag in options else [])]
+    return "\n\n".join(parts)
+
+
+def table(settings, names_of, defaults=types.MappingProxyType({})):
+    """Returns tables of the fields of a settings class, one for each of its bases.
+
+    Args:
+        settings: the class.
+        names_of: from the name of a field to the names that a user gives it.
+        defaults: defaults that differ from those of the class.
+    """
+    hints, parts = typing.get_type_hints(settings), []
+    for group, items in flags._groups(settings):
+        title = re.split("[;.]", group.__doc__)[0]
+        rows = [
+            f"### {title}",
+            "",
+            "| name | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
+        for item in items:
+            if names := names_of(item.name):
+                cells = [" or ".join(f"`{name}`" for name in names)]
+                cells.append(type_of(hints[item.name]))
+                cells.append(value_of(defaults.get(item.name, item.default)))
+                help = item.metadata["help"]
+                is_flag = names[0].startswith("-")
+                cells.append(help if is_flag else re.sub(r"--(\w+)", r"`\1`", help))
+                rows.append(f"| {' | '.join(cells)} |")
+        if len(rows) > 4:
+            parts.append("\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def type_of(hint):
+    """Returns the name of a type, without None."""
+    parts = [part for part in typing.get_args(hint) if part is not type(None)]
+    if typing.get_origin(hint) is tuple:
+        return "list of `str`"
+    if typing.get_origin(hint) is typing.Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    return type_of(parts[0]) if parts else f"`{hint.__name__}`"
+
+
+def value_of(default):
+    """Returns a default as a user writes it, or nothing for none."""
+    if default is dataclasses.MISSING:
+        return "required"
+    text = ",".join(default) if isinstance(default, tuple) else str(default)
+    return f"`{text}`" if text not in ("", "None") else ""
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -54,5 +199,9 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """Resolves links between notebooks, which mkdocs-jupyter leaves as they are."""
+    """Resolves links between notebooks, and from a class to its settings."""
+    if page.file.generated_by:
+        options = '<a href="#options-of-predictions">options</a>'
+        html = html.replace("see <code>AnswerSettings</code>", f"see {options}")
+        return html.replace("see the class", 'see <a href="#settings">settings</a>')
     return re.sub(r'href="(\w+)\.ipynb"', r'href="../\1/"', html)
