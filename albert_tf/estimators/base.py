@@ -4,6 +4,8 @@ import abc
 import contextlib
 import dataclasses
 import difflib
+import functools
+import inspect
 import io
 import os
 import pickle
@@ -260,6 +262,27 @@ class FineTuned(Model):
         "warmup_proportion": 0.1,
         "eval_every_epochs": 1.0,
     }
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Lists the settings in the signature of `fit`, for `help` and editors."""
+        super().__init_subclass__(**arguments)
+        groups = cls._settings_classes()
+        given = {field.name: field.default for g in groups for field in flags.fields(g)}
+        given |= {**cls.extra_settings, **cls.defaults}
+
+        @functools.wraps(FineTuned.fit)
+        def fit(self, *values, **settings):
+            return FineTuned.fit(self, *values, **settings)
+
+        own = inspect.signature(FineTuned.fit)
+        parameters = [p for p in own.parameters.values() if p.name != "settings"]
+        for name in cls.setting_names():
+            default = given.get(_ALIASES.get(name, name))
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default))
+        signature = own.replace(parameters=parameters)
+        cls.fit = fit
+        vars(fit)["__signature__"] = signature
 
     @classmethod
     def load(cls, folder: str | Path | Sequence[str | Path], **settings: Any) -> Self:

@@ -49,7 +49,7 @@ class Progress(io.TextIOBase):
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
             if not line.startswith(("step ", "eval at ")):
-                print(line, file=sys.stderr)
+                print(line)  # a notebook shows stderr on a red ground
                 continue
             self._line = line
             if time.monotonic() - self._drawn >= _SECONDS:

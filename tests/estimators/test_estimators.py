@@ -1,5 +1,6 @@
 """A model in a few lines: as the scripts train, as `predict.py` answers."""
 
+import inspect
 import json
 import pickle
 import random
@@ -273,6 +274,18 @@ def test_a_text_that_is_no_file_is_a_text(model, tmp_path, monkeypatch):
     assert model.predict_proba(tmp_path / "the file.csv").shape == (3, 2)
     with pytest.raises(InputError, match=r"none\.csv"):
         model.predict(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [albert_tf.TextClassifier, albert_tf.QuestionAnswerer],
+    ids=lambda k: k.__name__,
+)
+def test_editors_see_the_settings_of_fit(kind):
+    shown = inspect.signature(kind.fit).parameters
+    assert set(kind.setting_names()) < set(shown)
+    assert shown["epochs"].default == 3.0 and shown["batch_size"].default == 32
+    assert "doc_stride" in shown or kind is albert_tf.TextClassifier
 
 
 def test_scikit_learn_clones_and_validates_it(base, monkeypatch):
