@@ -281,7 +281,7 @@ class FineTuned(Model):
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter(name, kind, default=default))
         signature = own.replace(parameters=parameters)
-        cls.fit = fit
+        cls.fit = fit  # type: ignore[method-assign]
         vars(fit)["__signature__"] = signature
 
     @classmethod
