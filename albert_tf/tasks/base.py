@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 Predictions = Iterator[Mapping[str, np.ndarray]]
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, Any]
 
 
 class Task(abc.ABC):
@@ -44,6 +44,7 @@ class Task(abc.ABC):
     of all parts, are the losses of the whole batch.
 
     Attributes:
+        task_type: the name of the task in `task.json` and `run.json`.
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum tokens of an example, with padding.
@@ -53,6 +54,7 @@ class Task(abc.ABC):
         confusions: confusion matrices of the last evaluation, by split.
     """
 
+    task_type: str
     training: Source | None
     evaluation: Source | None
     tokens_per_example: int
@@ -60,11 +62,6 @@ class Task(abc.ABC):
     progress_metrics: tuple[str, ...] = ()
     vocabulary: str | None
     confusions: Mapping[str, Confusion] = types.MappingProxyType({})
-
-    @property
-    @abc.abstractmethod
-    def task_type(self) -> str:
-        """The name of the task in `task.json` and `run.json`."""
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -246,6 +243,8 @@ class FineTuningTask(Task):
         folder_keys: further keys that must be equal in `output_dir`.
         best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
         extra_export_formats: exported beside the SavedModel.
+        label_names: other names of the labels, by which a head's are matched.
+        labels_are_fixed: whether no flag can change the labels.
 
     Args:
         settings: with all defaults, see `TaskSettings.with_defaults`.
@@ -260,6 +259,8 @@ class FineTuningTask(Task):
     folder_keys: ClassVar[tuple[str, ...]] = ()
     extra_export_formats: ClassVar[tuple[str, ...]] = ()
     best_checkpoint_keys: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
+    labels_are_fixed: bool = False
 
     def __init__(
         self,
@@ -271,6 +272,7 @@ class FineTuningTask(Task):
         self.settings = settings
         self.config = config
         self.tokenizer = tokenizer
+        self.task_type = self.task_types[0]
         self.vocabulary = tokenizer.fingerprint
         self.multiple = multiple
         self.tokens_per_example = settings.max_seq_length
@@ -309,16 +311,6 @@ class FineTuningTask(Task):
             )
         return cls.settings_class.from_stored(task, Path(folder) / metadata.TASK)
 
-    @classmethod
-    def merge_settings(cls, members: Sequence[Any]) -> Any:
-        """Returns the settings of an ensemble: those of its first member."""
-        return members[0]
-
-    @property
-    def task_type(self) -> str:
-        """The task's name in `task.json`: one of `task_types`."""
-        return self.task_types[0]
-
     @property
     def description(self) -> dict[str, Any]:
         """The content of `task.json`."""
@@ -330,11 +322,6 @@ class FineTuningTask(Task):
         keys = filter(stored.__contains__, self.best_checkpoint_keys)
         values = {**self.description, **{key: stored[key] for key in keys}}
         metadata.write(folder, self.tokenizer, values)
-
-    @property
-    def label_names(self) -> tuple[tuple[str, ...], bool]:
-        """Other names of the labels, and whether the labels are fixed."""
-        return (), False
 
     @classmethod
     @abc.abstractmethod
@@ -418,14 +405,10 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
-        """Turns the `prediction_outputs` of each example into answers."""
-
-    def answer(self, split: Split, predictions: Predictions) -> Any:
-        """Turns predictions into the answers that are written.
+        """Turns the `prediction_outputs` of each example into answers.
 
         Answers of several models can be added (`+`) and divided (`/`) to their mean.
         """
-        return self.postprocess(split, predictions)
 
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; none without labels.
@@ -548,13 +531,14 @@ class FineTuningTask(Task):
         kind = task.get("kind", self.task_type)
         if kind in registry.FINE_TUNED and kind not in self.task_types:
             return [], f"its head is for {kind}, not for {self.task_type}"
-        labels, (names, are_fixed) = self.settings.labels, self.label_names
+        labels = self.settings.labels
         named, given = task.get("labels") or (), self.settings.head_labels or ()
         if not labels or not (named or given):
             return None, f" (labels taken for {', '.join(labels)})" if labels else ""
-        known = (given, named) if are_fixed else (named, given)
+        known = (given, named) if self.labels_are_fixed else (named, given)
         for head in filter(None, known):
-            if (order := head_labels.match(labels, head, names)) is not None:
+            order = head_labels.match(labels, head, self.label_names)
+            if order is not None:
                 return order, f" (its labels: {', '.join(head)})"
         return [], (
             f"the labels of the head are {', '.join(named)}, those of the task "
@@ -585,8 +569,6 @@ def write(path: Path, content: str | bytes) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    with errors.wrap_write(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 

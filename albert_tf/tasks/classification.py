@@ -54,19 +54,14 @@ class Classification(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
+        self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
+        self.label_names = self.text_task.names
+        self.labels_are_fixed = self.text_task.name in catalogue.TASKS
         # Targets and predictions of the last evaluation, by split.
         self._predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.key_metric = self.text_task.key_metric
         self.progress_metrics = tuple(self.text_task.metrics)
-
-    @property
-    def task_type(self) -> str:
-        return self.settings.kind or self.task_types[0]
-
-    @property
-    def label_names(self):
-        return self.text_task.names, self.text_task.name in catalogue.TASKS
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
@@ -91,9 +86,8 @@ class Classification(base.FineTuningTask):
                 f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
                 f"{', '.join(task.files)}"
             )
-        fields = custom.settings_fields(task)
-        head_labels = settings.labels
-        return dataclasses.replace(settings, **fields, head_labels=head_labels), splits
+        fields = {**custom.settings_fields(task), "head_labels": settings.labels}
+        return dataclasses.replace(settings, **fields), splits
 
     def cache_key(self, split: Split) -> dict[str, Any]:
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
@@ -118,8 +112,7 @@ class Classification(base.FineTuningTask):
         return {name: np.asarray(v) for name, v in dataclasses.asdict(encoded).items()}
 
     def features(self, split: Split, arrays: Arrays) -> Inputs:
-        fields: dict[str, Any] = {n: v if v.ndim else int(v) for n, v in arrays.items()}
-        return Inputs(**fields)
+        return Inputs(**arrays)
 
     def summary(self, split: Split) -> list[str]:
         path = self.text_task.path(split.name, self.settings.data_dir or "")
@@ -142,10 +135,8 @@ class Classification(base.FineTuningTask):
         joined = inputs.concatenate([split.features for split in splits])
         of_examples: dict[str, np.ndarray] = {}
         if with_labels:
-            targets = np.concatenate(
-                [self.text_task.targets(split.examples) for split in splits]
-            )
-            of_examples["labels"] = targets
+            examples = [example for split in splits for example in split.examples]
+            of_examples["labels"] = targets = self.text_task.targets(examples)
             if (given := self.settings.class_weights) and splits[0].name == "train":
                 weights = _class_weights(given, self.text_task, targets)
                 of_examples["example_weight"] = weights
@@ -198,10 +189,8 @@ class Classification(base.FineTuningTask):
         """Returns it if each example has one label."""
         if split.name not in self._predicted or self.text_task.kind != "classification":
             return None
-        labels = self.text_task.labels or ()
-        return confusion.Confusion.from_predictions(
-            labels, *self._predicted[split.name]
-        )
+        labels, pair = self.text_task.labels or (), self._predicted[split.name]
+        return confusion.Confusion.from_predictions(labels, *pair)
 
     def on_new_best_checkpoint(
         self, folder: Path, metrics: Mapping[str, float]
@@ -229,10 +218,9 @@ class Classification(base.FineTuningTask):
         """Returns the released files, and the file for GLUE's site."""
         task, examples = self.text_task, split.examples
         ending = split.name.removeprefix("test")
-        released = submission.released_files(task, examples, answers)
         files = {
             name.replace(".tsv", f"{ending}.tsv"): text
-            for name, text in released.items()
+            for name, text in submission.released_files(task, examples, answers).items()
         }
         if name := task.submission.get(split.name):
             files[name] = submission.glue_file(task, examples, answers)
@@ -244,13 +232,11 @@ class Classification(base.FineTuningTask):
             "max_seq_length": options.max_seq_length or self.tokens_per_example,
             "pairs": self.settings.texts == 2,
         }
+        given = model, self.tokenizer
         if task.labels is None:
-            return text_graphs.regressor(
-                model, self.tokenizer, bounds=task.bounds, **common
-            )
+            return text_graphs.regressor(*given, bounds=task.bounds, **common)
         return text_graphs.classifier(
-            model,
-            self.tokenizer,
+            *given,
             labels=task.labels,
             multi_label=task.kind == "multi_label",
             threshold=options.threshold,

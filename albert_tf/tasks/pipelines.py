@@ -82,10 +82,14 @@ class Pipeline(abc.ABC):
     ):
         self.config = config
         self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length(settings, config, options)
-        check_inputs(config, tokenizer, self.max_seq_length)
+        length = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+        length = length if settings is None else settings.max_seq_length
+        if options.max_seq_length is not None:
+            length = options.max_seq_length
+        check_inputs(config, tokenizer, length)
+        self.max_seq_length = length
         if settings is not None:
-            settings = dataclasses.replace(settings, max_seq_length=self.max_seq_length)
+            settings = dataclasses.replace(settings, max_seq_length=length)
         self.settings = settings
 
     @abc.abstractmethod
@@ -164,13 +168,11 @@ class FineTunedPipeline(Pipeline):
         return self.decide(example.row, self.score(example, outputs))
 
 
-def max_seq_length(settings: Any, config: AlbertConfig, options: AnswerSettings) -> int:
-    """Returns the maximum tokens of an input."""
-    if options.max_seq_length is not None:
-        return options.max_seq_length
-    if settings is not None:
-        return settings.max_seq_length
-    return min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+def single_segment(ids: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns the model's inputs of ids in one segment."""
+    array = np.array(ids, np.int32)
+    ones, zeros = np.ones_like(array), np.zeros_like(array)
+    return {"input_ids": array, "input_mask": ones, "segment_ids": zeros}
 
 
 def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, Any]:
@@ -201,6 +203,19 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
             f"max_position_embeddings"
         )
     inputs.join(tokenizer, [], length)  # refuses a short one
+
+
+def check_labels(labels: Sequence[str], count: int) -> None:
+    """Checks that a model of `count` outputs has one for each label.
+
+    Raises:
+        InputError: it has more or fewer.
+    """
+    if len(labels) != count:
+        raise InputError(
+            f"{len(labels)} labels ({', '.join(labels)}); expected {count}, one for "
+            f"each output of the model"
+        )
 
 
 def round_floats(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """Pipelines of pretrained models: masks, scores, sentence order, embeddings."""
 
-import abc
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from albert_tf import errors
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, Pipeline, round_floats, softmax
+from albert_tf.tasks import pipelines
 from albert_tf.text import inputs
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
@@ -19,7 +18,7 @@ if TYPE_CHECKING:  # other runtimes need no Keras
 _TOP_K = 5
 
 
-class PretrainedPipeline(Pipeline):
+class PretrainedPipeline(pipelines.Pipeline):
     """A task type without fine-tuning.
 
     Attributes:
@@ -28,9 +27,14 @@ class PretrainedPipeline(Pipeline):
 
     parts: ClassVar[tuple[str, ...]]
 
-    @abc.abstractmethod
     def build_model(self) -> "keras.Model":
         """Creates the model, in the global dtype policy."""
+        from albert_tf.model import models
+
+        if self.parts == ("encoder",):
+            return models.AlbertEncoder(self.config)
+        reads_order = "sentence" in self.parts
+        return models.AlbertPretrainer(self.config, sentence_head=reads_order)
 
 
 class _MaskedLM(PretrainedPipeline):
@@ -40,20 +44,10 @@ class _MaskedLM(PretrainedPipeline):
     outputs = ("mlm_logits",)
     parts = ("encoder", "masked_lm")
 
-    def build_model(self):
-        from albert_tf.model import models
-
-        return models.AlbertPretrainer(self.config, sentence_head=False)
-
     def _inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
         """Returns the model's inputs of one segment, with positions to predict."""
-        array = np.array(ids, np.int32)
-        return {
-            "input_ids": array,
-            "input_mask": np.ones_like(array),
-            "segment_ids": np.zeros_like(array),
-            "masked_lm_positions": np.array(positions, np.int32),
-        }
+        predicted = {"masked_lm_positions": np.array(positions, np.int32)}
+        return {**pipelines.single_segment(ids), **predicted}
 
     def _cut(self, ids: list[int]) -> list[int]:
         cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
@@ -87,22 +81,23 @@ class FillMask(_MaskedLM):
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
         # The model requires a position.
         read = self._inputs(ids, gaps if gaps.size else [0])
-        return Example(row, [read], len(gaps))
+        return pipelines.Example(row, [read], len(gaps))
 
     def select(self, inputs, outputs):
         count = len(inputs["masked_lm_positions"])
-        shares = softmax(outputs["mlm_logits"][:count])[:, self._scored]
+        shares = pipelines.softmax(outputs["mlm_logits"][:count])[:, self._scored]
         best = np.argsort(-shares, axis=-1, kind="stable")[:, : self._top_k]
         return self._pieces[best], np.take_along_axis(shares, best, axis=-1)
 
     def postprocess(self, example, outputs):
         count, [(pieces, shares)] = example.context, outputs
+        shares = pipelines.round_floats(shares[:count])
         gaps = [
             [
                 {"piece": piece, "probability": probability}
                 for piece, probability in zip(*each, strict=True)
             ]
-            for each in zip(pieces[:count], round_floats(shares[:count]), strict=True)
+            for each in zip(pieces[:count], shares, strict=True)
         ]
         text = example.row["text"]
         answer: dict[str, Any] = {"gaps": gaps}
@@ -120,19 +115,12 @@ class Score(_MaskedLM):
     def preprocess(self, row):
         all_ids = self.tokenizer.encode(row["text"])
         ids = self._cut(all_ids)
-        positions = range(1, len(ids) - 1)
-        masked = (
-            [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
-            for position in positions
-        )
-        read = [
-            {
-                **self._inputs(each, [position]),
-                "masked_lm_ids": np.array([ids[position]]),
-            }
-            for position, each in zip(positions, masked, strict=True)
-        ]
-        return Example(row, read, len(all_ids) - len(read))
+        read = []
+        for position in range(1, len(ids) - 1):
+            masked = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
+            right = {"masked_lm_ids": np.array([ids[position]])}
+            read.append({**self._inputs(masked, [position]), **right})
+        return pipelines.Example(row, read, len(all_ids) - len(read))
 
     def select(self, inputs, outputs):
         logits = outputs["mlm_logits"][0].astype(float)
@@ -142,8 +130,8 @@ class Score(_MaskedLM):
     def postprocess(self, example, outputs):
         count, total = len(outputs), sum(outputs)
         answer = {
-            "score": round_floats(total),
-            "per_token": round_floats(total / max(count, 1)),
+            "score": pipelines.round_floats(total),
+            "per_token": pipelines.round_floats(total / max(count, 1)),
             "tokens": count,
         }
         return answer | ({"beyond_length": example.context} if example.context else {})
@@ -156,18 +144,18 @@ class SentenceOrder(PretrainedPipeline):
     outputs = ("sop_logits",)
     parts = ("encoder", "sentence")
 
-    def build_model(self):
-        from albert_tf.model import models
-
-        return models.AlbertPretrainer(self.config)
-
     def preprocess(self, row):
         # An exported model also computes the masked LM, at one unused position.
         unused = {"masked_lm_positions": np.zeros(1, np.int32)}
-        return Example(row, [{**self.join(row["text_a"], row["text_b"]), **unused}])
+        read = self.join(row["text_a"], row["text_b"])
+        return pipelines.Example(row, [{**read, **unused}])
 
     def postprocess(self, example, outputs):
-        return {"in_order": round_floats(softmax(outputs[0]["sop_logits"])[0])}
+        return {
+            "in_order": pipelines.round_floats(
+                pipelines.softmax(outputs[0]["sop_logits"])[0]
+            )
+        }
 
 
 class Embedding(PretrainedPipeline):
@@ -194,13 +182,8 @@ class Embedding(PretrainedPipeline):
         elif self._layer in (-1, count - 1):
             self.outputs = ("sequence_output",)
 
-    def build_model(self):
-        from albert_tf.model import models
-
-        return models.AlbertEncoder(self.config)
-
     def preprocess(self, row):
-        return Example(row, [self.join(row["text"])])
+        return pipelines.Example(row, [self.join(row["text"])])
 
     def select(self, inputs, outputs):
         [output] = (outputs[name] for name in self.outputs)
@@ -212,7 +195,7 @@ class Embedding(PretrainedPipeline):
         return states[: len(inputs["input_ids"])].mean(0)
 
     def postprocess(self, example, outputs):
-        return {"embedding": round_floats(outputs[0])}
+        return {"embedding": pipelines.round_floats(outputs[0])}
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

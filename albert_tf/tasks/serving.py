@@ -1,7 +1,7 @@
 """Answers to raw text in a TensorFlow graph, for SavedModels."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
@@ -58,6 +58,9 @@ class TextInputs(tf.Module):
         max_seq_length: most tokens of an input.
         truncate: whether texts are truncated before they are tokenized.
 
+    Attributes:
+        tokenize: returns the ids of texts, int32 [B, None].
+
     Raises:
         InputError: the vocabulary or the length does not fit the model.
     """
@@ -73,30 +76,17 @@ class TextInputs(tf.Module):
         check_inputs(model.config, tokenizer, max_seq_length)
         self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         most = max_seq_length if truncate else None
-        self._tokenize = GraphTokenizer(tokenizer, most)
+        self.tokenize = GraphTokenizer(tokenizer, most)
         self._max_seq_length = max_seq_length
-        self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
+        self._special = tokenizer.cls_id, tokenizer.sep_id
         self._pad = tokenizer.pad_id
 
     def __call__(
         self, first: tf.Tensor, second: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """Returns `input_ids`, `input_mask`, `segment_ids` of strings [B]."""
-        return self.from_ids(
-            self._tokenize(first), None if second is None else self._tokenize(second)
-        )
-
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of texts, int32 [B, None]."""
-        return self._tokenize(texts)
-
-    def from_ids(
-        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Returns the same for ids, int32 [B, None]."""
-        ids, first_lengths = in_graph.join(
-            first, second, self._max_seq_length, self._cls, self._sep
-        )
+        pair = self.tokenize(first), None if second is None else self.tokenize(second)
+        ids, first_lengths = in_graph.join(*pair, self._max_seq_length, *self._special)
         return in_graph.pad(ids, first_lengths, self._pad)
 
 
@@ -109,19 +99,6 @@ def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:
     if not isinstance(model, classes):
         names = " or ".join(each.__name__ for each in classes)
         raise InputError(f"{type(model).__name__}: must be an {names}")
-
-
-def check_labels(model: keras.Model, labels: Sequence[str]) -> None:
-    """Checks that a model has an output for each label.
-
-    Raises:
-        InputError: it has more or fewer.
-    """
-    if len(labels) != model.head.num_labels:
-        raise InputError(
-            f"{len(labels)} labels ({', '.join(labels)}); expected "
-            f"{model.head.num_labels}, one for each output of the model"
-        )
 
 
 def map_in_chunks(

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
+from albert_tf.tasks.pipelines import check_labels
 from albert_tf.tasks.serving import (
     ServingFunction,
     TextInputs,
     check_class,
-    check_labels,
     text_specs,
 )
 from albert_tf.tasks.text_pipeline import check_threshold
@@ -52,7 +52,7 @@ def classifier(
             do not fit.
     """
     check_class(model, models.AlbertClassifier)
-    check_labels(model, labels)
+    check_labels(labels, model.head.num_labels)
     check_threshold(labels, multi_label, threshold)
     inputs = TextInputs(model, tokenizer, max_seq_length)
     names = tf.constant(list(labels))

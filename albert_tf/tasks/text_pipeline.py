@@ -6,13 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.tasks import custom
-from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
+from albert_tf.tasks import custom, pipelines
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.text_task import THRESHOLD
 
 
-class TextPipeline(FineTunedPipeline):
+class TextPipeline(pipelines.FineTunedPipeline):
     """Base of both pipelines."""
 
     settings_class = ClassificationSettings
@@ -27,7 +26,7 @@ class TextPipeline(FineTunedPipeline):
             self.fields = dict.fromkeys(names, False)
 
     def preprocess(self, row):
-        return Example(row, [self.join(*row.values())])
+        return pipelines.Example(row, [self.join(*row.values())])
 
 
 class ClassificationPipeline(TextPipeline):
@@ -44,21 +43,17 @@ class ClassificationPipeline(TextPipeline):
 
     def select(self, inputs, outputs):
         logits = outputs["logits"]
-        if len(logits) != len(self.labels):
-            raise InputError(
-                f"{len(self.labels)} labels ({', '.join(self.labels)}); expected "
-                f"{len(logits)}, one for each output of the model"
-            )
+        pipelines.check_labels(self.labels, len(logits))
         if self.multi_label:
             return np.float32(1 / (1 + np.exp(-np.float64(logits))))
-        return softmax(logits)
+        return pipelines.softmax(logits)
 
     def score(self, example, outputs):
         [probabilities] = outputs
         return probabilities
 
     def decide(self, row, scores):
-        each = dict(zip(self.labels, round_floats(scores), strict=True))
+        each = dict(zip(self.labels, pipelines.round_floats(scores), strict=True))
         listed = each
         if self.top_k is not None:
             best = sorted(each, key=each.__getitem__, reverse=True)[: self.top_k]
@@ -84,7 +79,7 @@ class RegressionPipeline(TextPipeline):
 
     def decide(self, row, scores):
         lowest, highest = self.task.bounds or (-math.inf, math.inf)
-        return {"value": round_floats(np.clip(scores, lowest, highest))}
+        return {"value": pipelines.round_floats(np.clip(scores, lowest, highest))}
 
 
 def check_threshold(

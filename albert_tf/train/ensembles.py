@@ -99,8 +99,7 @@ def run(
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
     with loop.locked(job.config, job.strategy):
-        stored = [job.family.stored_settings(folder) for folder in folders]
-        shared = job.family.merge_settings(stored)
+        shared = job.family.stored_settings(folders[0])
         members = (_answer(job, folder, shared) for folder in folders)
         if search:
             ensemble, table = _search(list(members), search, job.log)

@@ -171,7 +171,7 @@ def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
     """Answers a split with a model; all workers have to call it."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     source = trainer.task.dataset([split], with_labels=False)
-    return trainer.task.answer(split, trainer.predict(source, size))
+    return trainer.task.postprocess(split, trainer.predict(source, size))
 
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:

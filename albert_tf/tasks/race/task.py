@@ -61,12 +61,8 @@ class MultipleChoice(base.FineTuningTask):
         }
 
     def encode(self, split: Split) -> Arrays:
-        threads = cores.available()
-        return vars(
-            features.encode(
-                self.tokenizer, split.examples, self.settings, num_threads=threads
-            )
-        )
+        given = self.tokenizer, split.examples, self.settings
+        return vars(features.encode(*given, num_threads=cores.available()))
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         return Features(**arrays)
@@ -137,17 +133,14 @@ class MultipleChoice(base.FineTuningTask):
         gold = _answers(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
         right = answers.argmax(axis=-1) == gold
-        scores = {}
-        for name, part in (
-            ("eval_accuracy", gold >= 0),
-            *(
-                (f"{level}_accuracy", (gold >= 0) & (levels == level))
-                for level in LEVELS
-            ),
-        ):
-            if part.any():
-                scores[name] = float(right[part].mean())
-        return scores
+        parts = {"eval_accuracy": gold >= 0}
+        for level in LEVELS:
+            parts[f"{level}_accuracy"] = (gold >= 0) & (levels == level)
+        return {
+            name: float(right[part].mean())
+            for name, part in parts.items()
+            if part.any()
+        }
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns a line for each question, and the scores if answers are known."""

@@ -158,14 +158,14 @@ def candidates(
             return
         if not outputs:  # the question is left out
             continue
-        pairs = zip(indices, outputs, strict=True)
-        merged = merge(
-            [make_spans(windows[i], each, settings) for i, each in pairs], settings
-        )
-        odds = merged.null_odds
+        spans = [
+            make_spans(windows[i], each, settings)
+            for i, each in zip(indices, outputs, strict=True)
+        ]
+        merged = merge(spans, settings)
+        odds = None if settings.version == "1.1" else merged.null_odds
         if settings.head == "linear" and odds is not None:  # odds against the best span
             odds -= merged.nbest()[0].score
-        odds = None if settings.version == "1.1" else odds
         yield question.id, Candidates(merged.spans, odds)
 
 
@@ -224,12 +224,12 @@ class Answers:
         """Divides a sum, sorts its spans and keeps the first `n_best_size`."""
         n_best = {}
         for id, entries in self.n_best.items():
-            means = {
-                key: {**entry, "probability": entry["probability"] / count}
+            means = [
+                (key, {**entry, "probability": entry["probability"] / count})
                 for key, entry in entries.items()
-            }
-            order = sorted(means, key=lambda key: -means[key]["probability"])
-            n_best[id] = {key: means[key] for key in order[: self.n_best_size]}
+            ]
+            means.sort(key=lambda pair: -pair[1]["probability"])
+            n_best[id] = dict(means[: self.n_best_size])
         return dataclasses.replace(
             self,
             texts={id: next(iter(keys))[0] for id, keys in n_best.items()},
@@ -271,20 +271,17 @@ class Answers:
 
 
 def collect_answers(
-    questions: Iterable[tuple[str, Candidates]],
-    n_best_size: int = 20,
-    with_n_best: bool = True,
+    questions: Iterable[tuple[str, Candidates]], n_best_size: int = 20
 ) -> Answers:
-    """Collects the answers of questions, given with their ids, and n-best lists."""
+    """Collects the answers of questions, given with their ids."""
     answers = Answers({}, {}, n_best_size=n_best_size)
     for id, candidates in questions:
         spans = candidates.nbest()
         answers.texts[id] = spans[0].text
         if candidates.null_odds is not None:
             answers.null_odds[id] = candidates.null_odds
-        if with_n_best:
-            keys = [(span.text, span.begin, span.end) for span in spans]
-            answers.n_best[id] = dict(zip(keys, n_best(candidates), strict=True))
+        keys = [(span.text, span.begin, span.end) for span in spans]
+        answers.n_best[id] = dict(zip(keys, n_best(candidates), strict=True))
     return answers
 
 

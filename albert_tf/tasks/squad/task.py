@@ -205,9 +205,8 @@ class QuestionAnswering(base.FineTuningTask):
             logits = outputs["start_logits"], outputs["end_logits"]
             means = heads.span_loss(*logits, *targets)
         else:
-            means = heads.conditional_span_loss(
-                outputs, *targets, batch["is_impossible"]
-            )
+            impossible = batch["is_impossible"]
+            means = heads.conditional_span_loss(outputs, *targets, impossible)
         pairs = zip(weights.items(), means, strict=True)
         return {name: mean * count for (name, count), mean in pairs}
 
@@ -223,19 +222,9 @@ class QuestionAnswering(base.FineTuningTask):
         return {name: outputs[name] for name in names}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
-        """Returns the answers to the questions, without n-best lists."""
-        return self._collect(split, predictions, with_n_best=False)
-
-    def answer(self, split: Split, predictions: base.Predictions) -> Answers:
         """Returns the answers to the questions, with their n-best lists."""
-        return self._collect(split, predictions, with_n_best=True)
-
-    def _collect(
-        self, split: Split, predictions: base.Predictions, with_n_best: bool
-    ) -> Answers:
         candidates = answers.candidates(split.features, predictions, self.settings)
-        size = self.settings.n_best_size
-        collected = answers.collect_answers(candidates, size, with_n_best)
+        collected = answers.collect_answers(candidates, self.settings.n_best_size)
         collections.deque(predictions, maxlen=0)  # ends the progress of the log
         return collected
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.model.models import AlbertTokenClassifier
 from albert_tf.tasks import serving
-from albert_tf.tasks.pipelines import check_inputs
+from albert_tf.tasks.pipelines import check_inputs, check_labels
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import GraphTokenizer
@@ -96,7 +96,7 @@ def tag_texts(
         InputError: the model, the labels, the length or the vocabulary do not fit.
     """
     serving.check_class(model, AlbertTokenClassifier)
-    serving.check_labels(model, labels)
+    check_labels(labels, model.head.num_labels)
     check_inputs(model.config, tokenizer, max_seq_length)
     graph = _Tagger(model, tokenizer, labels, max_seq_length)
     specs = serving.text_specs(pairs=False)

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
+from albert_tf.tasks import pipelines
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text.words import split_words
 
 
-class TokenClassificationPipeline(FineTunedPipeline):
+class TokenClassificationPipeline(pipelines.FineTunedPipeline):
     """The spans of a text: entities, or every word if labels are no entities."""
 
     settings_class = TaggingSettings
@@ -23,27 +22,20 @@ class TokenClassificationPipeline(FineTunedPipeline):
         self.has_entities = has_entities(self.labels)
 
     def preprocess(self, row):
-        bounds = split_words(row["text"])
-        words = [row["text"][begin:end] for begin, end in bounds]
+        words = [row["text"][begin:end] for begin, end in split_words(row["text"])]
         tokenizer = self.tokenizer
         tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
         ids, positions = windows(tokens, self.max_seq_length - 2)
-        inputs = []
-        for window in ids if words else ():
-            array = np.array([tokenizer.cls_id, *window, tokenizer.sep_id], np.int32)
-            ones, zeros = np.ones_like(array), np.zeros_like(array)
-            names = ("input_ids", "input_mask", "segment_ids")
-            inputs.append(dict(zip(names, (array, ones, zeros), strict=True)))
-        return Example(row, inputs, positions)
+        inputs = [
+            pipelines.single_segment([tokenizer.cls_id, *window, tokenizer.sep_id])
+            for window in (ids if words else ())
+        ]
+        return pipelines.Example(row, inputs, positions)
 
     def select(self, inputs, outputs):
         logits = outputs["logits"][: len(inputs["input_ids"])]
-        if logits.shape[-1] != len(self.labels):
-            raise InputError(
-                f"{len(self.labels)} labels ({', '.join(self.labels)}); expected "
-                f"{logits.shape[-1]}, one for each output of the model"
-            )
-        return softmax(logits)
+        pipelines.check_labels(self.labels, logits.shape[-1])
+        return pipelines.softmax(logits)
 
     def score(self, example, outputs):
         words = [outputs[window][position] for window, position in example.context]
@@ -66,7 +58,8 @@ class TokenClassificationPipeline(FineTunedPipeline):
             before = kind
         for span, each in zip(spans, probabilities, strict=True):
             span["text"] = row["text"][span["begin"] : span["end"]]
-            span["probability"] = round_floats(np.mean(each, dtype=np.float32))
+            mean = np.mean(each, dtype=np.float32)
+            span["probability"] = pipelines.round_floats(mean)
         return {"spans": spans}
 
 
