@@ -7,7 +7,6 @@ inputs are put together batch by batch.
 the article is cut at its end so that both fit. Segment 1 is the question's.
 """
 
-import array
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -150,11 +149,11 @@ def _tokenize(
 
     `last` keeps only this many last tokens of each text.
     """
-    ids, ends, cut = array.array("i"), array.array("q", [0]), 0
+    ids, cut = [], 0
     for begin in range(0, len(texts), _CHUNK):
-        chunk = texts[begin : begin + _CHUNK]
-        for tokens in tokenizer.encode_batch(chunk, num_threads):
+        for tokens in tokenizer.encode_batch(
+            texts[begin : begin + _CHUNK], num_threads
+        ):
             cut += bool(last) and len(tokens) > last
-            ids.extend(tokens[-last:])
-            ends.append(len(ids))
-    return np.array(ids, np.int32), np.array(ends, np.int64), cut
+            ids.append(np.array(tokens[-last:], np.int32))
+    return np.concatenate(ids), np.cumsum([0, *map(len, ids)]), cut

@@ -24,12 +24,7 @@ def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
 
 
 def size_field(
-    help: str,
-    fallback: int,
-    stored: str = REQUIRED,
-    end: str = "",
-    at_least: int = 1,
-    **metadata: Any,
+    help: str, fallback: int, stored: str = REQUIRED, end: str = "", **metadata: Any
 ) -> Any:
     """Describes a flag for a size that is by default the model's value, or another.
 
@@ -38,17 +33,11 @@ def size_field(
         fallback: the default of a model without one.
         stored: see `TaskSettings`.
         end: of the sentence about the default.
-        at_least: lowest value.
-        **metadata: see `TaskSettings`.
+        **metadata: see `TaskSettings`; `at_least` is 1 by default.
     """
-    return flags.field(
-        f"{help} Default: the model's value, or {fallback}{end}.",
-        None,
-        at_least=at_least,
-        stored=stored,
-        fallback=fallback,
-        **metadata,
-    )
+    text = f"{help} Default: the model's value, or {fallback}{end}."
+    metadata = {"at_least": 1, "stored": stored, "fallback": fallback, **metadata}
+    return flags.field(text, None, **metadata)
 
 
 def unused_flag(default: Any = None) -> Any:
@@ -64,6 +53,9 @@ class TaskSettings(flags.Settings):
     its name. `fallback` is the value if neither a flag nor the model's folder gives
     one. With `is_segment`, it is at most a quarter of the model's longest input. None
     means not given.
+
+    Raises:
+        InputError: a label is given twice.
     """
 
     max_seq_length: int | None
@@ -75,6 +67,12 @@ class TaskSettings(flags.Settings):
     labels: tuple[str, ...] | None = None
     # The value of --labels: the order of the labels in a loaded head.
     head_labels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        labels = self.labels or ()
+        if len(set(labels)) < len(labels):
+            raise InputError(f"--labels={','.join(labels)}: a label is given twice")
 
     def check(self, config: "FineTuningSettings") -> None:
         """Checks the settings against those of a run, before data is read.

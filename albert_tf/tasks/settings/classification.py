@@ -136,8 +136,6 @@ class ClassificationSettings(TaskSettings):
             raise InputError(f"--labels={','.join(labels)}: regression has no labels")
         if self.label_separator == "":
             raise InputError("--label_separator: must not be empty")
-        if len(set(labels)) < len(labels):
-            raise InputError(f"--labels={','.join(labels)}: a label is given twice")
 
     @property
     def dialect(self) -> Dialect:

@@ -4,17 +4,12 @@ import dataclasses
 from typing import Literal
 
 from albert_tf import flags
-from albert_tf.errors import InputError
 from albert_tf.tasks.settings.base import OPTIONAL, REQUIRED, TaskSettings, size_field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingSettings(TaskSettings):
-    """Data.
-
-    Raises:
-        InputError: a label is given twice.
-    """
+    """Data."""
 
     task_name: str = flags.field(
         "Name of the data set, used in file names.",
@@ -66,10 +61,3 @@ class TaggingSettings(TaskSettings):
         end=", or the longest input of the model",
         at_least=3,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(set(self.labels or ())) < len(self.labels or ()):
-            raise InputError(
-                f"--labels={','.join(self.labels or ())}: a label is given twice"
-            )

@@ -262,7 +262,7 @@ class Windows(Sequence[Window]):
             ids,
             context_start,
             tokens["context_spans"][part],
-            _max_context(end - begin, room, step, index),
+            _owners(end - begin, room, step)[first : first + count] == index,
             start_position,
             end_position,
         )
@@ -319,39 +319,24 @@ def windows(
 
 
 @functools.lru_cache(4096)
-def _max_context(count: int, room: int, step: int, index: int) -> np.ndarray:
-    """Returns which tokens of a window have most context in it.
+def _owners(count: int, room: int, step: int) -> np.ndarray:
+    """Returns the window in which each token has most context, the first of equals.
+
+    **As released:** the smaller side counts, and a hundredth of the window's length.
 
     Args:
         count: tokens of the context.
         room: maximum number of its tokens in a window.
         step: tokens between the beginnings of two windows.
-        index: number of the window.
 
     Returns:
-        bool [C].
+        The number of the window, int64 [count].
     """
-    own = _context_scores(count, room, step, index)
-    is_most = np.ones(len(own), bool)
-    neighbours = -(-room // step)
-    last = -(-max(count - room, 0) // step)
-    for other in range(max(0, index - neighbours), min(last, index + neighbours) + 1):
-        scores = _context_scores(count, room, step, other)
-        shift = (other - index) * step
-        begin, end = max(shift, 0), min(len(own), shift + len(scores))
-        if begin < end:
-            shared, theirs = own[begin:end], scores[begin - shift : end - shift]
-            # Of windows with equal scores the first one counts.
-            is_beaten = theirs >= shared if other < index else theirs > shared
-            is_most[begin:end] &= ~is_beaten
-    return is_most
-
-
-def _context_scores(count: int, room: int, step: int, index: int) -> np.ndarray:
-    """Returns how much context each token of a window has in it, float64 [C].
-
-    **As released:** the smaller side counts, and a hundredth of the window's length.
-    """
-    length = min(room, count - index * step)
-    before = np.arange(length)
-    return np.minimum(before, before[::-1]) + PER_TOKEN * length
+    owners, best = np.zeros(count, np.int64), np.full(count, -1.0)
+    for index, first in enumerate(range(0, max(count - room, 0) + step, step)):
+        length = min(room, count - first)
+        before, part = np.arange(length), slice(first, first + length)
+        scores = np.minimum(before, before[::-1]) + PER_TOKEN * length
+        owners[part][scores > best[part]] = index
+        best[part] = np.maximum(scores, best[part])
+    return owners

@@ -71,11 +71,11 @@ def question_answering(
         InputError: the model, the lengths, the threshold or the vocabulary do not fit.
     """
     check_class(model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
-    longest = model.config.max_position_embeddings
-    used: Any = (settings or SquadSettings()).with_defaults(None, longest)
-    if used.version is None:
+    given: Any = settings or SquadSettings()
+    if given.version is None:
         is_linear = isinstance(model, models.AlbertSpanLabeler)
-        used = dataclasses.replace(used, version="1.1" if is_linear else "2.0")
+        given = dataclasses.replace(given, version="1.1" if is_linear else "2.0")
+    used = given.with_defaults(None, model.config.max_position_embeddings)
     check_threshold(used.version, threshold)
     check_lengths(used)
     check_inputs(model.config, tokenizer, used.max_seq_length)
