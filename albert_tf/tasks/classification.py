@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,9 +128,7 @@ class Classification(base.FineTuningTask):
             )
         return lines
 
-    def dataset(
-        self, splits: Sequence[Split], *, with_labels: bool
-    ) -> BucketedExamples:
+    def dataset(self, splits, *, with_labels):
         joined = inputs.concatenate([split.features for split in splits])
         of_examples: dict[str, np.ndarray] = {}
         if with_labels:
@@ -161,9 +158,7 @@ class Classification(base.FineTuningTask):
         each = losses[self.text_task.kind](outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def prediction_outputs(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, Any]:
+    def prediction_outputs(self, outputs, batch):
         """Returns probabilities, [B, K]; for a regression the number, [B, 1]."""
         probabilities = {
             "classification": ops.softmax,
@@ -192,9 +187,7 @@ class Classification(base.FineTuningTask):
         labels, pair = self.text_task.labels or (), self._predicted[split.name]
         return confusion.Confusion.from_predictions(labels, *pair)
 
-    def on_new_best_checkpoint(
-        self, folder: Path, metrics: Mapping[str, float]
-    ) -> None:
+    def on_new_best_checkpoint(self, folder, metrics):
         """Writes the scores of each label, and the confusion matrix."""
         if self.text_task.labels is None:
             return

@@ -179,9 +179,7 @@ class Pretraining(base.Task):
         predictions = weights["masked_lm_loss"] + heads.MASKED_LM_EPSILON
         return super().compute_loss(sums, {**weights, "masked_lm_loss": predictions})
 
-    def batch_metrics(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, tuple[Any, Any]]:
+    def batch_metrics(self, outputs, batch):
         """Returns the accuracies' sums and weights."""
         predicted, rows = _prediction_weights(batch), base.example_weights(batch)
         right = _hits(outputs["mlm_logits"], batch["masked_lm_ids"])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,9 +89,7 @@ class MultipleChoice(base.FineTuningTask):
             )
         return lines
 
-    def dataset(
-        self, splits: Sequence[Split], *, with_labels: bool
-    ) -> BucketedExamples:
+    def dataset(self, splits, *, with_labels):
         [split] = splits
         answers = _answers(split)
         if with_labels and (unknown := np.flatnonzero(answers < 0)).size:
@@ -118,9 +115,7 @@ class MultipleChoice(base.FineTuningTask):
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def prediction_outputs(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, Any]:
+    def prediction_outputs(self, outputs, batch):
         """Keeps the probabilities of the choices, [B, C]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 

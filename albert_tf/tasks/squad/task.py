@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +163,7 @@ class QuestionAnswering(base.FineTuningTask):
             )
         return lines
 
-    def dataset(
-        self, splits: Sequence[Split], *, with_labels: bool
-    ) -> BucketedExamples:
+    def dataset(self, splits, *, with_labels):
         [split] = splits
         windows: Windows = split.features
         targets = with_labels and split.name == "train"
@@ -214,9 +212,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Returns half of each loss: the mean of start and end, as released."""
         return 0.5 * super().combine_losses(losses)
 
-    def prediction_outputs(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, Any]:
+    def prediction_outputs(self, outputs, batch):
         """Keeps the logits of every position, or the beams and the null odds."""
         names = answers.LOGITS if self._is_linear else _BEAMS
         return {name: outputs[name] for name in names}
@@ -249,9 +245,7 @@ class QuestionAnswering(base.FineTuningTask):
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._choose_threshold(split.examples, answers))
 
-    def on_new_best_checkpoint(
-        self, folder: Path, metrics: Mapping[str, float]
-    ) -> None:
+    def on_new_best_checkpoint(self, folder, metrics):
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
         if self.best_checkpoint_keys and self._best_threshold is not None:
             self._store(folder, self._best_threshold, self.evaluated[0].examples)

@@ -138,9 +138,7 @@ class Tagging(base.FineTuningTask):
             lines.append(f"  {unknown:,} words without a token, read as [UNK]")
         return lines
 
-    def dataset(
-        self, splits: Sequence[Split], *, with_labels: bool
-    ) -> BucketedExamples:
+    def dataset(self, splits, *, with_labels):
         [split] = splits
         features = split.features
         gold = [sentence.labels or () for sentence in split.examples]
@@ -174,9 +172,7 @@ class Tagging(base.FineTuningTask):
         weights = base.example_weights(batch)
         return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
 
-    def prediction_outputs(
-        self, outputs: base.Outputs, batch: base.Batch
-    ) -> dict[str, Any]:
+    def prediction_outputs(self, outputs, batch):
         """Keeps the probabilities of each token's labels, float32 [B, T, K]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 
