@@ -28,10 +28,7 @@ from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.metrics import label_report
 from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.classification import (
-    CUSTOM,
-    ClassificationSettings,
-)
+from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FLAGS
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.text import inputs

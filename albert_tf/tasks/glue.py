@@ -44,11 +44,7 @@ COLA = _task(
 
 # Socher et al. 2013: The Stanford Sentiment Treebank.
 SST2 = _task(
-    "sst-2",
-    "SST-2",
-    ("sentence",),
-    labels=("0", "1"),
-    names=("negative", "positive"),
+    "sst-2", "SST-2", ("sentence",), labels=("0", "1"), names=("negative", "positive")
 )
 
 # Dolan and Brockett 2005: The Microsoft Research Paraphrase Corpus.

@@ -60,10 +60,7 @@ class Pretraining(base.Task):
     task_type = "pretraining"
 
     def __init__(
-        self,
-        settings: PretrainingSettings,
-        evaluate: bool = False,
-        multiple: int = 8,
+        self, settings: PretrainingSettings, evaluate: bool = False, multiple: int = 8
     ):
         self.config = _model_config(settings)
         self._data = _Records(settings, "input_file", self.config)

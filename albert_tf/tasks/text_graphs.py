@@ -9,12 +9,7 @@ import tensorflow as tf
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks.pipelines import check_labels
-from albert_tf.tasks.serving import (
-    ServingFunction,
-    TextInputs,
-    check_class,
-    text_specs,
-)
+from albert_tf.tasks.serving import ServingFunction, TextInputs, check_class, text_specs
 from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
@@ -110,10 +105,7 @@ def regressor(
 
 
 def embeddings(
-    model: keras.Model,
-    tokenizer: Tokenizer,
-    *,
-    max_seq_length: int,
+    model: keras.Model, tokenizer: Tokenizer, *, max_seq_length: int
 ) -> ServingFunction:
     """Returns a function that embeds texts, from every layer.
 

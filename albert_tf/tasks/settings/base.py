@@ -60,8 +60,7 @@ class TaskSettings(flags.Settings):
 
     max_seq_length: int | None
     encoding: str = flags.field(
-        "Encoding of the data, such as cp1252. A byte order mark has priority.",
-        "utf-8",
+        "Encoding of the data, such as cp1252. A byte order mark has priority.", "utf-8"
     )
     # In the order of the model's outputs; None without labels.
     labels: tuple[str, ...] | None = None

@@ -7,12 +7,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import (
-    OPTIONAL,
-    REQUIRED,
-    TaskSettings,
-    config_field,
-)
+from albert_tf.tasks.settings.base import OPTIONAL, REQUIRED, TaskSettings, config_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
@@ -80,8 +75,7 @@ class ClassificationSettings(TaskSettings):
         None,
     )
     quoted: bool = flags.field(
-        "Parse double quotes around the cells of .tsv tables, as in .csv tables.",
-        False,
+        "Parse double quotes around the cells of .tsv tables, as in .csv tables.", False
     )
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
         "Type of task: one label per row, several labels per row, or a number. "

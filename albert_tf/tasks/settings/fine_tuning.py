@@ -46,9 +46,7 @@ class FineTuningSettings(TrainingSettings):
     train_batch_size: int = 32
     eval_batch_size: int = 8
     predict_batch_size: int = flags.field(
-        "Number of examples per prediction batch, over all devices.",
-        8,
-        at_least=1,
+        "Number of examples per prediction batch, over all devices.", 8, at_least=1
     )
     optimizer: Literal["lamb", "adamw"] = "adamw"
     learning_rate: float = 5e-5
@@ -117,13 +115,11 @@ class FineTuningSettings(TrainingSettings):
         at_least=0,
     )
     cached_dir: str | None = flags.field(
-        "Folder of the cached features. Default: --output_dir.",
-        None,
+        "Folder of the cached features. Default: --output_dir.", None
     )
 
     export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text.",
-        None,
+        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
     )
 
     def __post_init__(self) -> None:

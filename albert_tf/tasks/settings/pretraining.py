@@ -43,8 +43,7 @@ class PretrainingSettings(MaskingSettings):
         None,
     )
     dynamic_masking: bool = flags.field(
-        "Draw new masks in every epoch, and a new sentence order with sop.",
-        False,
+        "Draw new masks in every epoch, and a new sentence order with sop.", False
     )
     group_by_length: bool = flags.field(
         "Batch records of similar length to reduce padding; faster if many records "

@@ -72,12 +72,10 @@ class SquadSettings(TaskSettings):
     # Hash of the ids of the questions that it was fitted on.
     threshold_fitted_on: str | None = config_field()
     fit_threshold: bool = flags.field(
-        "Find the threshold on --predict_file itself, as in the released code.",
-        False,
+        "Find the threshold on --predict_file itself, as in the released code.", False
     )
     train_feature_file: str | None = flags.field(
-        "File of the cached training features (.npz). Default: in --cached_dir.",
-        None,
+        "File of the cached training features (.npz). Default: in --cached_dir.", None
     )
     predict_feature_file: str | None = flags.field(
         "File of the cached features of --predict_file (.npz). Default: in "

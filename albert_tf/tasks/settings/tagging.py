@@ -26,8 +26,7 @@ class TaggingSettings(TaskSettings):
         "Sentences to evaluate on, in the same formats.", None
     )
     predict_file: str | None = flags.field(
-        "Sentences to predict, in the same formats; the labels are optional.",
-        None,
+        "Sentences to predict, in the same formats; the labels are optional.", None
     )
     token_column: str | None = flags.field(
         "Column of the tokens: a number from 1, or a JSON key. Default: the first "

@@ -18,7 +18,7 @@ class TrainingSettings(CheckpointSettings):
 
     output_dir: str = flags.field(
         "Output folder for checkpoints, metrics and curves. If it has checkpoints, "
-        "the run resumes from the newest one.",
+        "the run resumes from the newest one."
     )
     init_checkpoint: str | None = flags.field(
         "Weights to start from, in any format that convert_checkpoint.py reads, or a "
@@ -40,9 +40,7 @@ class TrainingSettings(CheckpointSettings):
         "Number of examples per training step, over all devices.", 4096, at_least=1
     )
     eval_batch_size: int = flags.field(
-        "Number of examples per evaluation batch, over all devices.",
-        64,
-        at_least=1,
+        "Number of examples per evaluation batch, over all devices.", 64, at_least=1
     )
     optimizer: Literal["lamb", "adamw"] = flags.field(
         "Optimizer. adamw also suits models that were pretrained with lamb.", "lamb"
@@ -84,14 +82,10 @@ class TrainingSettings(CheckpointSettings):
         at_least=1,
     )
     max_eval_steps: int = flags.field(
-        "Maximum number of evaluation batches (0 for all).",
-        100,
-        at_least=0,
+        "Maximum number of evaluation batches (0 for all).", 100, at_least=0
     )
     save_checkpoints_steps: int = flags.field(
-        "Number of steps between checkpoints.",
-        5000,
-        at_least=1,
+        "Number of steps between checkpoints.", 5000, at_least=1
     )
     save_checkpoints_minutes: float = flags.field(
         "Also save a checkpoint when the last one is this many minutes old (0 for "
@@ -109,9 +103,7 @@ class TrainingSettings(CheckpointSettings):
         "Number of steps between progress lines.", 100, at_least=1
     )
     iterations_per_loop: int = flags.field(
-        "Maximum number of steps per loop on a TPU.",
-        1000,
-        at_least=1,
+        "Maximum number of steps per loop on a TPU.", 1000, at_least=1
     )
     seed: int = flags.field(
         "Seed of the order of the examples and of all random draws.",
@@ -120,8 +112,7 @@ class TrainingSettings(CheckpointSettings):
         at_most=2**31 - 1,
     )
     deterministic: bool = flags.field(
-        "Use only deterministic operations; slower on GPUs.",
-        False,
+        "Use only deterministic operations; slower on GPUs.", False
     )
 
     wandb: str | None = flags.field(

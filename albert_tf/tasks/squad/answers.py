@@ -137,9 +137,7 @@ class Candidates:
 
 
 def candidates(
-    windows: Windows,
-    predictions: Iterable[Mapping[str, np.ndarray]],
-    settings: Any,
+    windows: Windows, predictions: Iterable[Mapping[str, np.ndarray]], settings: Any
 ) -> Iterator[tuple[str, Candidates]]:
     """Yields the id and the possible answers of each question.
 

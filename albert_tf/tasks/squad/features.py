@@ -307,11 +307,7 @@ def check_lengths(settings: Any) -> None:
 
 
 def windows(
-    dataset: Dataset,
-    tokenizer: Tokenizer,
-    settings: Any,
-    *,
-    training: bool = False,
+    dataset: Dataset, tokenizer: Tokenizer, settings: Any, *, training: bool = False
 ) -> Windows:
     """Makes the windows of every question; see `encode` and `Windows`."""
     tokens = encode(dataset, tokenizer, training=training)

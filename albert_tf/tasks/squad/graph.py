@@ -14,12 +14,7 @@ import tensorflow as tf
 
 from albert_tf.model import models
 from albert_tf.tasks.pipelines import check_inputs
-from albert_tf.tasks.serving import (
-    TEXTS,
-    ServingFunction,
-    check_class,
-    map_in_chunks,
-)
+from albert_tf.tasks.serving import TEXTS, ServingFunction, check_class, map_in_chunks
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
 from albert_tf.tasks.squad.features import PER_TOKEN, check_lengths

@@ -364,7 +364,7 @@ def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
         )
     paragraphs = (
         paragraph._replace(
-            questions=tuple(q for q in paragraph.questions if q.id in answered.texts),
+            questions=tuple(q for q in paragraph.questions if q.id in answered.texts)
         )
         for paragraph in dataset.paragraphs
     )
