@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import errors, weights
-from albert_tf.data.batches import Source
+from albert_tf.data.batches import BucketedExamples, Source
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
@@ -390,6 +390,16 @@ class FineTuningTask(Task):
         """
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
+
+    def batches(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
+        """Returns batches of examples of similar length, see `BucketedExamples`.
+
+        Args:
+            lengths: tokens of each example, int [n].
+            make: takes numbers of examples and a length, and returns a batch.
+        """
+        longest = self.settings.max_seq_length
+        return BucketedExamples(lengths, make, longest, self.multiple)
 
     def set_splits(self, splits: Splits) -> None:
         """Sets the splits to train and to evaluate on."""

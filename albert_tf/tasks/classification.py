@@ -11,7 +11,6 @@ from keras import ops
 
 from albert_tf import errors
 from albert_tf.data import cache, cores
-from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
@@ -139,9 +138,7 @@ class Classification(base.FineTuningTask):
             batch = inputs.pad(joined, rows, length, self.tokenizer.pad_id)
             return batch | {name: value[rows] for name, value in of_examples.items()}
 
-        return BucketedExamples(
-            joined.lengths, make, self.tokens_per_example, self.multiple
-        )
+        return self.batches(joined.lengths, make)
 
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.num_outputs)

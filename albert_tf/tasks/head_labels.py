@@ -39,9 +39,8 @@ def match(
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]
     given = [_normalize(label) for label in head]
-    for candidate in (
-        [_normalize(label) for label in each] for each in (labels, names)
-    ):
+    for each in (labels, names):
+        candidate = [_normalize(label) for label in each]
         if len(set(given)) == len(given) and sorted(candidate) == sorted(given):
             return [given.index(label) for label in candidate]
     return None

@@ -151,11 +151,8 @@ class SentenceOrder(PretrainedPipeline):
         return pipelines.Example(row, [{**read, **unused}])
 
     def postprocess(self, example, outputs):
-        return {
-            "in_order": pipelines.round_floats(
-                pipelines.softmax(outputs[0]["sop_logits"])[0]
-            )
-        }
+        chances = pipelines.softmax(outputs[0]["sop_logits"])
+        return {"in_order": pipelines.round_floats(chances[0])}
 
 
 class Embedding(PretrainedPipeline):

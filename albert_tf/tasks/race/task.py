@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from albert_tf.data import cache, cores
-from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertMultipleChoice
@@ -105,7 +104,7 @@ class MultipleChoice(base.FineTuningTask):
             return {**batch, "labels": answers[rows]} if with_labels else batch
 
         used = np.minimum(split.features.whole_lengths, self.settings.max_seq_length)
-        return BucketedExamples(used, make, self.settings.max_seq_length, self.multiple)
+        return self.batches(used, make)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)

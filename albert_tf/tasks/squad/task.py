@@ -11,7 +11,6 @@ import numpy as np
 from keras import ops
 
 from albert_tf.data import cache
-from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
@@ -171,9 +170,7 @@ class QuestionAnswering(base.FineTuningTask):
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
             return windows.batch(rows, max(length, self._min_length), targets)
 
-        return BucketedExamples(
-            windows.lengths, make, self.tokens_per_example, self.multiple
-        )
+        return self.batches(windows.lengths, make)
 
     def build_model(self):
         settings = self.settings

@@ -11,7 +11,6 @@ from keras import ops
 
 from albert_tf import errors
 from albert_tf.data import cache, cores
-from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
@@ -154,8 +153,7 @@ class Tagging(base.FineTuningTask):
                 batch["labels"] = labels
             return batch
 
-        longest = self.tokens_per_example
-        return BucketedExamples(features.inputs.lengths, make, longest, self.multiple)
+        return self.batches(features.inputs.lengths, make)
 
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))
@@ -194,10 +192,9 @@ class Tagging(base.FineTuningTask):
 
     def _tags(self, split: Split, answers: np.ndarray) -> list[list[str]]:
         """Returns the likeliest label of each word, by sentence."""
-        labels = iter([self._labels[number] for number in answers.argmax(axis=-1)])
+        labels = np.array(self._labels, object)[answers.argmax(axis=-1)]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
-        whole = split.examples[: int(np.sum(ends <= len(answers)))]
-        return [list(itertools.islice(labels, len(each.words))) for each in whole]
+        return [each.tolist() for each in np.split(labels, ends) if each.size]
 
     def _labels_and_tags(self, split: Split, answers: np.ndarray) -> tuple | None:
         """Returns the given and the predicted labels; None if none are given."""
