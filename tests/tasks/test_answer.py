@@ -5,9 +5,7 @@ import pytest
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks import pretrained, text_graphs
-from albert_tf.tasks.race.graph import multiple_choice
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.graph import question_answering
 from albert_tf.text.tokenization import SentencePieceTokenizer
@@ -16,7 +14,6 @@ MODELS = {
     "labels": lambda config: models.AlbertClassifier(config, 3),
     "two": lambda config: models.AlbertClassifier(config, 2),
     "value": lambda config: models.AlbertClassifier(config, 1),
-    "choice": models.AlbertMultipleChoice,
     "spans": models.AlbertSpanLabeler,
 }
 
@@ -75,12 +72,6 @@ REFUSED = [
         "value",
         {"max_seq_length": 3},
         "--max_seq_length=3: expected at least 4, for [CLS], two [SEP] and text",
-    ),
-    (
-        multiple_choice,
-        "choice",
-        {"settings": RaceSettings(max_seq_length=9, max_qa_length=7)},
-        "--max_seq_length=9: must be at least 11, --max_qa_length=7 and 4 more",
     ),
     (
         question_answering,

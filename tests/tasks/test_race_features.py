@@ -85,4 +85,4 @@ def test_choices_that_a_question_does_not_have_are_padding(tokenizer):
 def test_lengths_leave_room_for_an_article():
     message = "--max_seq_length=27: must be at least 28, --max_qa_length=24 and 4 more"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        features.check_lengths(lengths_of(27, 24))
+        lengths_of(27, 24)

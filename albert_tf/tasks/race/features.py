@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import InputError
 from albert_tf.tasks.race.reading import Question
 from albert_tf.text.tokenization import Tokenizer
 
@@ -21,16 +20,6 @@ from albert_tf.text.tokenization import Tokenizer
 _SPECIAL = 3
 # Number of texts whose tokens are held as lists.
 _CHUNK = 10_000
-
-
-def check_lengths(settings: Any) -> None:
-    """Refuses inputs without room for an article."""
-    needed = settings.max_qa_length + _SPECIAL + 1
-    if settings.max_seq_length < needed:
-        raise InputError(
-            f"--max_seq_length={settings.max_seq_length}: must be at least {needed}, "
-            f"--max_qa_length={settings.max_qa_length} and {_SPECIAL + 1} more"
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.race.features import check_lengths
 from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs, check_class
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
@@ -45,7 +44,6 @@ def multiple_choice(
     check_class(model, models.AlbertMultipleChoice)
     longest = model.config.max_position_embeddings
     used: Any = (settings or RaceSettings()).with_defaults(None, longest)
-    check_lengths(used)
     inputs = TextInputs(model, tokenizer, used.max_seq_length, truncate=False)
 
     def respond(article, question, options):

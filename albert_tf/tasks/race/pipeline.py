@@ -16,7 +16,6 @@ class MultipleChoicePipeline(FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.fields = {"article": False, "question": False, "options": True}
-        features.check_lengths(self.settings)
 
     def preprocess(self, row):
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)

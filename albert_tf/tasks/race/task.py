@@ -35,7 +35,6 @@ class MultipleChoice(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        features.check_lengths(settings)
         self._choices = settings.choices or 0
         self.tokens_per_example = self._choices * settings.max_seq_length
 

@@ -16,6 +16,8 @@ if typing.TYPE_CHECKING:
 
 # Values of `stored`: whether `task.json` must have the key.
 OPTIONAL, REQUIRED = "optional", "required"
+# [CLS], two [SEP], and a token of the other text.
+_ROOM = 4
 
 
 def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
@@ -51,11 +53,11 @@ class TaskSettings(flags.Settings):
 
     `task.json` stores each field that has `stored` in its metadata, under its `key` or
     its name. `fallback` is the value if neither a flag nor the model's folder gives
-    one. With `is_segment`, it is at most a quarter of the model's longest input. None
-    means not given.
+    one. With `is_segment`, it is at most a quarter of the model's longest input. With
+    `needs_room`, the longest input has room beside it. None means not given.
 
     Raises:
-        InputError: a label is given twice.
+        InputError: a label is given twice, or a length leaves no room in an input.
     """
 
     max_seq_length: int | None
@@ -69,9 +71,16 @@ class TaskSettings(flags.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        labels = self.labels or ()
+        labels, longest = self.labels or (), self.max_seq_length
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label is given twice")
+        for item in (i for i in dataclasses.fields(self) if "needs_room" in i.metadata):
+            value = getattr(self, item.name)
+            if value and longest and longest < value + _ROOM:
+                raise InputError(
+                    f"--max_seq_length={longest}: must be at least {value + _ROOM}, "
+                    f"--{item.name}={value} and {_ROOM} more"
+                )
 
     def check(self, config: "FineTuningSettings") -> None:
         """Checks the settings against those of a run, before data is read.

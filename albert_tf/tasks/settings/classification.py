@@ -174,9 +174,8 @@ class ClassifierRunSettings(FineTuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threshold is None:
-            return
-        if not self.export_dir or not 0 <= self.threshold <= 1:
+        given = self.threshold
+        if given is not None and not (self.export_dir and 0 <= given <= 1):
             raise InputError(
                 f"--threshold_to_export={self.threshold}: must be in [0, 1], and "
                 f"requires --export_dir"

@@ -60,6 +60,7 @@ class RaceSettings(TaskSettings):
         "last tokens.",
         128,
         is_segment=True,
+        needs_room=True,
     )
     # Largest number of options of a question.
     choices: int | None = config_field()

@@ -13,7 +13,7 @@ from albert_tf.tasks.settings.base import (
     size_field,
     unused_flag,
 )
-from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class SquadSettings(TaskSettings):
         "Number of tokens between the starts of two windows.", 128, is_segment=True
     )
     max_query_length: int | None = size_field(
-        "Maximum number of tokens per question.", 64, is_segment=True
+        "Maximum number of tokens per question.", 64, is_segment=True, needs_room=True
     )
     n_best_size: int | None = size_field("Number of answers to keep per question.", 20)
     max_answer_length: int | None = size_field(
@@ -100,13 +100,10 @@ class SquadSettings(TaskSettings):
             )
 
     def check(self, config: FineTuningSettings) -> None:
-        for flag, file in (
-            ("do_train", "train_file"),
-            ("do_eval", "predict_file"),
-            ("do_predict", "predict_file"),
-        ):
-            if getattr(config, flag) and not getattr(self, file):
-                raise InputError(f"--{flag}: requires --{file}")
+        for part in config.parts:
+            file = "train_file" if part == "train" else "predict_file"
+            if not getattr(self, file):
+                raise InputError(f"--{FLAGS[part]}: requires --{file}")
         if self.fit_threshold and not (config.do_eval or config.do_predict):
             raise InputError("--fit_threshold: requires --do_eval or --do_predict")
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import InputError
 from albert_tf.tasks.squad.locating import locate
 from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
@@ -202,7 +201,6 @@ class Windows(Sequence[Window]):
         tokenizer: Tokenizer,
         settings: Any,
     ):
-        check_lengths(settings)
         self.dataset = dataset
         self.questions = list(dataset.questions)
         self.notes = tokens["notes"].tolist()
@@ -294,16 +292,6 @@ class Windows(Sequence[Window]):
             batch |= {"start_positions": start, "end_positions": end}
             batch["is_impossible"] = (start == 0).astype(np.int32)
         return batch
-
-
-def check_lengths(settings: Any) -> None:
-    """Refuses windows without room for a context."""
-    needed = settings.max_query_length + 4
-    if settings.max_seq_length < needed:
-        raise InputError(
-            f"--max_seq_length={settings.max_seq_length}: must be at least {needed}, "
-            f"--max_query_length={settings.max_query_length} and 4 more"
-        )
 
 
 def windows(

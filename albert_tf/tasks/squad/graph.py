@@ -17,7 +17,7 @@ from albert_tf.tasks.pipelines import check_inputs
 from albert_tf.tasks.serving import TEXTS, ServingFunction, check_class, map_in_chunks
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
-from albert_tf.tasks.squad.features import PER_TOKEN, check_lengths
+from albert_tf.tasks.squad.features import PER_TOKEN
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
 from albert_tf.text.in_graph import GraphTokenizer, without_end_spaces
@@ -72,7 +72,6 @@ def question_answering(
         given = dataclasses.replace(given, version="1.1" if is_linear else "2.0")
     used = given.with_defaults(None, model.config.max_position_embeddings)
     check_threshold(used.version, threshold)
-    check_lengths(used)
     check_inputs(model.config, tokenizer, used.max_seq_length)
     graph = _Questions(model, tokenizer, used, threshold)
     specs = {"question": TEXTS, "context": TEXTS}

@@ -17,7 +17,6 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
-        features.check_lengths(self.settings)
         self.threshold = options.threshold
         if self.threshold is None:
             self.threshold = settings.threshold

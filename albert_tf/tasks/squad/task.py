@@ -59,7 +59,6 @@ class QuestionAnswering(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        features.check_lengths(settings)
         self.threshold = settings.threshold
         self.fitted_on = settings.threshold_fitted_on
         # The best threshold of the last evaluation.
