@@ -14,6 +14,7 @@ MODELS = {
     "labels": lambda config: models.AlbertClassifier(config, 3),
     "two": lambda config: models.AlbertClassifier(config, 2),
     "value": lambda config: models.AlbertClassifier(config, 1),
+    "choice": models.AlbertMultipleChoice,
     "spans": models.AlbertSpanLabeler,
 }
 
