@@ -391,7 +391,7 @@ class FineTuningTask(Task):
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
 
-    def batches(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
+    def bucket(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
         """Returns batches of examples of similar length, see `BucketedExamples`.
 
         Args:

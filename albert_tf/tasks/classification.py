@@ -138,7 +138,7 @@ class Classification(base.FineTuningTask):
             batch = inputs.pad(joined, rows, length, self.tokenizer.pad_id)
             return batch | {name: value[rows] for name, value in of_examples.items()}
 
-        return self.batches(joined.lengths, make)
+        return self.bucket(joined.lengths, make)
 
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.num_outputs)

@@ -37,16 +37,12 @@ class ServingFunction:
 
     def compile(self) -> Callable[..., dict[str, tf.Tensor]]:
         """Returns `respond` as a concrete function of tensors by name."""
-        named = {
-            name: tf.TensorSpec(spec.shape, spec.dtype, name)
-            for name, spec in self.specs.items()
-        }
 
         @tf.function(autograph=False)
         def serve(**texts):
             return dict(self.respond(**texts))
 
-        return serve.get_concrete_function(**named)
+        return serve.get_concrete_function(**self.specs)
 
 
 class TextInputs(tf.Module):

@@ -103,7 +103,7 @@ class MultipleChoice(base.FineTuningTask):
             return {**batch, "labels": answers[rows]} if with_labels else batch
 
         used = np.minimum(split.features.whole_lengths, self.settings.max_seq_length)
-        return self.batches(used, make)
+        return self.bucket(used, make)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)

@@ -169,7 +169,7 @@ class QuestionAnswering(base.FineTuningTask):
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
             return windows.batch(rows, max(length, self._min_length), targets)
 
-        return self.batches(windows.lengths, make)
+        return self.bucket(windows.lengths, make)
 
     def build_model(self):
         settings = self.settings

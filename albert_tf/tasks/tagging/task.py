@@ -153,7 +153,7 @@ class Tagging(base.FineTuningTask):
                 batch["labels"] = labels
             return batch
 
-        return self.batches(features.inputs.lengths, make)
+        return self.bucket(features.inputs.lengths, make)
 
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))
