@@ -245,6 +245,8 @@ class FineTuningTask(Task):
         extra_export_formats: exported beside the SavedModel.
         label_names: other names of the labels, by which a head's are matched.
         labels_are_fixed: whether no flag can change the labels.
+        predicted: class numbers of the last evaluation, the right and the predicted
+            ones, by split; of several labels 0 and 1, or numbers of a regression.
 
     Args:
         settings: with all defaults, see `TaskSettings.with_defaults`.
@@ -277,6 +279,7 @@ class FineTuningTask(Task):
         self.multiple = multiple
         self.tokens_per_example = settings.max_seq_length
         self.evaluated: Sequence[Split] = ()
+        self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.training = self.evaluation = None
 
     @classmethod
@@ -423,20 +426,13 @@ class FineTuningTask(Task):
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; none without labels.
 
+        It also sets `predicted` of the split, if there are classes.
+
         Args:
             split: the examples.
             answers: to the first of them, one or more.
         """
         return {}
-
-    def confusion(self, split: Split, answers: Any) -> Confusion | None:
-        """Returns the confusion matrix; None without classes or labels.
-
-        Args:
-            split: see `compute_metrics`.
-            answers: see `compute_metrics`.
-        """
-        return None
 
     def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
@@ -458,15 +454,18 @@ class FineTuningTask(Task):
     def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
         """Returns the metrics of splits; those of later ones have the split's name."""
         scores: dict[str, float] = {}
-        confusions: dict[str, Confusion] = {}
+        self.predicted, self.confusions = {}, {}
         for number, (split, answers) in enumerate(answered):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
-            with errors.log_failure("confusion matrix of the evaluation"):
-                if matrix := self.confusion(split, answers):
-                    confusions[split.name] = matrix
-        self.confusions = confusions
+        labels = self.settings.labels or ()
+        with errors.log_failure("confusion matrix of the evaluation"):
+            self.confusions = {
+                name: Confusion.from_predictions(labels, *pair)
+                for name, pair in self.predicted.items()
+                if labels and pair[0].ndim == 1
+            }
         return scores
 
     @abc.abstractmethod

@@ -53,8 +53,6 @@ class Classification(base.FineTuningTask):
         self.text_task = custom.from_settings(settings)
         self.label_names = self.text_task.names
         self.labels_are_fixed = self.text_task.name in catalogue.TASKS
-        # Targets and predictions of the last evaluation, by split.
-        self._predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.key_metric = self.text_task.key_metric
         self.progress_metrics = tuple(self.text_task.metrics)
 
@@ -171,15 +169,8 @@ class Classification(base.FineTuningTask):
             return {}
         predicted = self.text_task.decode(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
-        self._predicted[split.name] = targets, predicted
+        self.predicted[split.name] = targets, predicted
         return self.text_task.compute_metrics(targets, predicted)
-
-    def confusion(self, split, answers):
-        """Returns it if each example has one label."""
-        if split.name not in self._predicted or self.text_task.kind != "classification":
-            return None
-        labels, pair = self.text_task.labels or (), self._predicted[split.name]
-        return confusion.Confusion.from_predictions(labels, *pair)
 
     def on_new_best_checkpoint(self, folder, metrics):
         """Writes the scores of each label, and the confusion matrix."""
@@ -187,7 +178,7 @@ class Classification(base.FineTuningTask):
             return
         tables = (
             f"{name}\n{label_report(*pair, self.text_task.labels)}"
-            for name, pair in self._predicted.items()
+            for name, pair in self.predicted.items()
         )
         base.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
@@ -197,7 +188,7 @@ class Classification(base.FineTuningTask):
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Also writes the scores of each label of an evaluation without training."""
-        if self._predicted and run.writes and not run.settings.do_train:
+        if self.predicted and run.writes and not run.settings.do_train:
             self.on_new_best_checkpoint(run.folder, {})
         super().predict_and_write(run, splits)
 

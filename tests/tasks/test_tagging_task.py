@@ -138,7 +138,8 @@ def test_scores_and_files_are_those_worked_by_hand(tokenizer):
     assert files == {
         "dev_predictions.txt": "New York\tB-LOC\tB-LOC\nis O O\n\nOslo B-LOC O\n\n"
     }
-    matrix = task.confusion(split, answers)
+    task.measure_splits([(split, answers)])
+    matrix = task.confusions["dev"]
     assert matrix.counts.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
     assert matrix.labels == LABELS
     unlabelled = [sentence._replace(labels=None) for sentence in sentences]

@@ -207,17 +207,13 @@ class Tagging(base.FineTuningTask):
         pair = self._labels_and_tags(split, answers)
         if pair is None:
             return {}
-        scores = {"eval_accuracy": metrics.accuracy(*map(self._numbers, pair))}
+        numbers = self._numbers(pair[0]), self._numbers(pair[1])
+        self.predicted[split.name] = numbers
+        scores = {"eval_accuracy": metrics.accuracy(*numbers)}
         if self._has_entities:
             names = ("eval_precision", "eval_recall", "eval_f1")
             scores |= dict(zip(names, metrics.entity_scores(*pair), strict=True))
         return scores
-
-    def confusion(self, split, answers):
-        """Returns the confusion matrix of the labels of words."""
-        if pair := self._labels_and_tags(split, answers):
-            return Confusion.from_predictions(self._labels, *map(self._numbers, pair))
-        return None
 
     def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the numbers of the labels of sentences, int32 [N]."""
