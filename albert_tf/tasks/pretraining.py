@@ -263,12 +263,10 @@ class _Records:
             "keep_accents": made_with.get("keep_accents", False),
         }
         tokenizer = None
-        if name:
-            is_text = file.suffix == ".txt"
-            paths = (None, str(file)) if is_text else (str(file), None)
-            # A name of another machine may be none that a file can have here.
-            with contextlib.suppress(InputError, ValueError):
-                tokenizer = tokenization.load(*paths, **cleaning)
+        paths = (None, str(file)) if file.suffix == ".txt" else (str(file), None)
+        # A name of another machine may be none that a file can have here.
+        with contextlib.suppress(InputError, ValueError):
+            tokenizer = tokenization.load(*paths, **cleaning)
         if tokenizer and tokenizer.fingerprint != self.fingerprint:
             tokenizer = None
         named = {"vocabulary": file.name} if name else {}

@@ -177,9 +177,8 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         raise InputError(
             f"--{flag}: requires --data_dir or --{file}; or use --no{flag}"
         )
-    levels: tuple[str, ...] = LEVELS
-    if settings.high_only or settings.middle_only:
-        levels = ("high",) if settings.high_only else ("middle",)
+    only = [level for level in LEVELS if getattr(settings, f"{level}_only")]
+    levels = only or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 

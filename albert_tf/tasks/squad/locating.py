@@ -160,10 +160,9 @@ def _search_contexts(
     dataset: Dataset, tokenizer: Tokenizer
 ) -> tuple[dict[int, _Search], dict[int, str]]:
     """Searches the contexts; returns searches, and reasons of failure, by question."""
-    contexts = (p.context for p in dataset.paragraphs for _ in p.questions)
     searches: dict[int, _Search] = {}
     skipped: dict[int, str] = {}
-    pairs = zip(dataset.questions, contexts, strict=True)
+    pairs = ((q, p.context) for p in dataset.paragraphs for q in p.questions)
     for i, (question, context) in enumerate(pairs):
         if question.is_impossible:
             continue
