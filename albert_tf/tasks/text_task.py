@@ -139,8 +139,8 @@ class TextTask:
     ) -> Table[Example]:
         """Reads the examples of a split.
 
-        An empty cell is an empty text. A pair of two empty texts is a broken row, except in a
-        test table, where every row gets a prediction.
+        An empty cell is an empty text. A pair of two empty texts is a broken row,
+        except in a test table, where every row gets a prediction.
 
         Args:
             split: a key of `files`.
