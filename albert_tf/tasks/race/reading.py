@@ -12,7 +12,7 @@ Other sets are JSON lines, or a list, with a question each:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, or the number of an option from 0 on. Without an id the location
+`answer` is a letter, or the index of the option from 0. Without an id the location
 in the file serves as one. Other keys are ignored. Answers that are not needed may be
 absent or null. Empty options at the end of a list stand for none.
 """
