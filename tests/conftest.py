@@ -24,20 +24,19 @@ os.environ.setdefault(
 )
 
 # isort: split
+import helpers
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
+from helpers import DATA
 from keras import ops
 
 from albert_tf import commands, flags, weights
-from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import confusion
 from albert_tf.train import curves
 
-ROOT = Path(__file__).parents[1]
-DATA = ROOT / "tests/fixtures"
 # Of one pixel.
 NO_PICTURE = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
 
@@ -103,8 +102,6 @@ def settings_of(monkeypatch):
 @pytest.fixture
 def eagerly():
     """Spares the building of graphs, which costs more than a few steps."""
-    import tensorflow as tf
-
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -183,22 +180,7 @@ def snapshot():
 @pytest.fixture(scope="session")
 def tiny():
     """Makes a configuration in which no two sizes are equal (D is 4)."""
-
-    def make(**changes):
-        sizes = {
-            "vocab_size": 23,
-            "embedding_size": 8,
-            "hidden_size": 12,
-            "num_hidden_layers": 5,
-            "num_attention_heads": 3,
-            "intermediate_size": 20,
-            "max_position_embeddings": 17,
-            "type_vocab_size": 10,
-            "initializer_range": 0.2,
-        }
-        return AlbertConfig(**{**sizes, **changes})
-
-    return make
+    return helpers.tiny
 
 
 @pytest.fixture(scope="session")
@@ -253,17 +235,7 @@ def server(monkeypatch, tmp_path):
     return server
 
 
-@pytest.fixture
-def cut_initial_values(request):
-    """Marks a test of what Keras on PyTorch cuts, but for one value in 240,000."""
-    if keras.backend.backend() == "torch":
-        reason = "keras.random.truncated_normal draws four times, then takes any value"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
-
-
 def _tensorflow(function, variables):
-    import tensorflow as tf
-
     with tf.GradientTape() as tape:
         loss = function()
     return tape.gradient(loss, [variable.value for variable in variables])
@@ -341,8 +313,6 @@ def write_checkpoint(tmp_path):
     """
 
     def write(recorded, section=""):
-        import tensorflow as tf
-
         with np.load(DATA / "model_small.npz") as encoder:
             values = {**encoder, **recorded}
         tensors = {
@@ -351,14 +321,7 @@ def write_checkpoint(tmp_path):
             for key, value in values.items()
             if (name := key.removeprefix(prefix)) != key
         }
-        path = str(tmp_path / "released.ckpt")
-        tf.raw_ops.SaveV2(
-            prefix=path,
-            tensor_names=list(tensors),
-            shape_and_slices=[""] * len(tensors),
-            tensors=list(tensors.values()),
-        )
-        return path
+        return helpers.write_tf1(tmp_path / "released.ckpt", tensors)
 
     return write
 
@@ -372,18 +335,12 @@ def assert_released_gradients(differentiate, tmp_path):
     """
 
     def check(model, loss, recorded, section="", zeros=(), norm="global_norm_dense"):
-        import tensorflow as tf
-
         variables = model.trainable_variables
         for variable, gradient in zip(
             variables, differentiate(loss, variables), strict=True
         ):
             variable.assign(gradient)
-        prefix = weights.save(model, tmp_path / "gradients", format="tf1")
-        reader = tf.train.load_checkpoint(str(prefix))
-        ours = {
-            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
-        }
+        ours = helpers.read_tf1(weights.save(model, tmp_path / "gradients", "tf1"))
         start = f"{section}grad/"
         expected = {
             key.removeprefix(start): gradient
