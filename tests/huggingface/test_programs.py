@@ -14,10 +14,10 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from helpers import ROOT, SMALL_MODEL, tiny
 
 from albert_tf import weights
 from albert_tf.model import models
-from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import predict
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
@@ -27,40 +27,19 @@ if missing:
     reason = f"needs {' and '.join(missing)} (make test-hf)"
     pytest.skip(reason, allow_module_level=True)
 
-ROOT = Path(__file__).parents[2]
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=64,
-    initializer_range=0.3,
-)
+CONFIG = tiny(vocab_size=1500, num_hidden_layers=3, max_position_embeddings=64)
 MODELS = {
-    "encoder": lambda config: models.AlbertEncoder(config),
-    "pretrainer": lambda config: models.AlbertPretrainer(config),
-    "bare_masked_lm": lambda config: models.AlbertPretrainer(
-        config, sentence_head=False
-    ),
+    "encoder": models.AlbertEncoder,
+    "pretrainer": models.AlbertPretrainer,
+    "bare_masked_lm": lambda config: models.AlbertPretrainer(config, False),
     "classifier": lambda config: models.AlbertClassifier(config, 5),
-    "choice": lambda config: models.AlbertMultipleChoice(config),
+    "choice": models.AlbertMultipleChoice,
     "tokens": lambda config: models.AlbertTokenClassifier(config, 5),
-    "span": lambda config: models.AlbertSpanLabeler(config),
+    "span": models.AlbertSpanLabeler,
 }
 LONG = "the value of each object in a list of strings is returned " * 9
-ROWS = [
-    {"text": text}
-    for text in (
-        "a file",
-        "Größe and größe (1998) - café",
-        "😀 ok",
-        "",
-        "in 1,000",
-        LONG,
-    )
-]
+ROWS = ["a file", "Größe and größe (1998) - café", "😀 ok", "", "in 1,000", LONG]
+ROWS = [{"text": text} for text in ROWS]
 PAIRS = [{"text_a": "a file", "text_b": "A List."}, {"text_a": "x", "text_b": LONG}]
 RUNS = {
     "classification": (["größe", "no", "yes"], ROWS),
@@ -106,10 +85,10 @@ def write_runs(folder, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def both(data, tiny, tokens, arrays, tmp_path_factory):
+def both(tokens, arrays, tmp_path_factory):
     """What this package makes of everything, and what transformers does."""
     folder = tmp_path_factory.mktemp("both")
-    tokenizer = tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     batch = {key: x for key, x in tokens().items() if key != "masked_lm_positions"}
     ours = {}
     for name, make in MODELS.items():

@@ -6,77 +6,55 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers import SMALL_MODEL, contents, refusal, tiny
 
-from albert_tf import AlbertClassifier, AlbertConfig, InputError, weights
+from albert_tf import AlbertClassifier, weights
 from albert_tf.serve import predict
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=6,
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=12,
-)
+CONFIG = tiny(vocab_size=1500, num_hidden_layers=1, max_position_embeddings=512)
 
 
 @pytest.fixture
-def vocabulary(data):
-    return str(data / "spm_small.model")
-
-
-@pytest.fixture
-def folder(tmp_path, vocabulary):
+def folder(tmp_path):
     """Makes the folder of a run that kept case."""
     made = tmp_path / "run"
-    tokenizer = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL, do_lower_case=False)
     metadata.write(made, tokenizer, {"kind": "regression", "max_seq_length": 31})
     weights.save(AlbertClassifier(CONFIG, 1), made, "tf1")
     return made
 
 
 @pytest.fixture
-def other(tmp_path, vocabulary):
+def other(tmp_path):
     """Makes a vocabulary of the same tokens in other bytes: another fingerprint."""
     path = tmp_path / "others" / "other.model"
     path.parent.mkdir()
-    contents = Path(vocabulary).read_bytes()
+    contents = Path(SMALL_MODEL).read_bytes()
     path.write_bytes(tokenization.with_cleaning(contents, True, True))
     return str(path)
 
 
-def tokenizer_of(path=None, output_dir=None, **files):
+@pytest.fixture
+def tokenizer_of(tmp_path_factory):
     """Opens the vocabulary that goes with the weights at a path."""
-    files.setdefault("albert_config_file", str(config_file(CONFIG)))
-    settings = ModelFileSettings(**files)
-    return ModelFolder(path, output_dir=output_dir, files=settings).find_tokenizer()
 
+    def call(path=None, output_dir=None, vocab_size=1500, **files):
+        config = tmp_path_factory.mktemp("config") / "config.json"
+        sized = dataclasses.replace(CONFIG, vocab_size=vocab_size)
+        config.write_text(sized.to_json_string())
+        settings = ModelFileSettings(albert_config_file=str(config), **files)
+        return ModelFolder(path, output_dir=output_dir, files=settings).find_tokenizer()
 
-def config_file(config):
-    path = Path(config_file.folder) / f"config-{config.vocab_size}.json"
-    path.write_text(config.to_json_string())
-    return path
-
-
-@pytest.fixture(autouse=True)
-def configs(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("configs")
-    monkeypatch.setattr(config_file, "folder", folder, raising=False)
+    return call
 
 
 def edit(path, remove=(), **values):
     contents = {**json.loads(path.read_text()), **values}
     path.write_text(json.dumps({k: v for k, v in contents.items() if k not in remove}))
-
-
-def message_of(call, *given, **options):
-    with pytest.raises(InputError) as mistake:
-        call(*given, **options)
-    return str(mistake.value)
 
 
 def test_a_folder_needs_nothing_else(folder, tmp_path):
@@ -95,32 +73,28 @@ def test_a_folder_needs_nothing_else(folder, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["", "assets"])
-def test_released_folders_and_modules_have_config_and_vocabulary(
-    tmp_path, vocabulary, place
-):
+def test_released_folders_and_modules_are_complete(tmp_path, place, tokenizer_of):
     (tmp_path / place).mkdir(exist_ok=True)
-    shutil.copy(vocabulary, tmp_path / place / "30k-clean.model")
+    shutil.copy(SMALL_MODEL, tmp_path / place / "30k-clean.model")
     (tmp_path / place / "albert_config.json").write_text(CONFIG.to_json_string())
     opened = ModelFolder(tmp_path, output_dir=tmp_path / "absent")
     assert opened.config == CONFIG
     assert opened.tokenizer.do_lower_case is True
     assert tokenizer_of(tmp_path, do_lower_case=False).do_lower_case is False
     absent = ModelFolder(output_dir=tmp_path / "absent")
-    assert message_of(lambda: absent.config) == (
+    assert refusal(lambda: absent.config) == (
         f"--albert_config_file: required, as --output_dir={tmp_path}/absent has no "
         f"albert_config.json and there is no --init_checkpoint"
     )
     named = ModelFileSettings(albert_config_file="albert_base_v2")
     absent = ModelFolder(output_dir=tmp_path / "absent", files=named)
-    assert message_of(lambda: absent.tokenizer) == (
+    assert refusal(lambda: absent.tokenizer) == (
         f"no vocabulary in {tmp_path}/absent: expected --spm_model_file or --vocab_file"
     )
 
 
-def test_the_config_is_the_named_one_else_the_runs_else_that_of_the_weights(
-    folder, tmp_path
-):
-    other = dataclasses.replace(CONFIG, hidden_size=10)
+def test_the_config_is_the_named_one_else_of_run_or_weights(folder, tmp_path):
+    other = dataclasses.replace(CONFIG, hidden_size=15)
     keras_file = tmp_path / "beside" / "model.keras"
     weights.save(AlbertClassifier(other, 1), keras_file, "keras")
     shutil.copy(folder / "albert_config.json", keras_file.parent)
@@ -130,13 +104,12 @@ def test_the_config_is_the_named_one_else_the_runs_else_that_of_the_weights(
     assert ModelFolder(keras_file, files=named).config.hidden_size == 768
 
 
-def test_a_released_wordpiece_folder_is_understood(tmp_path):
+def test_a_released_wordpiece_folder_is_understood(tmp_path, tokenizer_of):
     (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
-    small = config_file(dataclasses.replace(CONFIG, vocab_size=5))
-    tokenizer = tokenizer_of(tmp_path, albert_config_file=str(small))
+    tokenizer = tokenizer_of(tmp_path, vocab_size=5)
     assert isinstance(tokenizer, tokenization.WordPieceTokenizer)
     (tmp_path / "a.model").write_text("")
-    assert message_of(tokenizer_of, tmp_path) == (
+    assert refusal(tokenizer_of, tmp_path) == (
         f"{tmp_path}: 2 vocabularies (a.model, vocab_chinese.txt); expected "
         f"--spm_model_file or --vocab_file"
     )
@@ -155,44 +128,30 @@ def test_a_released_wordpiece_folder_is_understood(tmp_path):
         ("run", "lower/mine.model", None, False),
     ],
 )
-def test_the_casing_of_a_vocabulary(
-    folder, tmp_path, vocabulary, path, named, given, expected
-):
+def test_vocabulary_case(folder, tmp_path, path, named, given, expected, tokenizer_of):
     for name, lower in (("noted", False), ("lower", True)):
         (tmp_path / name).mkdir()
         note = {"vocabulary": "mine.model", "do_lower_case": lower}
         (tmp_path / name / "vocabulary.json").write_text(json.dumps(note))
-        shutil.copy(vocabulary, tmp_path / name / "mine.model")
-    shutil.copy(vocabulary, tmp_path / "own.model")
+        shutil.copy(SMALL_MODEL, tmp_path / name / "mine.model")
+    shutil.copy(SMALL_MODEL, tmp_path / "own.model")
     file = None if named is None else str(tmp_path / named)
     (tmp_path / "new").mkdir()
     tokenizer = tokenizer_of(tmp_path / path, spm_model_file=file, do_lower_case=given)
     assert tokenizer.do_lower_case is expected
 
 
-@pytest.mark.parametrize("kind", ["spiece.model", "vocab.txt"])
-def test_a_folder_of_transformers_5_has_its_vocabulary_in_one_file(
-    kind, tmp_path, vocabulary
-):
-    made = tokenization.load(vocabulary, do_lower_case=False, keep_accents=True)
-    size = 1500
-    if kind == "vocab.txt":
-        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "é", "E"]
-        (tmp_path / "own.txt").write_text("\n".join(words))
-        made, size = tokenization.load(None, str(tmp_path / "own.txt"), False), 7
+def test_transformers_5_keeps_the_vocabulary_in_one_file(tmp_path, tokenizer_of):
+    made = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
     saved = tmp_path / "saved"
-    config = dataclasses.replace(CONFIG, vocab_size=size)
-    weights.save(AlbertClassifier(config, 1), saved, "hf", tokenizer=made)
-    (saved / kind).unlink()
+    weights.save(AlbertClassifier(CONFIG, 1), saved, "hf", tokenizer=made)
+    (saved / "spiece.model").unlink()
     opened = ModelFolder(saved)
     assert opened.tokenizer.encode("é E a") == made.encode("é E a")
     # A run keeps it as the file that every program reads.
     metadata.write(tmp_path / "run", opened.tokenizer, {"kind": "regression"})
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
-        [kind, "task.json"]
-    )
-    files = {"albert_config_file": str(config_file(config))}
-    again = tokenizer_of(tmp_path / "run", **files)
+    assert list(contents(tmp_path / "run")) == ["spiece.model", "task.json"]
+    again = tokenizer_of(tmp_path / "run")
     assert again.fingerprint == opened.tokenizer.fingerprint
     (saved / "tokenizer.json").unlink()
     assert ModelFolder(saved).find_tokenizer() is None
@@ -200,40 +159,32 @@ def test_a_folder_of_transformers_5_has_its_vocabulary_in_one_file(
     assert ModelFolder(saved).find_tokenizer() is None
 
 
-def test_a_vocabulary_that_is_not_the_folders_is_refused(folder, other, tmp_path):
-    refusal = (
+def test_another_vocabulary_is_refused(folder, other, tmp_path, tokenizer_of):
+    expected = (
         f"1500 pieces, and not the vocabulary that {folder}/task.json names; expected "
         f"spm_small.model"
     )
     new = tmp_path / "new"
-    assert message_of(tokenizer_of, folder, new, spm_model_file=other) == (
-        f"{other}: {refusal}"
+    assert refusal(tokenizer_of, folder, new, spm_model_file=other) == (
+        f"{other}: {expected}"
     )
     shutil.copy(other, folder / "spm_small.model")
-    assert message_of(tokenizer_of, folder) == f"{folder}/spm_small.model: {refusal}"
+    assert refusal(tokenizer_of, folder) == f"{folder}/spm_small.model: {expected}"
 
 
-def test_a_folder_without_a_fingerprint_is_used_as_before(folder, other):
-    def opened(size, **files):
-        config = config_file(dataclasses.replace(CONFIG, vocab_size=size))
-        return tokenizer_of(folder, albert_config_file=str(config), **files)
-
-    assert opened(1536).vocab_size == 1500  # padded to a multiple of 128
-    assert opened(1537).vocab_size == 1500
-    assert message_of(opened, 1499) == (
+def test_a_vocabulary_may_be_smaller_than_its_model(folder, tokenizer_of):
+    for size in (1536, 1537):  # 1536 is a multiple of 128
+        assert tokenizer_of(folder, vocab_size=size).vocab_size == 1500
+    assert refusal(tokenizer_of, folder, vocab_size=1499) == (
         f"{folder}/spm_small.model: 1500 pieces, but the model's vocab_size is 1499; "
         f"expected the vocabulary that the model was made for, or for a new model an "
         f"albert_config.json with vocab_size=1500"
     )
-    edit(folder / "task.json", remove=("fingerprint", "keep_accents"))
-    assert opened(1500, spm_model_file=other).path == other
 
 
 @pytest.mark.parametrize("place", ["", "assets"])
-def test_folders_without_a_task_name_their_vocabulary(
-    place, tmp_path, vocabulary, other
-):
-    tokenizer = tokenization.load(vocabulary, do_lower_case=False, keep_accents=True)
+def test_folders_without_task_name_a_vocabulary(place, tmp_path, other, tokenizer_of):
+    tokenizer = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
     metadata.write(tmp_path / place, tokenizer, {}, metadata.VOCABULARY)
     found = tokenizer_of(tmp_path, tmp_path / "absent")
     assert found.path == str(tmp_path / place / "spm_small.model")
@@ -242,19 +193,17 @@ def test_folders_without_a_task_name_their_vocabulary(
     # The file is gone; another is put there by hand.
     (tmp_path / place / "spm_small.model").unlink()
     assert tokenizer_of(tmp_path) is None
-    shutil.copy(vocabulary, tmp_path / "mine.model")
+    shutil.copy(SMALL_MODEL, tmp_path / "mine.model")
     assert tokenizer_of(tmp_path).fingerprint == tokenizer.fingerprint
     shutil.move(other, tmp_path / "mine.model")
-    assert "mine.model: 1500 pieces, and not the voc" in message_of(
-        tokenizer_of, tmp_path
-    )
+    assert "mine.model: 1500 pieces, and not the voc" in refusal(tokenizer_of, tmp_path)
 
 
-def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
-    tokenizer = tokenization.load(vocabulary)
+def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path):
+    tokenizer = tokenization.load(SMALL_MODEL)
     (tmp_path / "spm_small.model").write_bytes(b"of others")
-    assert message_of(metadata.write, tmp_path, tokenizer, {}) == (
-        f"{tmp_path}/spm_small.model: exists, and is not {vocabulary}; expected "
+    assert refusal(metadata.write, tmp_path, tokenizer, {}) == (
+        f"{tmp_path}/spm_small.model: exists, and is not {SMALL_MODEL}; expected "
         f"another name, or another folder"
     )
     assert (tmp_path / "spm_small.model").read_bytes() == b"of others"
@@ -269,12 +218,12 @@ def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path, vocabulary):
         ("do_lower_case", ["", "x", 0, None, [True]]),
     ],
 )
-def test_values_of_other_types_are_refused(folder, key, wrong):
+def test_values_of_other_types_are_refused(folder, key, wrong, tokenizer_of):
     path = folder / "task.json"
     for value in wrong:
         edit(path, **{key: value})
         for read in (metadata.read_task, tokenizer_of):
-            message = message_of(read, folder)
+            message = refusal(read, folder)
             assert message.startswith(f"{path}: ") and key in message, message
             assert "expected " in message and "\n" not in message
 
@@ -282,10 +231,10 @@ def test_values_of_other_types_are_refused(folder, key, wrong):
 @pytest.mark.parametrize(
     "contents", ["[]", "1", "null", '"x"', "{", "\xff", "[" * 9999]
 )
-def test_a_file_that_is_no_object_is_refused(folder, contents):
+def test_a_file_that_is_no_object_is_refused(folder, contents, tokenizer_of):
     (folder / "task.json").write_bytes(contents.encode("latin-1"))
     for read in (metadata.read_task, tokenizer_of):
-        assert message_of(read, folder).startswith(f"{folder}/task.json:")
+        assert refusal(read, folder).startswith(f"{folder}/task.json:")
 
 
 @pytest.mark.parametrize(
@@ -300,12 +249,10 @@ def test_a_file_that_is_no_object_is_refused(folder, contents):
         ("x", [], 'kind="x": expected one of classification, multi_label'),
     ],
 )
-def test_what_is_missing_is_named_before_the_model_is_built(
-    folder, kind, values, mistake
-):
+def test_what_is_missing_is_named_before_it_is_built(folder, kind, values, mistake):
     complete = {"labels": ["a", "b"], "label_separator": ",", "texts": 1}
     complete |= {"bounds": None, "head": "linear", "kind": kind}
     removed = values if isinstance(values, list) else ()
     complete |= values if isinstance(values, dict) else {}
     edit(folder / "task.json", removed, **complete)
-    assert message_of(predict.load, folder).startswith(f"{folder}/task.json: {mistake}")
+    assert refusal(predict.load, folder).startswith(f"{folder}/task.json: {mistake}")

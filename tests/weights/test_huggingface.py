@@ -6,26 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from helpers import SMALL_MODEL, refusal, tiny
 
 from albert_tf import weights
 from albert_tf.corpus import vocabulary
-from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import convert
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import huggingface, metadata
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=64,
-)
+CONFIG = tiny(vocab_size=1500, num_hidden_layers=2, max_position_embeddings=64)
 TEXTS = [
     *("", " ", "  two  spaces ", "größe Größe Straße ﬁn", "ΩΣ ΣΩΣ Σ", "İstanbul"),
     *(
@@ -42,8 +33,8 @@ RUN = {"kind": "classification", "texts": 1, "max_seq_length": 40}
 
 
 @pytest.fixture(scope="module")
-def small(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+def small():
+    return tokenization.SentencePieceTokenizer(SMALL_MODEL)
 
 
 @pytest.fixture
@@ -63,6 +54,10 @@ def theirs(tokenizer, folder):
     return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
+def settings_in(folder):
+    return json.loads((folder / "tokenizer_config.json").read_text())
+
+
 def assert_same_ids(tokenizer, folder, texts=TEXTS):
     found = theirs(tokenizer, folder)
     for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
@@ -72,16 +67,15 @@ def assert_same_ids(tokenizer, folder, texts=TEXTS):
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("accents", [True, False])
-def test_sentencepiece_ids_are_the_same(lower, accents, data, tmp_path):
-    model = str(data / "spm_small.model")
-    tokenizer = tokenization.SentencePieceTokenizer(model, lower, accents)
+def test_sentencepiece_ids_are_the_same(lower, accents, tmp_path):
+    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL, lower, accents)
     found = assert_same_ids(tokenizer, tmp_path)
     a, b = tokenizer.encode("the list"), tokenizer.encode("of a file")
     pair = found.encode("the list", "of a file")
     assert pair.ids == [2, *a, 3, *b, 3]
     assert pair.type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
     assert (tmp_path / "spiece.model").read_bytes() == tokenizer.model
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings = settings_in(tmp_path)
     assert settings["do_lower_case"] is lower
     assert settings["keep_accents"] is accents
     assert settings["model_max_length"] == 40
@@ -140,9 +134,7 @@ def test_a_model_of_another_type_is_refused(small, tmp_path):
     path = tmp_path / "bpe.model"
     path.write_bytes(proto.SerializeToString())
     tokenizer = tokenization.SentencePieceTokenizer(str(path))
-    with pytest.raises(InputError) as refused:
-        huggingface.tokenizer_files(tokenizer, 40)
-    assert str(refused.value) == (
+    assert refusal(huggingface.tokenizer_files, tokenizer, 40) == (
         f"{path}: a SentencePiece model of type bpe; expected unigram, the only "
         f"type that can be written for transformers"
     )
@@ -152,11 +144,8 @@ def test_a_model_of_another_type_is_refused(small, tmp_path):
 
 
 def converted(folder, output, **more):
-    convert.convert(
-        ConversionSettings(
-            input=str(folder), output=str(output), output_format="hf", **more
-        )
-    )
+    files = {"input": str(folder), "output": str(output)}
+    convert.convert(ConversionSettings(**files, output_format="hf", **more))
     return json.loads((output / "config.json").read_text())
 
 
@@ -168,9 +157,7 @@ def converted(folder, output, **more):
         ("regression", None, "regression"),
     ],
 )
-def test_a_run_is_written_with_its_labels_and_vocabulary(
-    kind, labels, problem, small, tmp_path, capsys
-):
+def test_a_run_is_written_with_labels(kind, labels, problem, small, tmp_path, capsys):
     run = tmp_path / "run"
     metadata.write(run, small, {**RUN, "kind": kind, "labels": labels})
     weights.save(models.AlbertClassifier(CONFIG, len(labels or "1")), run, "tf1")
@@ -183,8 +170,7 @@ def test_a_run_is_written_with_its_labels_and_vocabulary(
         *("config.json", "model.safetensors", "spiece.model", "tokenizer.json"),
         *("tokenizer_config.json", "special_tokens_map.json"),
     }
-    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-    assert settings["model_max_length"] == 40
+    assert settings_in(tmp_path / "hf")["model_max_length"] == 40
     assert "\nskipped" not in capsys.readouterr().out
 
 
@@ -199,10 +185,9 @@ def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_p
     run = tmp_path / "run"
     metadata.write(run, small, {"kind": kind, "max_seq_length": 90})
     weights.save(model(CONFIG), run, "tf1")
-    config = converted(run, tmp_path / "hf")
-    assert config["architectures"] == [architecture]
-    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-    assert settings["model_max_length"] == 64  # the positions that there are
+    assert converted(run, tmp_path / "hf")["architectures"] == [architecture]
+    # The positions that there are.
+    assert settings_in(tmp_path / "hf")["model_max_length"] == 64
 
 
 def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(small, tmp_path):
@@ -230,8 +215,8 @@ def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(small, tmp_path
 
 
 def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, capsys):
-    config = AlbertConfig(**{**CONFIG.to_dict(), "vocab_size": 40})
-    weights.save(models.AlbertEncoder(config), tmp_path / "from", "tf1")
+    encoder = models.AlbertEncoder(tiny(vocab_size=40, max_position_embeddings=64))
+    weights.save(encoder, tmp_path / "from", "tf1")
     converted(tmp_path / "from", tmp_path / "bare")
     assert capsys.readouterr().out.splitlines()[-2] == (
         f"skipped  the vocabulary: none in {tmp_path / 'from'}; pass "
@@ -243,25 +228,19 @@ def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, cap
     special = [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
     assert special == [0, 2, 3]
     folder = tmp_path / "given"
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings = settings_in(folder)
     assert not settings["do_lower_case"] and settings["keep_accents"]
     (tmp_path / "from" / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
     converted(tmp_path / "from", tmp_path / "found")
     assert "\nskipped" not in capsys.readouterr().out
-    settings = json.loads((tmp_path / "found" / "tokenizer_config.json").read_text())
+    settings = settings_in(tmp_path / "found")
     assert settings["do_lower_case"] is True
     assert settings["model_max_length"] == 64
 
 
 def test_labels_have_to_fit(tmp_path):
-    with pytest.raises(InputError) as refused:
-        weights.save(
-            models.AlbertClassifier(CONFIG, 3),
-            tmp_path / "hf",
-            "hf",
-            task={"kind": "classification", "labels": ["a", "b"]},
-        )
-    assert str(refused.value) == (
+    model, task = models.AlbertClassifier(CONFIG, 3), {**RUN, "labels": ["a", "b"]}
+    assert refusal(weights.save, model, tmp_path / "hf", "hf", task=task) == (
         "task: labels a, b: expected 3, one for each output of the model"
     )
     assert not (tmp_path / "hf").exists()
