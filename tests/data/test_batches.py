@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -10,24 +11,72 @@ from albert_tf.errors import InputError
 SPEC = {"number": records.Feature("int", 1), "x": records.Feature("float", 3)}
 
 
+def write(path, spec, rows):
+    with records.create(str(path)) as writer:
+        writer.write(records.encode(spec, rows))
+    return str(path)
+
+
 @pytest.fixture
-def source(tmp_path):
+def make_records(tmp_path):
     """Makes files of 7, 5 and 11 numbered records."""
 
     def make(prepare=None, sizes=(7, 5, 11)):
-        files, first = [], 0
-        for number, size in enumerate(sizes):
-            path = str(tmp_path / f"{number}.tfrecord")
-            rows = np.arange(first, first + size)[:, None]
-            with records.create(path) as writer:
-                writer.write(
-                    records.encode(SPEC, {"number": rows, "x": rows / [[1, 2, 4]]})
-                )
-            files.append(path)
-            first += size
+        ends = np.cumsum([0, *sizes])
+        files = []
+        for number, (begin, end) in enumerate(itertools.pairwise(ends)):
+            rows = np.arange(begin, end)[:, None]
+            path = tmp_path / f"{number}.tfrecord"
+            files.append(write(path, SPEC, {"number": rows, "x": rows / [[1, 2, 4]]}))
         return batches.Records(tuple(files), tuple(sizes), SPEC, prepare)
 
     return make
+
+
+@pytest.fixture
+def padded(tmp_path):
+    """Makes numbered records of 1 to 30 tokens in 30, with a third as many slots."""
+    spec = {
+        "number": records.Feature("int", 1),
+        **{name: records.Feature("int", 30) for name in ("mask", "ids")},
+        "slots": records.Feature("float", 10),
+    }
+    lengths = np.random.default_rng(5).integers(1, 31, 107)[:, None]
+    rows = {
+        "number": np.arange(107)[:, None],
+        "mask": np.arange(30) < lengths,
+        "ids": np.where(np.arange(30) < lengths, np.arange(30) + 1, 0),
+        "slots": np.arange(10) < lengths // 3,
+    }
+    path = write(tmp_path / "padded.tfrecord", spec, rows)
+    trims = {"mask": ("ids", "absent"), "slots": ()}
+    return batches.Records((path,), (107,), spec, padded=trims), lengths[:, 0]
+
+
+# A source has to live as long as its datasets.
+SOURCES = []
+
+
+def by_length(lengths, multiple=2, longest=11):
+    def make(rows, length):
+        ids = np.zeros((len(rows), 2, length), np.int32)
+        for row, count in zip(ids, lengths[rows], strict=True):
+            assert count <= length
+            row[:, :count] = 1
+        return {"ids": ids, "number": rows[:, None].astype(np.int32)}
+
+    SOURCES.append(batches.BucketedExamples(lengths, make, longest, multiple))
+    return SOURCES[-1]
+
+
+LENGTHS = np.array([5, 3, 11, 7, 2, 9, 4, 4, 8, 6, 10, 3, 1])
+
+
+@pytest.fixture(params=["records", "padded records", "examples by length"])
+def source(request, make_records, padded):
+    if request.param == "records":
+        return make_records()
+    return padded[0] if request.param == "padded records" else by_length(LENGTHS)
 
 
 def numbers(dataset, count=None):
@@ -51,53 +100,58 @@ def flat(lists):
         ),
     ],
 )
-def test_errors_of_tensorflow_are_one_line(kind, hint, source):
+def test_errors_of_tensorflow_are_one_line(kind, hint, make_records):
     with (
         pytest.raises(InputError) as mistake,
-        batches.translate_errors(source(), lambda: "a place"),
+        batches.translate_errors(make_records(), lambda: "a place"),
     ):
         raise getattr(tf.errors, kind)(None, None, "what happened")
     assert str(mistake.value) == f"a place: what happened{hint}"
 
 
-def test_every_epoch_has_every_example_once_in_another_order(source):
-    found = flat(numbers(source().training(batches.InputShard(1), seed=3), 46))
-    first, second = found[:23], found[23:]
-    assert sorted(first) == sorted(second) == list(range(23))
-    assert first != second and first != sorted(first)
+def test_every_epoch_has_every_example_once_in_another_order(make_records):
+    for source, size in ((make_records(), 23), (by_length(LENGTHS), 13)):
+        found = flat(numbers(source.training(batches.InputShard(1), seed=3), 2 * size))
+        first, second = found[:size], found[size:]
+        assert sorted(first) == sorted(second) == list(range(size))
+        assert first != second and first != sorted(first)
 
 
 def test_seed_decides_the_order(source):
     one, again, other = (
-        numbers(source().training(batches.InputShard(4), seed=seed), 9)
+        numbers(source.training(batches.InputShard(4), seed=seed), 40)
         for seed in (3, 3, 4)
     )
     assert one == again != other
 
 
-@pytest.mark.parametrize("start", [4, 24, 92, 100])
+@pytest.mark.parametrize("start", [4, 24, 92, 100, 108, 256])
 def test_a_run_goes_on_where_it_stopped(source, start):
-    whole = numbers(source().training(batches.InputShard(4), seed=3), 40)
-    rest = source().training(batches.InputShard(4), seed=3, start=start)
+    whole = numbers(source.training(batches.InputShard(4), seed=3), 80)
+    rest = source.training(batches.InputShard(4), seed=3, start=start)
     assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
 
 
-def test_another_batch_size_goes_on_from_the_same_example(source):
-    whole = flat(numbers(source().training(batches.InputShard(4), seed=3), 20))
-    rest = source().training(batches.InputShard(3), seed=3, start=8)
+def test_another_batch_size_goes_on_from_the_same_example(make_records):
+    whole = flat(numbers(make_records().training(batches.InputShard(4), seed=3), 20))
+    rest = make_records().training(batches.InputShard(3), seed=3, start=8)
     assert flat(numbers(rest, 10)) == whole[8:38]
 
 
 def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
-    whole = numbers(source().training(batches.InputShard(12), seed=3), 5)
-    shards = [batches.InputShard(12, 2, pipeline, 3) for pipeline in (0, 1)]
-    parts = [numbers(source().training(shard, seed=3), 10) for shard in shards]
-    for step in range(5):
-        of_step = [part[2 * step : 2 * step + 2] for part in parts]
-        assert flat(flat(of_step)) == whole[step]
+    def read(shard, count):
+        return list(source.training(shard, seed=3).take(count))
+
+    whole = read(batches.InputShard(12), 5)
+    parts = [read(batches.InputShard(12, 2, i, 3), 10) for i in (0, 1)]
+    for step, batch in enumerate(whole):
+        of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
+        for name, value in batch.items():
+            joined = np.concatenate([part[name].numpy() for part in of_step])
+            np.testing.assert_array_equal(joined, value.numpy())
 
 
-def test_prepared_examples_resume_with_the_same_draws(source):
+def test_prepared_examples_resume_with_the_same_draws(make_records):
     def draw(batch, seed, places):
         noise = tf.map_fn(
             lambda place: tf.random.stateless_uniform([3], [seed, place]),
@@ -108,7 +162,7 @@ def test_prepared_examples_resume_with_the_same_draws(source):
 
     def read(start, count, seed=3):
         shard = batches.InputShard(8, replica_batch_size=4)
-        found = source(draw).training(shard, seed=seed, start=start)
+        found = make_records(draw).training(shard, seed=seed, start=start)
         return np.stack([batch["x"].numpy() for batch in found.take(count)])
 
     # 64 batches of 8 are prepared together.
@@ -117,28 +171,6 @@ def test_prepared_examples_resume_with_the_same_draws(source):
     assert (read(0, 10, seed=4) != whole[:10]).any()
     whole_numbers = whole - np.floor(whole)
     assert np.unique(whole_numbers[:, :, 0]).size > 590  # the draws are not repeated
-
-
-@pytest.fixture
-def padded(tmp_path):
-    """Makes numbered records of 1 to 30 tokens in 30, with a third as many slots."""
-    spec = {
-        "number": records.Feature("int", 1),
-        **{name: records.Feature("int", 30) for name in ("mask", "ids")},
-        "slots": records.Feature("float", 10),
-    }
-    count, path = 107, str(tmp_path / "padded.tfrecord")
-    lengths = np.random.default_rng(5).integers(1, 31, count)[:, None]
-    rows = {
-        "number": np.arange(count)[:, None],
-        "mask": np.arange(30) < lengths,
-        "ids": np.where(np.arange(30) < lengths, np.arange(30) + 1, 0),
-        "slots": np.arange(10) < lengths // 3,
-    }
-    with records.create(path) as writer:
-        writer.write(records.encode(spec, rows))
-    trims = {"mask": ("ids", "absent"), "slots": ()}
-    return batches.Records((path,), (count,), spec, padded=trims), lengths[:, 0]
 
 
 def test_records_of_like_length_make_a_batch_without_their_padding(padded):
@@ -165,45 +197,24 @@ def test_records_of_like_length_make_a_batch_without_their_padding(padded):
     assert np.mean(filled[0]) > 1.4 * np.mean(filled[1])
 
 
-@pytest.mark.parametrize("start", [4, 24, 92, 108, 256])
-def test_batches_of_records_by_length_go_on_where_they_stopped(padded, start):
-    source, _ = padded
-    whole = numbers(source.training(batches.InputShard(4), seed=3), 80)
-    rest = source.training(batches.InputShard(4), seed=3, start=start)
-    assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
-    assert whole[:40] != numbers(source.training(batches.InputShard(4), seed=4), 40)
-
-
-def test_replicas_and_pipelines_share_a_batch_of_records_by_length(padded):
-    source, _ = padded
-    whole = list(source.training(batches.InputShard(12), seed=3).take(5))
-    shards = [batches.InputShard(12, 2, pipeline, 3) for pipeline in (0, 1)]
-    parts = [list(source.training(shard, seed=3).take(10)) for shard in shards]
-    for step, batch in enumerate(whole):
-        of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
-        for name, value in batch.items():
-            joined = np.concatenate([part[name].numpy() for part in of_step])
-            np.testing.assert_array_equal(joined, value.numpy())
-
-
-def test_evaluation_reads_everything_once_and_fills_up(source):
-    found = list(source().evaluation(batches.InputShard(5)))
+def test_evaluation_reads_everything_once_and_fills_up(make_records):
+    found = list(make_records().evaluation(batches.InputShard(5)))
     read = flat(batch["number"].numpy()[:, 0].tolist() for batch in found)
     weights = flat(batch["example_weight"].numpy().tolist() for batch in found)
     assert sorted(read[:23]) == list(range(23)) and len(read) == 25
     assert weights == [1.0] * 23 + [0.0] * 2
 
 
-def test_evaluation_stops_after_some_batches(source):
-    found = list(source().evaluation(batches.InputShard(5), max_batches=2))
+def test_evaluation_stops_after_some_batches(make_records):
+    found = list(make_records().evaluation(batches.InputShard(5), max_batches=2))
     assert [batch["example_weight"].numpy().tolist() for batch in found] == [
         [1.0] * 5
     ] * 2
 
 
-def test_evaluation_is_shared_between_pipelines(source):
+def test_evaluation_is_shared_between_pipelines(make_records):
     parts = [
-        list(source().evaluation(batches.InputShard(6, 2, pipeline)))
+        list(make_records().evaluation(batches.InputShard(6, 2, pipeline)))
         for pipeline in (0, 1)
     ]
     pairs = [
@@ -217,33 +228,6 @@ def test_evaluation_is_shared_between_pipelines(source):
     assert sorted(number for number, weight in pairs if weight) == list(range(23))
 
 
-LENGTHS = np.array([5, 3, 11, 7, 2, 9, 4, 4, 8, 6, 10, 3, 1])
-
-
-# A source has to live as long as its datasets.
-SOURCES = []
-
-
-def by_length(lengths=LENGTHS, multiple=2, longest=11):
-    def make(rows, length):
-        ids = np.zeros((len(rows), 2, length), np.int32)
-        for row, count in zip(ids, lengths[rows], strict=True):
-            assert count <= length
-            row[:, :count] = 1
-        return {"ids": ids, "number": rows.astype(np.int32)}
-
-    SOURCES.append(batches.BucketedExamples(lengths, make, longest, multiple))
-    return SOURCES[-1]
-
-
-def test_an_epoch_of_batches_by_length_has_every_example():
-    source = by_length(lengths=np.arange(24) % 7 + 1)
-    found = source.training(batches.InputShard(6), seed=3).take(8)
-    first, second = np.reshape([b["number"] for b in found], (2, 24))
-    assert sorted(first) == sorted(second) == list(range(24))
-    assert list(first) != list(second)
-
-
 def test_batches_of_like_length_are_padded_to_a_multiple():
     lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
     found = list(by_length(lengths, 4).training(batches.InputShard(4), seed=3).take(24))
@@ -254,63 +238,37 @@ def test_batches_of_like_length_are_padded_to_a_multiple():
     assert all(b["ids"].shape == (4, 2, n) for b, n in zip(found, widths, strict=True))
 
 
-def test_batches_by_length_go_on_where_they_stopped():
-    def found(start, count):
-        read = (
-            by_length().training(batches.InputShard(4), seed=5, start=start).take(count)
-        )
-        return [batch["number"].numpy().tolist() for batch in read]
-
-    whole = found(0, 40)
-    assert found(28, 33) == whole[7:]
-    assert whole[:3] != whole[3:6]
-
-
 def test_fewer_examples_than_a_batch_are_repeated():
     read = by_length(np.array([3, 5])).training(batches.InputShard(5), seed=1).take(2)
-    numbers = np.concatenate([batch["number"] for batch in read])
-    assert sorted(numbers) == [0] * 5 + [1] * 5
-
-
-def test_replicas_share_a_batch_by_length_and_its_width():
-    def ids(shard, count):
-        read = by_length().training(shard, seed=5).take(count)
-        return [batch["ids"].numpy() for batch in read]
-
-    whole = ids(batches.InputShard(4), 6)
-    first = ids(batches.InputShard(4, 2, 0), 6)
-    second = ids(batches.InputShard(4, 2, 1, 1), 12)  # two replicas
-    for batch, one, two in zip(
-        whole, first, zip(second[::2], second[1::2], strict=True), strict=True
-    ):
-        np.testing.assert_array_equal(batch, np.concatenate([one, *two]))
+    assert sorted(flat(numbers(read))) == [0] * 5 + [1] * 5
 
 
 def test_evaluation_by_length_comes_back_in_order(monkeypatch):
     monkeypatch.setattr(batches, "_EXAMPLES_TO_SORT", 8)
-    read = list(by_length().evaluation(batches.InputShard(3)))
+    read = list(by_length(LENGTHS).evaluation(batches.InputShard(3)))
     rows = np.concatenate([batch["row"] for batch in read])
     assert sorted(rows) == [-1, -1, *range(13)]
     weights = np.concatenate([batch["example_weight"] for batch in read])
     np.testing.assert_array_equal(weights, rows >= 0)
     assert list(rows[:3]) != [0, 1, 2]
-    found = ((b["row"].numpy(), {"n": b["number"].numpy()}) for b in read)
+    found = ((b["row"].numpy(), {"n": b["number"].numpy()[:, 0]}) for b in read)
     assert [value["n"] for value in batches.unshuffle(found)] == list(range(13))
 
 
 def test_evaluation_by_length_stops_after_some_batches():
-    read = by_length().evaluation(batches.InputShard(3), max_batches=2)
+    read = by_length(LENGTHS).evaluation(batches.InputShard(3), max_batches=2)
     assert sorted(np.concatenate([batch["row"] for batch in read])) == list(range(6))
 
 
 def test_without_a_multiple_all_batches_are_as_wide_as_the_longest():
-    read = by_length(multiple=0).evaluation(batches.InputShard(3))
+    read = by_length(LENGTHS, multiple=0).evaluation(batches.InputShard(3))
     assert read.element_spec["ids"].shape == (3, 2, 11)
     assert {batch["ids"].shape for batch in read} == {(3, 2, 11)}
 
 
-def test_records_say_which_row_is_which(source):
+def test_records_say_which_row_is_which(make_records):
     rows = [
-        b["row"].numpy().tolist() for b in source().evaluation(batches.InputShard(10))
+        b["row"].numpy().tolist()
+        for b in make_records().evaluation(batches.InputShard(10))
     ]
     assert rows == [[*range(10)], [*range(10, 20)], [20, 21, 22, *[-1] * 7]]

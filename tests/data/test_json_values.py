@@ -3,11 +3,7 @@ import re
 import pytest
 
 from albert_tf import InputError
-from albert_tf.data.json_values import (
-    JsonError,
-    get,
-    parse,
-)
+from albert_tf.data.json_values import get, parse
 
 
 @pytest.mark.parametrize(
@@ -24,33 +20,6 @@ from albert_tf.data.json_values import (
 def test_a_value_that_is_not_there_or_of_another_type(value, kind, message):
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         get(value, "a", kind, "f.json:3")
-
-
-def test_a_value_that_is_there_or_may_be_absent():
-    assert get({"a": "b"}, "a", str, "") == "b"
-    assert get({}, "a", str, "", default="c") == "c"
-
-
-DEEP = "[" * 50_000
-DEEPLY = "not JSON that can be read: nested too deeply"
-DIGITS = "not JSON that can be read: a number of more than 4,300 digits"
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("{\n x", "not JSON: Expecting property name enclosed in double quotes (col"),
-        (DEEP, DEEPLY),
-        ('{"a":' * 50_000, DEEPLY),
-        (f"[{'7' * 5000}]", DIGITS),
-    ],
-)
-def test_what_python_cannot_parse_is_named(text, problem):
-    with pytest.raises(JsonError) as error:
-        parse(text, "f.json", 7)
-    line = 8 if "\n" in text else 7
-    assert str(error.value).startswith(f"f.json:{line}: {problem}")
-    assert error.value.problem.startswith(problem)
 
 
 @pytest.mark.parametrize(

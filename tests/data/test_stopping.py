@@ -45,15 +45,6 @@ def start():
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_waits_for_the_step_and_its_number_is_the_status(start, number):
-    process = start()
-    process.send_signal(number)
-    assert process.stdout.readline() == b"saving\n"
-    process.communicate(b"\n")
-    assert process.returncode == 128 + number
-
-
 def test_a_second_signal_ends_the_process_at_once(start):
     process = start()
     process.send_signal(signal.SIGINT)
