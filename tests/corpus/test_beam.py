@@ -3,19 +3,13 @@ import io
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from helpers import contents, refusal
 
-from albert_tf.corpus import beam, documents, files, shards
+from albert_tf.corpus import documents, files, shards
 from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
-
-DATA = Path(__file__).parents[1] / "fixtures"
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_beam_makes_the_files_of_the_local_run(make, monkeypatch, tmp_path):
@@ -26,10 +20,7 @@ def test_beam_makes_the_files_of_the_local_run(make, monkeypatch, tmp_path):
     changes = {"eval_fraction": 0.1, "compress": True}
     local = make("local", output_file=(f"{tmp_path}/local/x@3",), **changes)
     beam = make(
-        "beam",
-        output_file=(f"{tmp_path}/beam/x@3",),
-        runner="DirectRunner",
-        **changes,
+        "beam", output_file=(f"{tmp_path}/beam/x@3",), runner="DirectRunner", **changes
     )
     assert len(contents(local)) == 7
     assert contents(beam) == contents(local)
@@ -38,9 +29,7 @@ def test_beam_makes_the_files_of_the_local_run(make, monkeypatch, tmp_path):
 def test_a_mistake_on_beam_is_one_line(make, tmp_path):
     pytest.importorskip("apache_beam")
     (tmp_path / "x").write_bytes(b"one\n\xff\n")
-    with pytest.raises(InputError) as error:
-        make(input_file=(f"{tmp_path}/x",), runner="DirectRunner")
-    assert str(error.value) == (
+    assert refusal(make, input_file=(f"{tmp_path}/x",), runner="DirectRunner") == (
         f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --encoding names "
         f"another encoding, and --replace_invalid_utf8 puts U+FFFD there"
     )
@@ -64,9 +53,7 @@ def test_an_unknown_runner_is_one_line(make):
 
 def test_without_beam_the_runner_flag_says_what_to_install(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam.io.filesystems", None)
-    with pytest.raises(InputError) as error:
-        make(runner="DirectRunner")
-    assert str(error.value) == (
+    assert refusal(make, runner="DirectRunner") == (
         "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
     )
 
@@ -75,9 +62,10 @@ def test_remote_outputs_are_not_looked_for_on_this_machine(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     files.check_outputs(["gs://bucket/x"], ["gs://bucket/y"])
     assert not list(tmp_path.iterdir())
-    with pytest.raises(InputError) as error:
-        files.check_outputs(["gs://bucket/x"], ["gs://bucket/x"])
-    assert str(error.value) == "--output_file: gs://bucket/x is an input file, too"
+    assert (
+        refusal(files.check_outputs, ["gs://bucket/x"], ["gs://bucket/x"])
+        == "--output_file: gs://bucket/x is an input file, too"
+    )
 
 
 @pytest.fixture
@@ -154,24 +142,6 @@ def test_remote_outputs_that_are_complete_are_finished(make, remote, tmp_path):
     assert contents(remote) == contents(local)
 
 
-def test_a_job_that_beam_does_again_makes_the_same(make, tmp_path, monkeypatch):
-    pytest.importorskip("apache_beam")
-    changes = {"eval_fraction": 0.1, "output_file": (f"{tmp_path}/run/x@2",)}
-    expected = contents(make("run", **changes))
-    for path in (tmp_path / "run").iterdir():
-        path.unlink()
-    call = beam._call
-
-    def twice(*arguments):
-        """Does what a runner does when the result of a bundle is lost."""
-        call(*arguments)
-        call(*arguments)
-
-    monkeypatch.setattr(beam, "_call", twice)
-    make("run", runner="DirectRunner", **changes)
-    assert contents(tmp_path / "run") == expected
-
-
 @pytest.fixture
 def dask(tmp_path):
     """Starts a Dask scheduler and two workers; returns its file and the processes."""
@@ -191,9 +161,7 @@ def dask(tmp_path):
         process.wait(timeout=60)
 
 
-def test_a_dask_cluster_that_loses_a_worker_makes_the_same(
-    make, dask, monkeypatch, tmp_path
-):
+def test_a_dask_cluster_may_lose_a_worker(make, dask, monkeypatch, tmp_path):
     monkeypatch.setattr(documents, "RANGE_BYTES", 9_000)
     monkeypatch.setattr(shards, "SHARD_BYTES", 60_000)
     scheduler, workers = dask

@@ -3,6 +3,7 @@ import json
 from collections import Counter
 
 import pytest
+from helpers import refusal
 
 from albert_tf.corpus import documents
 from albert_tf.errors import InputError
@@ -19,24 +20,31 @@ def read(path, errors="strict", **options):
     return texts, counts
 
 
-def mistake(path):
-    with pytest.raises(InputError) as error:
-        read(path)
-    return str(error.value)
+LINES = [{"id": 7, "text": "one\n\n two\u2028still \n"}, {"text": "three"}]
+JSON = "\n".join(map(json.dumps, LINES)).encode() + b"\n\n"
+OF_JSON = [["one", "two\u2028still"], ["three"]]
+RETURNS = [["one", "two"], ["three"]]
 
 
-def test_documents_are_parted_by_blank_lines_and_lines_lose_their_ends(tmp_path):
-    path = tmp_path / "x.txt"
-    path.write_bytes("\ufeffone \r\n\ttwo\n \t\n\n\nthree\u3000\n".encode())
-    texts, counts = read(path)
-    assert texts == [["one", "two"], ["three"]]
-    assert counts["lines"] == 6
-
-
-def test_only_a_newline_ends_a_line(tmp_path):
-    path = tmp_path / "x.txt"
-    path.write_bytes("a\u2028b\x0bc\x85d\n".encode())
-    assert read(path)[0] == [["a\u2028b\x0bc\x85d"]]
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a", b"\xef\xbb\xbfone \r\n\ttwo\n \t\n\n\nthree\xe3\x80\x80\n", RETURNS),
+        ("a", "a\u2028b\x0bc\x85d\n".encode(), [["a\u2028b\x0bc\x85d"]]),
+        # Without line feeds, carriage returns end lines.
+        ("a", b"one\rtwo\r\rthree\r", RETURNS),
+        ("a", b"\xef\xbb\xbfone\rtwo\r\rthree\r\n", RETURNS),
+        ("a.jsonl", b'{"text": "one"}\r{"text": "two"}\r', [["one"], ["two"]]),
+        # Compressed text is recognised by its bytes.
+        ("a.txt", gzip.compress(b"one\n\ntwo\n"), [["one"], ["two"]]),
+        # JSON lines hold a document each.
+        ("a.jsonl", JSON, OF_JSON),
+        ("a.jsonl.gz", gzip.compress(JSON), OF_JSON),
+    ],
+)
+def test_documents_and_lines_of_a_file(tmp_path, name, data, expected):
+    (tmp_path / name).write_bytes(data)
+    assert read(tmp_path / name)[0] == expected
 
 
 ONE, TWO = "Grüße\u2028 a\rb", "two"
@@ -52,20 +60,10 @@ def test_encodings(tmp_path, monkeypatch, encoding, given):
     path.write_bytes((mark + TEXT).encode(encoding))
     named = {"encoding": given} if given else {}
     if encoding == "gb18030" and not given:
-        assert "line 1, byte 2: not UTF-8 (byte 0x" in mistake(path)
+        assert "line 1, byte 2: not UTF-8 (byte 0x" in refusal(read, path)
         assert read(path, "replace")[1]["undecodable_lines"] == 1
     else:
         assert read(path, **named)[0] == [[ONE], [TWO]]
-
-
-def test_carriage_returns_alone_end_lines(tmp_path):
-    path = tmp_path / "x.txt"
-    for text in ("one\rtwo\r\rthree\r", "\ufeffone\rtwo\r\rthree\r\n"):
-        path.write_text(text, newline="")
-        assert read(path)[0] == [["one", "two"], ["three"]]
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"text": "one"}\r{"text": "two"}\r')
-    assert read(path)[0] == [["one"], ["two"]]
 
 
 def test_an_encoding_that_is_none(tmp_path):
@@ -73,20 +71,6 @@ def test_an_encoding_that_is_none(tmp_path):
     path.write_text("one")
     with pytest.raises(InputError, match=r"^--encoding=klingon: no such encoding"):
         read(path, encoding="klingon")
-
-
-def test_compressed_text_is_recognised_by_its_bytes(tmp_path):
-    path = tmp_path / "x.txt"
-    path.write_bytes(gzip.compress(b"one\n\ntwo\n"))
-    assert read(path)[0] == [["one"], ["two"]]
-
-
-@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-def test_json_lines_hold_a_document_each(tmp_path, name):
-    lines = [{"id": 7, "text": "one\n\n two\u2028still two \n"}, {"text": "three"}]
-    data = "\n".join(map(json.dumps, lines)).encode() + b"\n\n"
-    (tmp_path / name).write_bytes(gzip.compress(data) if name[-2:] == "gz" else data)
-    assert read(tmp_path / name)[0] == [["one", "two\u2028still two"], ["three"]]
 
 
 def test_ranges_divide_large_files_between_documents(tmp_path, monkeypatch):
@@ -134,7 +118,7 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     path.write_bytes(
         b"\xc3\xa9o\n\n" * (begin // 5) + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n"
     )
-    assert mistake(path) == (
+    assert refusal(read, path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
         f"--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "
         f"there"
@@ -148,6 +132,11 @@ def test_bytes_that_are_not_utf8_can_be_replaced_or_left_out(tmp_path):
     assert read(tmp_path / "x", "ignore")[0] == [["ab", "c"]]
 
 
+# JSON that Python cannot hold.
+DEEP = '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"
+DIGITS = '{"text": ' + "9" * 5_000 + "}"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -155,39 +144,23 @@ def test_bytes_that_are_not_utf8_can_be_replaced_or_left_out(tmp_path):
         ('{"txt": "a"}', 'expected JSON such as {"text": "..."}, got {"txt": "a"}'),
         ("[1]", 'expected JSON such as {"text": "..."}, got [1]'),
         ('{"text": 3}', "expected a string as text, got 3"),
+        (DEEP, f'expected JSON such as {{"text": "..."}}, got {DEEP[:60]}...'),
+        (DIGITS, f'expected JSON such as {{"text": "..."}}, got {DIGITS[:60]}...'),
     ],
+    ids=range(6),
 )
 def test_json_of_another_form_is_named(tmp_path, monkeypatch, line, message):
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a"}\n' * 30 + f"{line}\n")
     monkeypatch.setattr(documents, "RANGE_BYTES", 100)
-    assert mistake(path) == f"{path}: line 31: {message}"
-
-
-@pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5_000])
-def test_json_that_python_cannot_hold_is_named(tmp_path, value):
-    path = tmp_path / "x.jsonl"
-    path.write_text(f'{{"text": {value}}}\n')
-    assert mistake(path) == (
-        f'{path}: line 1: expected JSON such as {{"text": "..."}}, '
-        f'got {{"text": {value[:51]}...'
-    )
-
-
-def test_a_damaged_gzip_file_is_named(tmp_path):
-    path = tmp_path / "x.gz"
-    path.write_bytes(gzip.compress(b"one\n" * 1000)[:-20])
-    assert mistake(path) == (
-        f"{path}: damaged gzip file: Compressed file ended before the end-of-stream "
-        f"marker was reached"
-    )
+    assert refusal(read, path) == f"{path}: line 31: {message}"
 
 
 def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "x"
     path.write_bytes(b"one\n" + b"x" * 1200 + b"\n")
-    assert mistake(path) == (
+    assert refusal(read, path) == (
         f"{path}: line 2 is longer than 1,000 bytes; expected one sentence or "
         f"paragraph a line"
     )
@@ -208,6 +181,6 @@ def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
 )
 def test_patterns_that_name_nothing_or_a_file_twice(tmp_path, patterns, message):
     (tmp_path / "a").write_text("a")
-    with pytest.raises(InputError) as error:
-        documents.find_files([f"{tmp_path}/{pattern}" for pattern in patterns])
-    assert str(error.value) == message.format(tmp_path)
+    assert refusal(
+        documents.find_files, [f"{tmp_path}/{pattern}" for pattern in patterns]
+    ) == message.format(tmp_path)

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import DATA, ROOT, SMALL_MODEL, contents, refusal
 
 from albert_tf import corpus
 from albert_tf.corpus import documents, manifest, shards
@@ -20,26 +20,21 @@ from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
 from albert_tf.text import tokenization
 
-DATA = Path(__file__).parents[1] / "fixtures"
-ROOT = Path(__file__).parents[2]
 
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def read(files, config):
-    spec = shards.spec(config)
-    batches = list(records.dataset([str(f) for f in files], spec, batch_size=9999))
+def read(folder, files=("x.tfrecord",), **changes):
+    """Reads the records that `make` made with the same changes of its settings."""
+    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
+    config = corpus.CorpusSettings(**values, max_seq_length=128, **changes)
+    spec, files = shards.spec(config), [str(folder / name) for name in files]
+    batches = list(records.dataset(files, spec, batch_size=9999))
     return {
         name: np.concatenate([batch[name].numpy() for batch in batches])
         for name in spec
     }
 
 
-def settings(**changes):
-    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
-    return corpus.CorpusSettings(**values | changes)
+def spell(ids):
+    return " " + " ".join(map(str, ids)) + " "
 
 
 @pytest.fixture
@@ -55,8 +50,7 @@ def small_units(monkeypatch):
 
 def test_the_features_are_the_released_ones_and_hang_together(make):
     folder = make()
-    config = settings(max_seq_length=128)
-    batch = read([folder / "x.tfrecord"], config)
+    batch = read(folder)
     made = ["spm_small.model", "x.tfrecord", "x.tfrecord.json"]
     assert list(contents(folder)) == made
     lengths = batch["input_mask"].sum(axis=1)
@@ -74,7 +68,7 @@ def test_the_features_are_the_released_ones_and_hang_together(make):
     b_begins = (ids == 3).argmax(axis=1) + 1
     inside = (columns >= b_begins[:, None]) & (columns < lengths[:, None])
     np.testing.assert_array_equal(batch["segment_ids"], inside)
-    starts = tokenization.load(str(DATA / "spm_small.model")).word_starts()
+    starts = tokenization.load(SMALL_MODEL).word_starts()
     boundary = starts(ids) | (ids == 2) | (ids == 3)
     boundary[:, 1] = boundary[np.arange(len(ids)), b_begins] = True
     boundary &= columns < lengths[:, None]
@@ -83,17 +77,16 @@ def test_the_features_are_the_released_ones_and_hang_together(make):
 
 def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(make):
     folder = make(masked_lm_prob=0.0, eval_fraction=0.2)
-    config = settings(max_seq_length=128, masked_lm_prob=0.0)
-    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    tokenizer = tokenization.load(SMALL_MODEL)
     documents = []
     for lines in (DATA / "docs200.txt").read_text().split("\n"):
         if not lines.strip() or not documents:
             documents.append([])
         documents[-1] += tokenizer.encode(lines)
-    joined = [" " + " ".join(map(str, ids)) + " " for ids in documents]
+    joined = [spell(ids) for ids in documents]
     homes_of: dict[str, set[int]] = {}
     for name in ("x.tfrecord", "x.eval.tfrecord"):
-        batch = read([folder / name], config)
+        batch = read(folder, [name], masked_lm_prob=0.0)
         assert set(batch["next_sentence_labels"][:, 0].tolist()) == {0, 1}
         homes_of[name] = set()
         for ids, label in zip(
@@ -102,10 +95,7 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
             a_end = ids.index(3)
             b_end = ids.index(3, a_end + 1)
             halves = [ids[1:a_end], ids[a_end + 1 : b_end]]
-            first, second = (
-                " " + " ".join(map(str, half)) + " "
-                for half in (halves[::-1] if label else halves)
-            )
+            first, second = map(spell, halves[::-1] if label else halves)
             homes = [
                 i
                 for i, document in enumerate(joined)
@@ -136,9 +126,8 @@ def test_processes_make_the_bytes_that_one_process_makes(make):
 def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path):
     names = tuple(str(tmp_path / "run" / name) for name in ("x@3", "y"))
     folder = make(output_file=names, eval_fraction=0.2)
-    config = settings(max_seq_length=128)
     description = json.loads((folder / "x.json").read_text())
-    batch = read([folder / name for name in description["files"]], config)
+    batch = read(folder, description["files"])
     numbers = description["statistics"]
     assert list(description["files"]) == [
         *(f"x-0000{i}-of-00003" for i in range(3)),
@@ -195,15 +184,13 @@ def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
 
 def test_duplicates_are_spread_over_the_whole_output(make, small_units):
     folder = make(dupe_factor=20, masked_lm_prob=0.0)
-    config = settings(max_seq_length=128, masked_lm_prob=0.0)
-    ids = read([folder / "x.tfrecord"], config)["input_ids"]
+    ids = read(folder, masked_lm_prob=0.0)["input_ids"]
     # Where the instances are that hold the first document's first three tokens.
-    first = tokenization.load(str(DATA / "spm_small.model")).encode(
+    first = tokenization.load(SMALL_MODEL).encode(
         (DATA / "docs200.txt").read_text().split("\n")[1]
     )[:6]
-    text_rows = [" ".join(map(str, row)) for row in ids.tolist()]
-    needle = " ".join(map(str, first))
-    at = np.array([i for i, row in enumerate(text_rows) if needle in row]) / len(ids)
+    rows = enumerate(map(spell, ids.tolist()))
+    at = np.array([i for i, row in rows if spell(first) in row]) / len(ids)
     assert at.size >= 15  # of twenty; some are cut off
     assert at.min() < 0.3
     assert at.max() > 0.7
@@ -211,37 +198,23 @@ def test_duplicates_are_spread_over_the_whole_output(make, small_units):
 
 
 def test_instances_of_one_unit_are_shuffled(make):
-    folder = make(dupe_factor=1, masked_lm_prob=0.0, objective="none")
-    config = settings(max_seq_length=128, masked_lm_prob=0.0, objective="none")
-    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
+    changes = {"masked_lm_prob": 0.0, "objective": "none"}
+    folder = make(dupe_factor=1, **changes)
+    tokenizer = tokenization.load(SMALL_MODEL)
     corpus_ids = tokenizer.encode_batch((DATA / "docs200.txt").read_text().split("\n"))
-    joined = " " + " ".join(str(id) for ids in corpus_ids for id in ids) + " "
-    places = []
-    for ids in read([folder / "x.tfrecord"], config)["input_ids"].tolist():
-        places.append(
-            joined.find(" " + " ".join(map(str, ids[1 : ids.index(3)])) + " ")
-        )
+    joined = spell(id for ids in corpus_ids for id in ids)
+    places = [
+        joined.find(spell(ids[1 : ids.index(3)]))
+        for ids in read(folder, **changes)["input_ids"].tolist()
+    ]
     assert min(places) >= 0
     order = np.corrcoef(places, np.arange(len(places)))[0, 1]
     assert abs(order) < 4 / np.sqrt(len(places))
 
 
-def test_records_without_masks_leave_masking_to_the_training(make):
-    folder = make(masked_lm_prob=0.0)
-    config = settings(max_seq_length=128, masked_lm_prob=0.0)
-    batch = read([folder / "x.tfrecord"], config)
-    assert "masked_lm_ids" not in batch
-    assert not (batch["input_ids"] == 4).any()
-    assert json.loads((folder / "x.tfrecord.json").read_text())["statistics"][
-        "predictions"
-    ] == {"masked": 0, "kept": 0, "random": 0, "permuted": 0}
-
-
 def test_unknown_pieces_are_unknown_in_the_records_of_released_behaviour(make):
     changes = {"released_behaviour": True, "do_lower_case": False}
-    folder = make(masked_lm_prob=0.0, **changes)
-    config = settings(max_seq_length=128, masked_lm_prob=0.0)
-    batch = read([folder / "x.tfrecord"], config)
+    batch = read(make(masked_lm_prob=0.0, **changes), masked_lm_prob=0.0)
     ids, boundary = batch["input_ids"], batch["token_boundary"]
     assert not (ids == 4).any()
     # The vocabulary has no capital letters; those are most of what it does not know.
@@ -251,8 +224,7 @@ def test_unknown_pieces_are_unknown_in_the_records_of_released_behaviour(make):
 def test_a_finished_run_is_left_alone(make):
     folder = make()
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    log = io.StringIO()
-    make(log=log)
+    make(log=(log := io.StringIO()))
     assert log.getvalue() == (
         f"{folder}/x.tfrecord.json: nothing to do, its files are complete\n"
     )
@@ -277,9 +249,7 @@ def test_a_run_that_held_out_nothing_is_finished(make, tmp_path):
 
 def test_a_finished_run_with_other_settings_is_refused(make):
     folder = make()
-    with pytest.raises(InputError) as error:
-        make(ngram=2)
-    assert str(error.value) == (
+    assert refusal(make, ngram=2) == (
         f"{folder}/x.tfrecord.json is from a run with other settings (settings: ngram "
         f"was 3, is now 2); delete it or choose another --output_file"
     )
@@ -320,9 +290,7 @@ def killed(*_):
 
 
 @pytest.mark.parametrize("changes", [{}, {"random_seed": 7}, {"input_file": "text"}])
-def test_a_resumed_run_makes_the_same_bytes(
-    make, small_units, monkeypatch, changes, tmp_path
-):
+def test_a_resumed_run_is_the_same(make, small_units, monkeypatch, changes, tmp_path):
     if "input_file" in changes:
         file = tmp_path / "text"
         file.write_text((DATA / "docs200.txt").read_text() + "\none more\nline\n")
@@ -336,6 +304,32 @@ def test_a_resumed_run_makes_the_same_bytes(
     line = "settings or text have changed" if changes else "shards: 13 of 13 resumed\n"
     assert line in log.getvalue()
     assert contents(folder) == expected
+
+
+def test_two_runs_do_not_share_an_output(make, tmp_path):
+    with (
+        lock_folder(tmp_path / "run" / "x.tfrecord.work"),
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        pytest.raises(InputError, match="another run"),
+    ):
+        pool.submit(make).result()
+
+
+def start(output, stderr, *flags):
+    """Starts the script in a process group of its own."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, f"{ROOT}/create_pretraining_data.py", *flags),
+            *(f"--input_file={DATA}/docs200.txt", f"--output_file={output}"),
+            *(f"--spm_model_file={SMALL_MODEL}", "--num_workers=2"),
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+        # A shell starts what it runs in the background with the interrupt ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def wait_until_gone(group):
@@ -353,24 +347,12 @@ def wait_until_gone(group):
 def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make):
     expected = contents(make("whole", dupe_factor=300, max_seq_length=64))
     output = tmp_path / "killed" / "x.tfrecord"
-    command = [
-        sys.executable,
-        str(ROOT / "create_pretraining_data.py"),
-        f"--input_file={DATA / 'docs200.txt'}",
-        f"--output_file={output}",
-        f"--spm_model_file={DATA / 'spm_small.model'}",
-        "--max_seq_length=64",
-        "--dupe_factor=300",
-        "--num_workers=2",
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = output, subprocess.DEVNULL, "--max_seq_length=64", "--dupe_factor=300"
     work = output.with_name("x.tfrecord.work")
     draw = random.Random(5)
     hits = 0
     for _ in range(5):
-        process = subprocess.Popen(
-            command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        process = start(*command)
         # From the moment there is work to lose, which depends on the machine.
         while process.poll() is None and not work.exists():
             time.sleep(0.01)
@@ -380,29 +362,13 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
         hits += killed and work.exists()
         wait_until_gone(process.pid)
     assert hits >= 1
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert start(*command).wait() == 0
     assert contents(output.parent) == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_and_its_workers_with_its_status(tmp_path, number):
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            str(ROOT / "create_pretraining_data.py"),
-            f"--input_file={DATA / 'docs200.txt'}",
-            f"--output_file={tmp_path / 'x'}",
-            f"--spm_model_file={DATA / 'spm_small.model'}",
-            "--dupe_factor=2000",
-            "--num_workers=2",
-        ],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A shell starts what it runs in the background with the interrupt ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = start(tmp_path / "x", subprocess.PIPE, "--dupe_factor=2000")
     while not list(tmp_path.glob("x.work/train-*.part*")):
         assert process.poll() is None
         time.sleep(0.05)
@@ -411,15 +377,6 @@ def test_a_signal_ends_the_run_and_its_workers_with_its_status(tmp_path, number)
     assert process.returncode == -number  # a shell reports 128 + number
     assert "Traceback" not in log
     wait_until_gone(process.pid)
-
-
-def test_two_runs_do_not_share_an_output(make, tmp_path):
-    with (
-        lock_folder(tmp_path / "run" / "x.tfrecord.work"),
-        concurrent.futures.ThreadPoolExecutor() as pool,
-        pytest.raises(InputError, match="another run"),
-    ):
-        pool.submit(make).result()
 
 
 ONE_DOCUMENT = (
@@ -466,31 +423,20 @@ ONE_DOCUMENT = (
 def test_what_cannot_be_used_is_refused(make, tmp_path, text, changes, message):
     (tmp_path / "x").write_text(text)
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
-    changes = {
-        name: tuple(each.format(tmp_path) for each in value)
-        if isinstance(value, tuple)
-        else value.format(tmp_path)
-        if isinstance(value, str)
-        else value
-        for name, value in changes.items()
-    }
-    with pytest.raises(InputError) as error:
-        make(input_file=(f"{tmp_path}/x",), **changes)
-    assert str(error.value) == message.format(tmp_path)
+    changes = json.loads(json.dumps(changes).replace("{0}", str(tmp_path)))
+    if "output_file" in changes:
+        changes["output_file"] = tuple(changes["output_file"])
+    assert refusal(make, input_file=(f"{tmp_path}/x",), **changes) == message.format(
+        tmp_path
+    )
 
 
 def test_odd_input_is_used_with_a_warning(make, tmp_path):
     (tmp_path / "empty").write_text("")
-    (tmp_path / "x").write_bytes(
-        "one two.\nthree \xff four.\n\u200b\n".encode("latin-1", "ignore")
-    )
-    log = io.StringIO()
-    make(
-        input_file=(f"{tmp_path}/empty", f"{tmp_path}/x"),
-        log=log,
-        replace_invalid_utf8=True,
-        eval_fraction=0.01,
-    )
+    (tmp_path / "x").write_bytes(b"one two.\nthree \xff four.\n\n")
+    changes = {"input_file": (f"{tmp_path}/empty", f"{tmp_path}/x")}
+    changes |= {"replace_invalid_utf8": True, "eval_fraction": 0.01}
+    make(log=(log := io.StringIO()), **changes)
     warnings = [line for line in log.getvalue().split("\n") if "warning" in line]
     assert warnings == [
         "warning: the input is one document of 3 lines: no blank line parts documents",
@@ -505,34 +451,21 @@ def test_a_compressed_run_holds_the_same_records(make):
     assert gzip.decompress(data) == (plain / "x.tfrecord").read_bytes()
 
 
-def test_of_documents_on_one_line_little_is_truncated(make, tmp_path):
-    words = (DATA / "docs200.txt").read_text().split()
-    documents = [" ".join(words[i : i + 2000]) for i in range(0, len(words), 2000)]
-    (tmp_path / "x").write_text("\n\n".join(documents))
-    folder = make(input_file=(f"{tmp_path}/x",), max_seq_length=512)
-    numbers = json.loads((folder / "x.tfrecord.json").read_text())["statistics"]
-    assert numbers["lines_cut"] == len(documents) > 5
-    assert numbers["truncated_tokens"] < 0.15 * numbers["tokens"] * 3
+def test_a_very_long_line_is_encoded_in_parts(make, tmp_path, monkeypatch):
+    line = (DATA / "docs200.txt").read_text()[:30_000].replace("\n", " ")
+    (tmp_path / "x").write_text(f"first\n{line}\n\nlast one\n")
+    changes = {"input_file": (f"{tmp_path}/x",)}
+    whole, sizes = contents(make("whole", **changes)), []
+    encode = tokenization.SentencePieceTokenizer.encode_batch
 
+    def note(self, texts, *arguments):
+        sizes.extend(map(len, texts := list(texts)))
+        return encode(self, texts, *arguments)
 
-def test_a_very_long_line_is_encoded_in_parts_that_end_at_white_space(monkeypatch):
-    tokenizer = tokenization.load(str(DATA / "spm_small.model"))
-    text_ = (DATA / "docs200.txt").read_text()[:30_000].replace("\n", " ")
-    whole = tokenizer.encode(text_)
+    monkeypatch.setattr(tokenization.SentencePieceTokenizer, "encode_batch", note)
     monkeypatch.setattr(documents, "_LINE_CHARS", 1000)
-    sizes = []
-
-    def encode(texts):
-        sizes.extend(map(len, texts))
-        return tokenizer.encode_batch(texts)
-
-    lines = ["first", text_, "x" * 2500, "last"]
-    encoded = list(documents._encode(lines, encode))
-    assert encoded[:2] == [tokenizer.encode("first"), whole]
-    assert encoded[3] == tokenizer.encode("last")
-    assert len(sizes) > 33
-    assert max(sizes) <= 1000
-    assert sizes[-4:] == [1000, 1000, 500, 4]
+    assert contents(make("parts", **changes)) == whole
+    assert 900 < max(sizes) <= 1000
 
 
 def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
@@ -542,10 +475,8 @@ def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     numbers = json.loads((folder / "x.tfrecord.json").read_text())["statistics"]
     assert (numbers["lines"], numbers["lines_cut"]) == (3, 2)
     assert numbers["truncated_tokens"] < 0.3 * numbers["tokens"] * 3
-    batch = read(
-        [folder / "x.tfrecord"], settings(max_seq_length=128, masked_lm_prob=0.0)
-    )
-    starts = tokenization.load(str(DATA / "spm_small.model")).word_starts()
+    batch = read(folder, masked_lm_prob=0.0)
+    starts = tokenization.load(SMALL_MODEL).word_starts()
     first = batch["input_ids"][:, 1]
     assert starts.always[first].mean() > 0.5
 

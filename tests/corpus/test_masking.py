@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import DATA, SMALL_MODEL, refusal
 
 from albert_tf import corpus
 from albert_tf.corpus import MaskingSettings, dynamic_masking, manifest, masking
 from albert_tf.data import batches, records
-from albert_tf.errors import InputError
 from albert_tf.tasks import pretraining
 
-DATA = Path(__file__).parents[1] / "fixtures"
 MASKED_FEATURES = set(masking.FEATURES)
 V, CLS, SEP, MASK = 97, 2, 3, 4
 
@@ -284,19 +283,6 @@ def test_a_row_is_masked_alike_in_any_batch(permute):
     assert (other["masked_lm_positions"] != whole["masked_lm_positions"]).any()
 
 
-def test_draws_are_even_and_independent_of_their_neighbours():
-    seeds = np.arange(501, dtype=np.uint64)[:, None]
-    drawn = masking.draw(seeds, 1, np.arange(401)) / 2.0**64
-    assert abs(drawn.mean() - 1 / 2) < 3 / np.sqrt(12 * drawn.size)
-    for one, other in (
-        (drawn[1:], drawn[:-1]),
-        (drawn[:, 1:], drawn[:, :-1]),
-        (drawn, masking.draw(seeds, 2, np.arange(401)) / 2.0**64),
-    ):
-        correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
-        assert abs(correlation) < 4 / np.sqrt(one.size)
-
-
 # Masking while training
 
 
@@ -341,24 +327,6 @@ def test_the_order_is_redrawn_from_either_order():
     # A fair coin that knows nothing of the order before.
     for old in (0, 1):
         assert {1: labels[old::2].mean()} == near({1: 0.5}, B)
-
-
-def test_specials_stay_where_the_order_is_redrawn():
-    batch = random_rows()
-    out = run_dynamic(batch, redraw_order=True)
-    ids = unmasked(out)
-    swapped = out["next_sentence_labels"][:, 0] == 1
-    assert 50 < swapped.sum() < 160
-    for row in range(len(ids)):
-        first, last = np.flatnonzero(ids[row] == SEP)
-        was, _ = np.flatnonzero(batch["input_ids"][row] == SEP)
-        assert last == batch["input_mask"][row].sum() - 1
-        assert first == (last - was if swapped[row] else was)
-        assert out["segment_ids"][row].tolist() == [
-            int(first < column <= last) for column in range(95)
-        ]
-        assert not predicted(out)[row, [0, first, last]].any()
-        assert not ids[row, last + 1 :].any()
 
 
 def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path):
@@ -416,7 +384,7 @@ def generate(tmp_path_factory):
         values = {
             "input_file": (str(DATA / "docs200.txt"),),
             "output_file": (str(tmp_path_factory.mktemp("run") / "x.tfrecord"),),
-            "spm_model_file": str(DATA / "spm_small.model"),
+            "spm_model_file": SMALL_MODEL,
             "max_seq_length": 128,
             "dupe_factor": 2,
             "num_workers": 1,
@@ -460,11 +428,9 @@ def test_records_are_masked_by_what_their_description_says(file, generate):
     )
     assert mask.rules.config.masked_lm_prob == 0.1
     assert (mask.rules.config.max_predictions, mask.rules.config.ngram) == (17, 2)
-    assert (
-        not mask.rules.config.do_whole_word_mask
-        and not mask.rules.config.favor_shorter_ngram
-    )
-    assert mask.rules.config.do_permutation and mask.rules.config.released_behaviour
+    config = mask.rules.config
+    assert not config.do_whole_word_mask and not config.favor_shorter_ngram
+    assert config.do_permutation and config.released_behaviour
     assert mask.rules.replacements.size == 1500
     # The release gives label 1 to unrelated halves too, which cannot be put in order.
     assert not mask.redraw_order
@@ -483,34 +449,13 @@ def test_only_the_sentence_order_is_redrawn(generate, objective):
     np.testing.assert_array_equal(out["segment_ids"], batch["segment_ids"])
 
 
-def test_static_and_unmasked_records_of_one_seed_hold_the_same_text(file, generate):
-    static = generate(masked_lm_prob=0.15)
-    mask = dynamic_masking.for_records([static])
-    assert mask.spec.keys() > MASKED_FEATURES
-    batch = read(static, mask)
-    plain = read(file, dynamic_masking.for_records([file]))
-
-    def text(batch):
-        return sorted(map(tuple, batch["input_ids"].tolist()))
-
-    assert text(batch) != text(plain)
-    out = call(mask, batch)
-    differs = out["next_sentence_labels"] != batch["next_sentence_labels"]
-    assert 0.4 < differs.mean() < 0.6
-    stays = ~differs[:, 0]
-    restored = {"input_ids": unmasked(out)[stays]}
-    assert set(text(restored)) <= set(text(plain))
-
-
-def refusal(files, **changes):
-    with pytest.raises(InputError) as caught:
-        dynamic_masking.for_records(files, MaskingSettings(**changes))
-    return str(caught.value)
+def refused(files, **changes):
+    return refusal(dynamic_masking.for_records, files, MaskingSettings(**changes))
 
 
 def test_records_without_a_description_are_refused(tmp_path):
     file = str(tmp_path / "x.tfrecord")
-    assert refusal([file]) == (
+    assert refused([file]) == (
         f"{file}: no description of it in {file}.json; --dynamic_masking needs the one "
         f"that create_pretraining_data.py writes"
     )
@@ -521,10 +466,21 @@ def test_descriptions_of_other_versions_are_refused(file, tmp_path):
     description["settings"]["unheard_of"] = 1
     path = tmp_path / "x.tfrecord.json"
     path.write_text(json.dumps(description))
-    assert refusal([str(tmp_path / "x.tfrecord")]) == (
+    assert refused([str(tmp_path / "x.tfrecord")]) == (
         f"{path}: from another version of create_pretraining_data.py; make the records "
         f"again"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("masked_lm_prob", 0.0, "expected a number in (0, 1)"),
+        ("max_predictions_per_seq", 126, "expected at most 125, --max_seq_length less"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(file, name, value, message):
+    assert refused([file], **{name: value}).startswith(f"--{name}={value}: {message}")
 
 
 def test_batches_of_like_length_are_masked_and_resumed_alike(file):
@@ -554,52 +510,27 @@ def test_batches_of_like_length_are_masked_and_resumed_alike(file):
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "value", "changes"),
+    ("name", "value", "old", "changes"),
     [
-        ("settings", "max_seq_length", 64, {}),
-        ("settings", "sentence_objective", "nsp", {"objective": "nsp"}),
-        ("settings", "do_permutation", True, {}),
+        ("max_seq_length", 64, 128, {"max_seq_length": 64}),
+        ("sentence_objective", "nsp", "sop", {"objective": "nsp"}),
+        ("do_permutation", True, False, {"do_permutation": True}),
         (
-            "settings",
-            "max_predictions",
-            19,
+            *("max_predictions", 19, 0),
             {"masked_lm_prob": 0.15, "max_predictions_per_seq": 19},
         ),
-        ("vocabulary", "vocabulary", "other", {"fingerprint": "other"}),
+        ("vocabulary", "other", None, {}),
     ],
 )
-def test_files_made_in_different_ways_are_refused(
-    file, tmp_path, place, name, value, changes
-):
+def test_files_made_differently_are_refused(file, tmp_path, name, value, old, changes):
     description = manifest.read(file)
-    old = {
-        **{"max_seq_length": 128, "sentence_objective": "sop", "max_predictions": 0},
-        **{"do_permutation": False},
-        "vocabulary": description["vocabulary"]["fingerprint"],
-    }
-    description[place] |= changes or {name: value}
+    description["settings"] |= changes
+    if name == "vocabulary":
+        old = description["vocabulary"]["fingerprint"]
+        description["vocabulary"]["fingerprint"] = value
     other = str(tmp_path / "x.tfrecord")
     Path(f"{other}.json").write_text(json.dumps(description))
-    assert refusal([file, file, other]) == (
-        f"{other}: made with {name}={value}, but {file} with {old[name]}; "
+    assert refused([file, file, other]) == (
+        f"{other}: made with {name}={value}, but {file} with {old}; "
         f"--dynamic_masking has one set of rules"
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"masked_lm_prob": 0.0},
-            "--masked_lm_prob=0.0: expected a number in (0, 1)",
-        ),
-        ({"ngram": 0}, "--ngram=0: must be at least 1"),
-        (
-            {"max_predictions_per_seq": 126},
-            "--max_predictions_per_seq=126: expected at most 125, --max_seq_length "
-            "less 3",
-        ),
-    ],
-)
-def test_arguments_out_of_range_are_refused(file, changes, message):
-    assert refusal([file], **changes) == message

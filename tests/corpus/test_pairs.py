@@ -1,14 +1,13 @@
 import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import DATA
 
 from albert_tf.corpus import pairs
 from albert_tf.corpus.config import CorpusSettings
 
-DATA = Path(__file__).parents[1] / "fixtures"
 V = 1000
 STARTS = np.ones(V, bool)
 
@@ -46,14 +45,6 @@ def draws(packed, config, times=400, starts=STARTS):
     return np.concatenate(
         [draw(packed, config, seed, starts)[0] for seed in range(times)]
     )
-
-
-def test_documents_are_packed_one_after_the_other():
-    packed = text([4, 3], [2, 5, 1])
-    assert packed.tokens.tolist() == list(range(15))
-    assert packed.tokens.dtype == np.uint16
-    assert packed.bounds == [0, 4, 7, 9, 14, 15]
-    assert packed.documents == [pairs.Document(0, 2), pairs.Document(2, 5)]
 
 
 def test_ids_of_a_large_vocabulary_take_four_bytes():
@@ -119,13 +110,7 @@ def test_next_sentence_takes_b_elsewhere_half_the_time_and_comes_back_for_the_re
     assert (true[:, pairs.A_END] <= true[:, pairs.B_BEGIN]).all()
     assert (true[:, pairs.B_END] <= 28).all()
     # After a random B, the next A begins where that B would have begun.
-    assert {0, 6, 13, 21, 24} == set(own[:, pairs.A_BEGIN].tolist()) & {
-        0,
-        6,
-        13,
-        21,
-        24,
-    }
+    assert {0, 6, 13, 21, 24} <= set(own[:, pairs.A_BEGIN].tolist())
     released = settings(random_next_sentence=True)
     np.testing.assert_array_equal(draws(packed, released), drawn)
 

@@ -1,13 +1,10 @@
 from collections import Counter
-from pathlib import Path
 
-import numpy as np
 import pytest
+from helpers import SMALL_MODEL, refusal
 
 from albert_tf.corpus import documents, manifest, shards
 from albert_tf.corpus.config import CorpusSettings
-from albert_tf.data import records
-from albert_tf.errors import InputError
 
 VALUES = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
 
@@ -58,78 +55,21 @@ def test_second_segments_from_other_documents_need_two_ranges(plan, monkeypatch)
     assert {len(unit.ranges) for unit in plan(1, objective="nsp")} == {1}
 
 
-@pytest.fixture
-def texts(data, tmp_path, monkeypatch):
-    """Reads documents of so many segments of four tokens as a unit's texts."""
+def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "TEXT_TOKENS", 20)
+    config = CorpusSettings(**VALUES | {"spm_model_file": SMALL_MODEL})
+    path = tmp_path / "text"
 
-    def call(*documents_, **changes):
-        path = tmp_path / "text"
-        path.write_text("\n\n".join("the the the the\n" * n for n in documents_))
-        config = CorpusSettings(
-            **VALUES | {"spm_model_file": str(data / "spm_small.model")} | changes
-        )
+    def texts(*sizes):
+        path.write_text("\n\n".join("the the the the\n" * n for n in sizes))
         parts = documents.ranges({str(path): path.stat().st_size})
         unit = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
-        tokenizer = shards.load_tokenizer(config)
-        made = shards._texts(unit, config, tokenizer, counts := Counter())
-        return [
-            [document.end - document.begin for document in text.documents]
-            for text in made
-        ], counts
+        made = shards._texts(unit, config, shards.load_tokenizer(config), Counter())
+        return [[each.end - each.begin for each in text.documents] for text in made]
 
-    return call
-
-
-def test_a_text_is_bounded_and_its_last_document_is_never_alone(texts):
-    assert texts(2, 2, 3, 4, 5, 1)[0] == [[2, 2, 3], [4, 5, 1]]
-    assert texts(2, 2, 3, 4, 5, 1, 1)[0] == [[2, 2, 3], [4, 5], [1, 1]]
-    assert texts(7)[0] == [[7]]
-    assert texts(1)[1]["train_tokens"] == 4
-
-
-def test_records_are_shared_evenly_among_the_files(monkeypatch):
-    monkeypatch.setattr(shards, "BLOCK_TOKENS", 160)
-    config = CorpusSettings(**VALUES, max_seq_length=16)
-    for count in (1, 5, 60, 101):
-        for files in (1, 2, 3, 70):
-            ends = np.cumsum([0, *range(1, count + 1)])
-            blocks = list(shards._blocks(ends, files, config, np.random.default_rng(3)))
-            assert sum(block.size for block in blocks) == ends[-1]
-            assert max(block.records for block in blocks) <= 10
-            share = Counter()
-            for block in blocks:
-                share[block.file] += block.records
-            assert sum(share.values()) == count
-            spread = [share[file] for file in range(files)]
-            assert max(spread) - min(spread) <= 1 + (files > 1 and count // files // 10)
-
-
-def test_joined_records_are_those_of_all_blocks_in_another_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "WINDOW_BYTES", 4_000)
-    framed = [records.framed(b"%05d" % i) for i in range(900)]
-    size = len(framed[0])
-    blocks = []
-    for unit in range(3):
-        path = tmp_path / f"{unit}"
-        path.write_bytes(b"".join(framed[300 * unit : 300 * unit + 300]))
-        blocks += [
-            shards.BlockLocation(str(path), offset, 20 * size)
-            for offset in range(0, 300 * size, 20 * size)
-        ]
-
-    def merge(number):
-        names = tuple(f"{tmp_path}/{name}" for name in ("y", "z"))
-        config = CorpusSettings(**VALUES | {"output_file": names})
-        shards.merge(f"{tmp_path}/x.json", config, "train", number, blocks)
-        return records.split(Path(names[number]).read_bytes())
-
-    merged = merge(0)
-    assert merged != framed
-    assert sorted(merged) == framed
-    order = np.corrcoef([framed.index(record) for record in merged], range(900))[0, 1]
-    assert abs(order) < 4 / np.sqrt(45)  # blocks are what is drawn
-    assert merge(0) == merged != merge(1)
+    assert texts(2, 2, 3, 4, 5, 1) == [[2, 2, 3], [4, 5, 1]]
+    assert texts(2, 2, 3, 4, 5, 1, 1) == [[2, 2, 3], [4, 5], [1, 1]]
+    assert texts(7) == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +77,9 @@ def test_joined_records_are_those_of_all_blocks_in_another_order(tmp_path, monke
 )
 def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
     config = CorpusSettings(**VALUES, eval_fraction=0.1, **changes)
-    with pytest.raises(InputError) as error:
-        manifest.check_input(Counter(train_documents=8, eval_documents=1), config)
-    assert str(error.value) == (
+    assert refusal(
+        manifest.check_input, Counter(train_documents=8, eval_documents=1), config
+    ) == (
         "--eval_fraction=0.1: one document of 9 is held out, and the second segment "
         "must come from another; expected a larger share, or 0"
     )

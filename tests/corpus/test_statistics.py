@@ -17,14 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.corpus import (
-    CorpusSettings,
-    documents,
-    files,
-    masking,
-    pairs,
-    shards,
-)
+from albert_tf.corpus import CorpusSettings, documents, files, pairs, shards
 from albert_tf.data import records
 
 DATA = Path(__file__).parents[1] / "fixtures"
@@ -160,8 +153,7 @@ def test_statistics_agree_with_the_release(variant):
     ],
 )
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [("spans_drawn", "drawn_n"), ("spans", "accepted_words_per_span")],
+    ("name", "key"), [("spans_drawn", "drawn_n"), ("spans", "accepted_words_per_span")]
 )
 def test_spans_drawn_and_accepted_agree_with_the_release(variant, changes, name, key):
     released = np.array([RELEASED["spans"][variant][key][n] for n in "123"])
@@ -180,33 +172,3 @@ def test_token_boundaries_are_those_of_the_release():
         ids = np.array(row["tokens"])
         boundary = starts(ids) | np.isin(ids, [2, 3])
         assert boundary.astype(int).tolist() == row["token_boundary"]
-
-
-def test_masking_predicts_as_many_tokens_of_recorded_rows():
-    config = settings()
-    tokenizer = shards.load_tokenizer(config)
-    tokens = tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
-    rules = masking.Rules.build(config, *tokens)
-    assert rules.replacements.tolist() == list(range(1500))
-    ordinary = CorpusSettings(**{**vars(config), "released_behaviour": False})
-    replacements = masking.Rules.build(ordinary, *tokens).replacements
-    assert replacements.tolist() == list(range(5, 1500))
-    for row in RELEASED["rows"]:
-        ids = np.array([row["tokens"]], np.int32)
-        first_sep = row["tokens"].index(3)
-        starts = tokenizer.word_starts(config.word_start_rule)(ids)
-        batch = {
-            "input_ids": ids,
-            "input_mask": np.ones_like(ids),
-            "segment_ids": (np.arange(ids.size) > first_sep)[None].astype(int),
-            "token_boundary": starts,
-        }
-        masking.mask(batch, rules, np.zeros(1, np.uint64), Counter())
-        predictions = batch["masked_lm_weights"] > 0
-        room = min(20, max(1, round(0.15 * ids.size))) - int(predictions.sum())
-        assert room >= 0
-        # Nothing that would have fitted was left: every other word is longer.
-        words = masking.Words(starts, ~np.isin(ids, [2, 3]), config)
-        predicted = batch["masked_lm_positions"][predictions]
-        free = ~np.isin(words.tokens[words.first], predicted)
-        assert (words.sizes[free] > room).all()

@@ -1,19 +1,10 @@
 import os
-import signal
 import time
 
 import pytest
 
 from albert_tf.corpus import workers
 from albert_tf.errors import InputError
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_every_job_is_done(count):
-    with workers.pool(count) as run:
-        for size in (7, 4):
-            results = run(divmod, ((i, 3) for i in range(size)))
-            assert sorted(results) == [divmod(i, 3) for i in range(size)]
 
 
 def test_a_killed_worker_is_a_clear_line():
@@ -31,8 +22,3 @@ def test_an_error_ends_the_workers_at_once():
         for _ in run(time.sleep, [(0,), (600,)]):
             raise KeyError
     assert time.monotonic() - begin < 60
-
-
-def test_workers_never_see_ctrl_c():
-    with workers.pool(2) as run:
-        assert list(run(signal.getsignal, [(signal.SIGINT,)])) == [signal.SIG_IGN]
