@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -49,12 +48,6 @@ def test_a_recipe_has_the_papers_settings():
         assert found["task_name"] == name and float(found["max_seq_length"]) == 512
         assert {"do_train", "do_eval", "do_predict"} <= found.keys()
         assert [float(found[flag]) for flag in FLAGS] == list(map(float, numbers))
-        text = (RECIPES / f"{name}.flags").read_text()
-        assert f"--flagfile=recipes/{name}.flags" in text
-        steps, size = int(found["train_step"]), found["train_batch_size"]
-        assert f"# Cost: {steps:,} steps of {size} examples" in text
-        _, score = glue_all.PAPER[name]
-        assert score is None or re.search(rf"\b{score}\b", text)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +60,7 @@ def test_a_recipe_has_the_papers_settings():
         ("run_squad", "squad_v1", "--train_step=7", (7, None), (365, None)),
     ],
 )
-def test_the_command_line_overrules_a_recipe(
-    settings_of, script, recipe, given, steps, warmup
-):
+def test_flags_overrule_a_recipe(settings_of, script, recipe, given, steps, warmup):
     """Of steps and epochs, and of a warm-up and its share; a flagfile alone counts."""
     flags = [f"--flagfile={RECIPES}/{recipe}.flags", "--output_dir=run", given]
     if script == "run_squad":

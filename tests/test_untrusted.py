@@ -7,6 +7,7 @@ import sys
 import zipfile
 
 import pytest
+from helpers import refusal
 
 from albert_tf import flags, weights
 from albert_tf.errors import InputError
@@ -15,7 +16,6 @@ from albert_tf.tasks.race import reading as race
 from albert_tf.tasks.squad import reading as squad
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
-from albert_tf.weights.folder import ModelFolder
 
 tf = pytest.importorskip("tensorflow")
 
@@ -39,43 +39,19 @@ class Code:
         return os.system, ("touch harmed",)
 
 
-def open_folder(path):
-    weights.open_source(path.parent)
-
-
-def open_file(path):
-    weights.open_source(path)
-
-
-def load_vocabulary(path):
-    tokenization.load(*((None, path) if path.suffix == ".txt" else (path, None)))
-
-
-def read_task(path):
-    metadata.read_task(path.parent)
-
-
-def find_vocabulary(path):
-    ModelFolder(path.parent).find_tokenizer()
-
-
-def read_flags(path):
-    flags._read_config(str(path))
-
-
 PICKLE = pickle.dumps(Code())
 READERS = {
-    "pytorch_model.bin": open_folder,
-    "model.safetensors": open_folder,
-    "model.weights.h5": open_folder,
-    "model.ckpt-1.index": open_folder,
-    "model.keras": open_file,
-    "spiece.model": load_vocabulary,
-    "vocab.txt": load_vocabulary,
-    "task.json": read_task,
+    "pytorch_model.bin": lambda path: weights.open_source(path.parent),
+    "model.safetensors": lambda path: weights.open_source(path.parent),
+    "model.weights.h5": lambda path: weights.open_source(path.parent),
+    "model.ckpt-1.index": lambda path: weights.open_source(path.parent),
+    "model.keras": weights.open_source,
+    "spiece.model": tokenization.load,
+    "vocab.txt": lambda path: tokenization.load(None, path),
+    "task.json": lambda path: metadata.read_task(path.parent),
     "squad.json": squad.read,
     "race.txt": race.read_file,
-    "run.json": read_flags,
+    "run.json": lambda path: flags._read_config(str(path)),
 }
 CASES = {f"pickle as {file}": (file, PICKLE) for file in READERS}
 CASES |= {
@@ -94,9 +70,7 @@ def test_a_file_of_a_stranger_is_refused_and_runs_nothing(case, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / file).write_bytes(contents)
     _events.clear()
-    with pytest.raises(InputError) as refused:
-        READERS[file](tmp_path / file)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in refusal(READERS[file], tmp_path / file)
     assert not _events
     assert not (tmp_path / "harmed").exists()
 
@@ -129,9 +103,7 @@ def test_code_in_a_keras_file_is_refused(change, tiny, tmp_path):
         for name, part in parts.items():
             file.writestr(name, part)
     _events.clear()
-    with pytest.raises(InputError) as refused:
-        weights.open_source(path)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in refusal(weights.open_source, path)
     assert not _events
 
 

@@ -1,12 +1,10 @@
 """--config: a JSON file of flags, and recipes by name."""
 
-import dataclasses
 import json
 
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.classification import ClassifierRunSettings
 
 RUN = {
     "task_name": "custom",
@@ -53,30 +51,18 @@ def test_the_command_line_overrules_the_file_wherever_it_stands(classify, settin
     ("content", "message"),
     [("[1", "run.json: Expecting"), ("[]", "expected a JSON object of flags")],
 )
-def test_a_file_that_is_no_such_thing_is_one_line(
-    settings_of, tmp_path, content, message
-):
+def test_another_kind_of_file_is_one_line(settings_of, tmp_path, content, message):
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(InputError, match=message) as mistake:
         settings_of("classify", f"--config={tmp_path / 'run.json'}")
     assert "\n" not in str(mistake.value)
 
 
-def test_a_recipe_comes_from_the_package_unless_the_folder_has_its_own(
-    settings_of, tmp_path, monkeypatch
-):
+def test_recipes_of_the_package_and_of_the_folder(settings_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = "--flagfile=recipes/mrpc.flags", "--output_dir=run"
 
-    def steps():
-        [run] = (
-            settings
-            for settings in settings_of("classify", *flags)
-            if isinstance(settings, ClassifierRunSettings)
-        )
-        return dataclasses.asdict(run)["num_train_steps"]
-
-    assert steps() == 800
+    assert settings_of("classify", *flags)[1].num_train_steps == 800
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/mrpc.flags").write_text("--do_train\n--train_step=3\n")
-    assert steps() == 3
+    assert settings_of("classify", *flags)[1].num_train_steps == 3

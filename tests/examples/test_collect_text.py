@@ -1,14 +1,12 @@
 import runpy
-from pathlib import Path
 
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from helpers import ROOT
 
 
 @pytest.fixture(scope="module")
 def script():
-    return runpy.run_path(str(EXAMPLES / "collect_text.py"))
+    return runpy.run_path(str(ROOT / "examples/collect_text.py"))
 
 
 def test_prose_is_kept_and_everything_else_left_out(script):

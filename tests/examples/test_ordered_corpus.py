@@ -1,38 +1,21 @@
 import re
 import runpy
-from pathlib import Path
 
-import pytest
+from helpers import ROOT
 
 from albert_tf.text.tokenization import WordPieceTokenizer
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
-
-@pytest.fixture(scope="module")
-def script():
-    return runpy.run_path(str(EXAMPLES / "ordered_corpus.py"))
-
-
-@pytest.fixture(scope="module")
-def documents(script):
-    return script["documents"]
-
-
-def test_every_sentence_between_the_ends_has_a_number_that_tells_its_place(documents):
-    for document in documents(60, seed=5):
+def test_numbers_tell_the_places_of_sentences_and_the_vocabulary_has_them(tmp_path):
+    script = runpy.run_path(str(ROOT / "examples/ordered_corpus.py"))
+    documents = script["documents"]
+    made = documents(60, seed=5)
+    assert made == documents(60, seed=5) != documents(60, seed=2)
+    for document in made:
         _, *middle, _ = document.strip().split("\n")
         numbers = [int(re.search(r"\d+", sentence)[0]) for sentence in middle]
         assert 4 <= len(numbers) <= 8
         assert numbers == sorted(set(numbers))
-
-
-def test_the_seed_decides(documents):
-    assert documents(7, seed=1) == documents(7, seed=1) != documents(7, seed=2)
-
-
-def test_the_vocabulary_knows_every_word(script, tmp_path):
-    made = script["documents"](50, seed=3)
     path = tmp_path / "words.txt"
     path.write_text("\n".join(script["vocabulary"](made)))
     tokenizer = WordPieceTokenizer(str(path))

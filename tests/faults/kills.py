@@ -2,17 +2,15 @@
 
     python tests/faults/kills.py --moments=200 --seed=1 --commands=corpus,pretrain
 
-Of a chain of kills (`kill -9`, SIGTERM, SIGINT, or SIGSTOP, while which a second run
-must be refused where there is a lock, and then SIGCONT or `kill -9`) the last run goes
-on to its end; its files are compared with those of an undisturbed run. If the system
-ended a training run (-15, -2), "early" is before its first line, "done" after its last
-file. Ends with 1 if it was between them, a byte differs, a process or a temporary
-file is left, a command hangs or shows a traceback. Give it an unprivileged user and a
-TMPDIR.
+After a chain of kills (`kill -9`, SIGTERM or SIGINT) the last run goes on to its end;
+its files are compared with those of an undisturbed run. Ends with 1 if a byte differs,
+or a command hangs, shows a traceback or leaves a process. Give it an unprivileged user
+and a TMPDIR.
 """
 
 import argparse
 import collections
+import json
 import os
 import random
 import shutil
@@ -23,230 +21,143 @@ import tempfile
 import time
 from pathlib import Path
 
-import short_runs
-
-_PATH = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-_SIGNALS = {"KILL": 8, "TERM": 5, "INT": 4, "STOP": 3}
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests/fixtures"
+DATA = FIXTURES / "earlier_version"
+SIGNALS = [signal.SIGKILL] * 2 + [signal.SIGTERM, signal.SIGINT]
 # A signal that comes before Python has begun, or when all is done, is the system's.
-_STATUSES = {0, -9, 130, 143, -2, -15}
-_LONGEST_CHAIN = 5
-_LIMIT = 120.0
-_EARLY = 0.25
-_TRAINING = ["--deterministic", "--save_checkpoints_steps=3"]
-# What makes a run long enough to be hit.
-_MORE = {
-    "corpus": [
-        f"--input_file={short_runs.FIXTURES}/docs200.txt",
-        f"--spm_model_file={short_runs.FIXTURES}/spm_small.model",
-        "--max_seq_length=64",
-        "--dupe_factor=300",
-        "--num_workers=2",
-    ],
-    "vocabulary": ["--input_file={work}/words.txt", "--vocab_size=2000"],
-    "pretrain": [*_TRAINING, "--num_train_steps=60", "--eval_every_steps=20"],
-    "classify": [*_TRAINING, "--train_step=40", "--eval_every_steps=10"],
-    **{name: [*_TRAINING, "--num_train_steps=8"] for name in ("tag", "squad", "race")},
+STATUSES = {0, -9, 130, 143, -2, -15}
+LIMIT = 300.0  # seconds
+CONFIG = f"--albert_config_file={DATA}/albert_config.json"
+MODEL = f"{CONFIG} --spm_model_file={DATA}/vocab.model"
+TRAINING = (
+    "--deterministic --train_batch_size=2 --eval_batch_size=3 --num_warmup_steps=1 "
+    "--save_checkpoints_steps=3 --keep_checkpoint_max=1"
+)
+CONVERT = f"convert --input={DATA}/pretraining --output={{folder}}"
+# What follows `albert-tf`; each writes to the folder alone.
+COMMANDS = {
+    "corpus": f"corpus --input_file={FIXTURES}/docs200.txt --max_seq_length=64 "
+    f"--spm_model_file={FIXTURES}/spm_small.model --dupe_factor=300 --num_workers=2 "
+    "--output_file={folder}/train.tfrecord",
+    "vocabulary": f"vocabulary --input_file={FIXTURES}/docs200.txt --vocab_size=900 "
+    "--model_prefix={folder}/vocab",
+    "pretrain": f"pretrain {CONFIG} --input_file={DATA}/records/ordinary "
+    f"--eval_input_file={DATA}/records/ordinary {TRAINING} --num_train_steps=60 "
+    "--eval_every_steps=20 --output_dir={folder}",
+    "classify": f"classify {MODEL} {TRAINING} --task_name=custom --max_seq_length=16 "
+    f"--train_file={DATA}/table.tsv --dev_file={DATA}/table.tsv "
+    f"--test_file={DATA}/table.tsv --do_train --do_eval --do_predict "
+    "--num_train_steps=40 --eval_every_steps=10 --output_dir={folder}",
+    "squad": f"squad {MODEL} {TRAINING} --train_file={FIXTURES}/squad_own.json "
+    f"--predict_file={FIXTURES}/squad_own.json --version_2_with_negative "
+    "--max_query_length=8 --doc_stride=8 --max_seq_length=32 --do_train --do_predict "
+    "--num_train_steps=8 --eval_every_steps=2 --output_dir={folder}",
+    "convert to hf": f"{CONVERT} --output_format=hf",
+    "convert to tf1": f"{CONVERT} --output_format=tf1",
 }
 
 
-class Run:
-    """A command that is running, in a process group of its own."""
+def contents(folder):
+    """Returns what must be equal: logs have times, and what a kill repeats twice."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.name == "metrics.jsonl":
+            lines = map(json.loads, path.read_text().splitlines())
+            found[name] = {
+                x["step"]: x.get("loss") for x in lines if x["kind"] == "eval"
+            }
+        elif path.name == "eval_results.txt":
+            found[name] = sorted(set(path.read_text().split("=" * 50 + "\n")))
+        elif not (path.is_dir() or path.name == "run.json" or "tfevents" in path.name):
+            found[name] = None if path.suffix == ".png" else path.read_bytes()
+    return found
 
-    def __init__(self, title: str, folder: Path):
-        folder.mkdir(parents=True, exist_ok=True)
-        arguments = short_runs.commands_of(folder)[title]
-        more = [x.format(work=folder.parent) for x in _MORE.get(title, ())]
-        self.title, self.folder = title, folder
-        self.log = Path(tempfile.mkstemp(dir=folder.parent, suffix=".log")[1])
-        self.began = time.monotonic()
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "albert_tf", *arguments, *more],
-                stdout=output,
-                stderr=output,
-                env={**os.environ, "PYTHONPATH": _PATH, "PYTHONUNBUFFERED": "1"},
-                cwd=folder.parent,
-                start_new_session=True,
-                # A shell starts what it runs in the background with INT ignored.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
 
-    def seconds(self) -> float:
-        """Returns how long it has been running."""
-        return time.monotonic() - self.began
+def start(command, folder, log):
+    folder.mkdir(parents=True, exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "albert_tf", *command.format(folder=folder).split()],
+        stdout=log,
+        stderr=log,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        start_new_session=True,
+        # A shell starts what it runs in the background with INT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
-    def ended(self) -> bool:
-        """Whether it has."""
-        return self.process.poll() is not None
 
-    def first_sign(self) -> float:
-        """Waits for its first output or its end; returns when that was."""
-        while not self.log.stat().st_size and not self.ended():
-            time.sleep(0.002)
-        return self.seconds()
-
-    def finish(self) -> int:
-        """Waits for its end; returns its status, or 999 for one that hangs."""
-        try:
-            return self.process.wait(_LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            return 999
-
-    def survivors(self) -> bool:
-        """Whether processes of the group outlive it, given ten seconds to end."""
+def finish(process, log):
+    """Waits for the end and that of the group; returns the status and a problem."""
+    code, is_left = None, True
+    try:
+        code = process.wait(LIMIT)
         for _ in range(100):
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
-                return False
+            os.killpg(process.pid, 0)
             time.sleep(0.1)
-        os.killpg(self.process.pid, signal.SIGKILL)
-        return True
+    except ProcessLookupError:
+        is_left = False
+    except subprocess.TimeoutExpired:
+        pass
+    if is_left:
+        os.killpg(process.pid, signal.SIGKILL)
+    log.seek(0)
+    text = log.read()
+    log.seek(0)
+    log.truncate()
+    is_wrong = is_left or code not in STATUSES or "Traceback" in text
+    return code, [f"status {code}, processes left: {is_left}: {text}"] * is_wrong
 
 
-class Chains:
-    """Kills one command until it has had its moments, and counts what came of it."""
-
-    def __init__(self, title: str, work: Path, draw: random.Random):
-        self.title, self.work, self.draw = title, work, draw
-        self.statuses: dict[str, collections.Counter] = collections.defaultdict(
-            collections.Counter
-        )
-        self.findings: list[str] = []
-        self.comparisons = self.refused = 0
-
-    def run(self, moments: int) -> None:
-        """Has the undisturbed run, then chains of kills."""
-        run = Run(self.title, self.work / "undisturbed")
-        self.first = run.first_sign()
-        code = run.finish()
-        assert code == 0, run.log.read_text()
-        self.whole = run.seconds()
-        self.expected = short_runs.contents(run.folder)
-        names = [name for name, weight in _SIGNALS.items() for _ in range(weight)]
-        while sum(codes.total() for codes in self.statuses.values()) < moments:
-            folder = self.work / "killed" / "run"
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            folder.parent.mkdir()
-            words = self.work / "words.txt"
-            if words.exists():
-                shutil.copy(words, folder.parent)
-            for _ in range(self.draw.randint(1, _LONGEST_CHAIN)):
-                if self._kill(Run(self.title, folder), self.draw.choice(names)):
-                    break
-            run = Run(self.title, folder)
-            code = run.finish()
-            self.comparisons += 1
-            self._check(run, code)
-            if code or (made := short_runs.contents(folder)) != self.expected:
-                differing = [] if code else _different(made, self.expected)
-                self._note(f"status {code}, differs: {differing}")
-
-    def _kill(self, run: Run, name: str) -> bool:
-        """Sends a signal at a random moment; returns whether the run was done."""
-        if self.draw.random() < _EARLY:
-            moment = self.draw.uniform(0.5, self.whole)
-        else:
-            rest = max(self.whole - self.first, 0.1)
-            moment = run.first_sign() + self.draw.uniform(0.0, rest)
-        while run.seconds() < moment and not run.ended():
-            time.sleep(0.002)
-        if run.ended():
-            self._check(run, run.finish())
-            return True
-        to_all = self.draw.random() < 0.5
-        if name == "STOP":
-            return self._stop(run)
-        number = getattr(signal, f"SIG{name}")
-        if to_all and name != "KILL":
-            os.killpg(run.process.pid, number)
-        else:
-            run.process.send_signal(number)
-        code = run.finish()
-        self._count(name, run, code)
-        return code == 0
-
-    def _count(self, name: str, run: Run, code: int) -> None:
-        status = str(code)
-        if code in (-signal.SIGTERM, -signal.SIGINT):
-            if not run.log.stat().st_size:
-                status += " early"
-            elif short_runs.contents(run.folder) == self.expected:
-                status += " done"
-            elif self.title not in ("corpus", "vocabulary"):  # which resume from files
-                self._note(f"{status} without a line: {run.log.read_text()[-2000:]}")
-        self.statuses[name][status] += 1
-        self._check(run, code)
-
-    def _stop(self, run: Run) -> bool:
-        os.killpg(run.process.pid, signal.SIGSTOP)
-        if list(run.folder.rglob(".lock")):
-            second = Run(self.title, run.folder)
-            code, text = second.finish(), second.log.read_text(errors="replace")
-            holder = "another run is at work here"
-            self.refused += code == 2 and holder in text
-            if code != 2 or holder not in text:
-                self._note(f"second run: {code} {text}")
-        else:
-            time.sleep(1.0)
-        os.killpg(run.process.pid, signal.SIGCONT)
-        name, is_killed = "STOP, CONT", self.draw.random() < 0.5
-        if is_killed:
-            name = "STOP, KILL"
-            run.process.kill()
-        code = run.finish()
-        self._count(name, run, code)
-        return code == 0
-
-    def _note(self, finding: str) -> None:
-        self.findings.append(finding)
-        print(f"{self.title}: {finding}", file=sys.stderr, flush=True)
-
-    def _check(self, run: Run, code: int) -> None:
-        text = run.log.read_text(errors="replace")
-        if code not in _STATUSES or "Traceback" in text:
-            where = f"after {run.seconds():.1f} s"
-            self._note(f"status {code} {where}: {text[-2000:]}")
-        if run.survivors():
-            self._note(f"status {code}: processes are left")
+def kill_at_moments(command, work, draw, moments):
+    """Kills a command in chains; returns its statuses and what was wrong."""
+    statuses, problems = collections.Counter(), []
+    with (work / "log").open("w+", errors="replace") as log:
+        began = time.monotonic()
+        code, problems = finish(start(command, work / "undisturbed", log), log)
+        assert code == 0, problems
+        whole, expected = time.monotonic() - began, contents(work / "undisturbed")
+        folder = work / "killed"
+        while statuses.total() < moments:
+            shutil.rmtree(folder, ignore_errors=True)
+            for _ in range(draw.randint(1, 5)):
+                process = start(command, folder, log)
+                time.sleep(draw.uniform(0.5, whole))
+                send = draw.choice([os.kill, os.killpg])
+                if process.poll() is None:
+                    send(process.pid, draw.choice(SIGNALS))
+                code, found = finish(process, log)
+                statuses[code] += 1
+                problems += found
+            code, found = finish(start(command, folder, log), log)
+            problems += found
+            made = contents(folder)
+            names = {*made, *expected}
+            differing = sorted(n for n in names if made.get(n) != expected.get(n))
+            if code or differing:
+                problems.append(f"status {code}, differs: {differing}")
+    return statuses, problems
 
 
-def _different(made: dict, expected: dict) -> list[str]:
-    names = {*made, *expected}
-    return sorted(n for n in names if made.get(n) != expected.get(n))
-
-
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--commands", default=",".join(short_runs.commands_of(Path())))
+    parser.add_argument("--commands", default=",".join(COMMANDS))
     options = parser.parse_args()
-    titles = options.commands.split(",")
-    findings = total = 0
-    print("| command | signal | moments | exit statuses |\n|---|---|---|---|")
-    for i, title in enumerate(titles):
+    titles, found = options.commands.split(","), 0
+    for title in titles:
         draw = random.Random(f"{options.seed} {title}")
         with tempfile.TemporaryDirectory() as work:
-            words = ("".join(draw.choices("abcdefghij", k=7)) for _ in range(20_000))
-            Path(work, "words.txt").write_text("\n".join(words))
-            chains = Chains(title, Path(work), draw)
-            begin, end = (options.moments * n // len(titles) for n in (i, i + 1))
-            chains.run(end - begin)
-        for name, codes in sorted(chains.statuses.items()):
-            counts = ", ".join(f"{code} ({n})" for code, n in sorted(codes.items()))
-            print(f"| {title} | {name} | {codes.total()} | {counts} |")
-            total += codes.total()
-        print(
-            f"| {title} | {chains.comparisons} compared, {chains.refused} second runs "
-            f"refused, {len(chains.findings)} differences | | |",
-            flush=True,
-        )
-        findings += len(chains.findings)
-    print(f"{total} moments, {findings} differences")
-    sys.exit(1 if findings else 0)
+            moments = -(-options.moments // len(titles))
+            statuses, problems = kill_at_moments(
+                COMMANDS[title], Path(work), draw, moments
+            )
+        counts = ", ".join(f"{code} ({n})" for code, n in sorted(statuses.items()))
+        print(f"{title}: {counts}; {len(problems)} problems", *problems, sep="\n")
+        found += len(problems)
+    sys.exit(1 if found else 0)
 
 
 if __name__ == "__main__":
