@@ -195,9 +195,9 @@ class Tokenizer(abc.ABC):
     def clean(self, text: str) -> str:
         """Returns the cleaned text, which is then cut into pieces."""
 
-    @abc.abstractmethod
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a text."""
+        """Returns the pieces of a text; an unknown word of WordPiece is [UNK]."""
+        return [self._pieces[id] for id in self.encode(text)]
 
     @abc.abstractmethod
     def encode_batch(
@@ -561,10 +561,6 @@ class WordPieceTokenizer(Tokenizer):
         if self.do_lower_case and not self.keep_accents:
             return UNACCENTED_PUNCTUATION_ALONE
         return PUNCTUATION_ALONE
-
-    def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a text; an unknown word is [UNK]."""
-        return [self._pieces[id] for id in self.encode(text)]
 
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1

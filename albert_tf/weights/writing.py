@@ -14,16 +14,8 @@ from albert_tf.errors import InputError, wrap_write
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import huggingface
+from albert_tf.weights import huggingface, names
 from albert_tf.weights.checkpoints import BEST
-from albert_tf.weights.names import (
-    STEP,
-    Target,
-    check_optimizer,
-    expand,
-    expand_slots,
-    format_shapes,
-)
 
 
 def save(
@@ -78,17 +70,17 @@ def save(
 
 def _tensors(model, format: str) -> dict[str, np.ndarray]:
     """Returns a model's weights by their names in a format."""
-    targets = expand(model, format)
+    targets = names.expand(model, format)
     nameless = {t.path: t.variable.shape for t in targets if t.name is None}
     if nameless:
         raise InputError(
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
-            f"{format_shapes(nameless)}"
+            f"{names.format_shapes(nameless)}"
         )
     return _arrays(targets)
 
 
-def _arrays(targets: Iterable[Target]) -> dict[str, np.ndarray]:
+def _arrays(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
     return {str(target.name): target.to_format(target.value()) for target in targets}
 
 
@@ -111,10 +103,10 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
     tensors = _tensors(model, "tf1")
     tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
     if optimizer is not None:
-        check_optimizer(optimizer, model)
-        tensors |= _arrays(expand_slots(optimizer, expand(model, "tf1")))
+        names.check_optimizer(optimizer, model)
+        tensors |= _arrays(names.expand_slots(optimizer, names.expand(model, "tf1")))
         step = keras.ops.convert_to_numpy(optimizer.iterations)
-        tensors[STEP] = np.asarray(step, np.int64)
+        tensors[names.STEP] = np.asarray(step, np.int64)
     with wrap_write(path), atomic_folder(prefix.parent) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),

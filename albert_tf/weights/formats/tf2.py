@@ -43,7 +43,9 @@ def open(
     with errors.wrap_read(prefix, "a checkpoint with a readable object graph"):
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(read(GRAPH))
-        own, keys = _saved_model_keys(graph), _variable_keys(graph)
+        own = _saved_model_keys(graph)
+        variables = [item for node in graph.nodes for item in node.attributes]
+        keys = {item.full_name: item.checkpoint_key for item in variables}
     check_author(prefix, keys)
     build_model = None
     if own is not None:
@@ -59,7 +61,7 @@ def open(
         {name: shapes[key] for name, key in keys.items() if key in shapes},
         lambda name: read(keys[name]),
         config,
-        lambda name: name.removeprefix("bert/") if own is None else name,
+        lambda name: name.removeprefix("bert/"),
         build_model,
     )
 
@@ -71,15 +73,6 @@ def check_author(path: Any, names: Any) -> None:
             f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
             f"expected the TF-Hub module or checkpoint that they were made from"
         )
-
-
-def _variable_keys(graph) -> dict[str, str]:
-    """Returns checkpoint key by variable name."""
-    return {
-        item.full_name: item.checkpoint_key
-        for node in graph.nodes
-        for item in node.attributes
-    }
 
 
 def _children(graph, node) -> dict[str, Any]:
