@@ -24,6 +24,7 @@ class Source:
         rename: returns the name in the table of `names`, given the one in the file.
         build_model: returns a new model of the class that was saved; None if the format
             does not store the class.
+        adapt: returns the configuration that fits the weights, given the stored one.
 
     Attributes:
         format: as given.
@@ -32,6 +33,7 @@ class Source:
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
         config: as given.
         build_model: as given.
+        adapt: as given.
     """
 
     def __init__(
@@ -43,11 +45,13 @@ class Source:
         config: Callable[[], AlbertConfig],
         rename: Callable[[str], str] = lambda name: name,
         build_model: Callable[[], keras.Model] | None = None,
+        adapt: Callable[[AlbertConfig], AlbertConfig] = lambda config: config,
     ):
         self.format = format
         self.path = str(path)
         self.config = config
         self.build_model = build_model
+        self.adapt = adapt
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.ignored: dict[str, tuple[int, ...]] = {}
         self._names = {}
@@ -62,7 +66,3 @@ class Source:
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor, weight or not, by name."""
         return self._read(self._names[name])
-
-    def adapt(self, config: AlbertConfig) -> AlbertConfig:
-        """Returns the configuration that fits the weights, given the stored one."""
-        return config

@@ -31,38 +31,27 @@ def open(path: Path) -> Source:
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
+    # albert_zh projects word embeddings to the width H before it adds those of
+    # positions and segments, so the product of its two tables is that of E = H.
+    has_product = _SECOND in shapes
+    if has_product:
+        shapes[_FIRST] = [shapes[_FIRST][0], shapes.pop(_SECOND)[1]]
 
     def read(name):
         with errors.wrap_read(f"{prefix}: {name}", "a whole checkpoint, undamaged"):
-            return reader.get_tensor(name)
+            tensor = reader.get_tensor(name)
+            is_product = has_product and name == _FIRST
+            return tensor @ reader.get_tensor(_SECOND) if is_product else tensor
+
+    def adapt(config):
+        size = config.hidden_size if has_product else config.embedding_size
+        return dataclasses.replace(config, embedding_size=size)
 
     def config():
-        return AlbertConfig.from_json_file(config_folder / "albert_config.json")
+        file = config_folder / "albert_config.json"
+        return adapt(AlbertConfig.from_json_file(file))
 
     location = path if path.is_dir() else prefix
     if tf2.GRAPH in shapes:
         return tf2.open(location, prefix, shapes, read, config)
-    kind = _OneWordTable if _SECOND in shapes else Source
-    return kind("tf1", location, shapes, read, config, to_released_name)
-
-
-class _OneWordTable(Source):
-    """Multiplies the two word tables of albert_zh.
-
-    albert_zh projects word embeddings to the width H before it adds those of positions
-    and segments, so this is a model with E = H.
-    """
-
-    def __init__(self, format, path, tensors, read, config, rename):
-        def adapted():
-            return self.adapt(config())
-
-        super().__init__(format, path, tensors, read, adapted, rename)
-        self.shapes[_FIRST] = (self.shapes[_FIRST][0], self.shapes.pop(_SECOND)[1])
-
-    def read(self, name):
-        table = super().read(name)
-        return table @ super().read(_SECOND) if name == _FIRST else table
-
-    def adapt(self, config):
-        return dataclasses.replace(config, embedding_size=config.hidden_size)
+    return Source("tf1", location, shapes, read, config, to_released_name, adapt=adapt)
