@@ -489,8 +489,8 @@ class SentencePieceTokenizer(Tokenizer):
         return _translate(joined, np.flatnonzero(stays), characters)[1]
 
     def _text_of(self, id: int) -> str:
-        is_control = self._processor.is_control(id) or self._processor.is_unknown(id)
-        if is_control or id in self.byte_values:
+        is_special = self._processor.is_control(id) or self._processor.is_unknown(id)
+        if is_special or id in self.byte_values:
             return ""
         return self._pieces[id].strip(WORD_MARK)
 

@@ -160,7 +160,7 @@ class ModelFolder:
             if path.suffix == ".txt":
                 spm, vocab = None, str(path)
         stored = map(metadata.find_vocabulary, self.folders)
-        path, values = next(filter(None, stored), (None, {}))
+        path, values = next((found for found in stored if found[1]), (None, {}))
         keys = ("do_lower_case", "keep_accents")
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
@@ -179,12 +179,11 @@ class ModelFolder:
 
 def _vocabulary_in(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
-    if stored := metadata.find_vocabulary(folder):
-        path, values = stored
-        # If it is gone, the user may have put another one there.
-        vocabulary = path.parent / values.get("vocabulary", "")
-        if os.path.isfile(vocabulary):  # False also for an impossible name
-            return vocabulary
+    file, values = metadata.find_vocabulary(folder)
+    # If it is gone, the user may have put another one there.
+    vocabulary = file.parent / values.get("vocabulary", "")
+    if os.path.isfile(vocabulary):  # False also for an impossible name
+        return vocabulary
     paths = [
         path
         for root in (folder, folder / "assets", folder / "assets/tokenizer")

@@ -239,13 +239,16 @@ def fingerprint(folder: Path) -> str | None:
     Raises:
         InputError: the metadata are damaged.
     """
-    stored = find_vocabulary(folder)
-    return stored[1].get("fingerprint") if stored else None
+    return find_vocabulary(folder)[1].get("fingerprint")
 
 
-def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Reads the file that names a folder's vocabulary; returns its path and keys."""
+def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """Reads the file that names a folder's vocabulary.
+
+    Returns:
+        Its path and keys; no keys if there is no such file.
+    """
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
         if stored := _read(folder / name):
             return folder / name, stored
-    return None
+    return folder / TASK, {}
