@@ -29,7 +29,7 @@ ALBERT in TensorFlow 2 and Keras 3: albert-tf COMMAND --name=value ...
 
 {table}
 
-    albert-tf COMMAND --help    what a command does, and its flags
+    albert-tf COMMAND --help    help of a command, and its flags
     albert-tf --version         the version of the package"""
 
 

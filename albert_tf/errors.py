@@ -31,7 +31,7 @@ class InputError(ValueError):
     print the message without a traceback, see `flags.run`.
     """
 
-    # Without this, Keras adds many lines to what a layer's call raises.
+    # Without this, Keras adds many lines to an error in a layer's call.
     _keras_call_info_injected = True
 
     _has_lines = False

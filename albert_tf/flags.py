@@ -32,7 +32,7 @@ flags.disclaim_key_flags()
 
 # The settings classes of the running command, for --help.
 _defined: list[type] = []
-# By absl's name of a type: the value in --help, and in usage errors.
+# Names of values in --help and in usage errors, by absl's name of their type.
 _TYPES = {
     "int": ("INTEGER", "an integer"),
     "float": ("NUMBER", "a number"),
@@ -75,7 +75,7 @@ def field(
     It can also set a plain value as the new default.
 
     Args:
-        help: one sentence, with the unit where there is one.
+        help: one sentence, with the unit if there is one.
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
         excludes: settings that cannot be combined with this one. On the command line,
@@ -95,7 +95,7 @@ def field(
 
 
 class Settings:
-    """Base of the settings classes; checks what their fields declare.
+    """Base of the settings classes; checks the values of their fields.
 
     Raises:
         InputError: a value is out of range, two settings exclude each other, or one
@@ -239,7 +239,7 @@ def run(
         takes_arguments: whether `main` also gets a list of the positional arguments.
         text: the start of --help. Default: the docstring of the script.
         names: names in --help, and their replacements.
-        argv: name and arguments of the program. Default: those of the process.
+        argv: name and arguments of the program. Default: `sys.argv`.
     """
     if settings:
         _undefine()  # flags of an earlier command of this process
@@ -324,7 +324,7 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 
 
 def _expand(arguments: list[str]) -> list[str]:
-    """Expands --config and --flagfile; other flags override those of --config.
+    """Expands --config and --flagfile; other flags override the flags in --config.
 
     A flagfile in `recipes/` that does not exist is taken from the package. A truth
     value may follow its flag after a space.

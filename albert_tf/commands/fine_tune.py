@@ -17,10 +17,10 @@ _MODEL = (ModelSettings, DistributionSettings)
 
 
 class FineTuning:
-    """What a command has beside its own docstring, which --help prints.
+    """Base of the commands; --help prints a command's docstring.
 
     Attributes:
-        task_type: of its family.
+        task_type: the task type of the family.
         SETTINGS: see `commands`.
     """
 

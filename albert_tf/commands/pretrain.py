@@ -34,7 +34,7 @@ def main(
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     notes = config.do_train and is_chief(strategy)
     log = functools.partial(print, file=sys.stderr)
-    with loop.locked(config, strategy):
+    with loop.lock_output_dir(config, strategy):
         if notes:
             run_file.check(log)
         multiple = pad_multiple(strategy, config.xla)

@@ -10,7 +10,7 @@ In reading order:
     pairs            documents -> segments A and B
     masking          which tokens are predicted: n-grams of whole words
     shards           some ranges of the input -> some of the records, reproducibly
-    manifest         the description beside the records: settings, counts, statistics
+    manifest         the records' description: settings, counts, statistics
     workers, beam    run a function in worker processes, on Apache Beam
     generation       plan -> make shards -> merge -> describe
     dynamic_masking  masks records while training

@@ -118,11 +118,11 @@ def read(
     If a file has no `\n` before its end, `\r` ends lines.
 
     Args:
-        part: where to read; a name that ends in .jsonl or .jsonl.gz holds JSON lines.
+        part: the part to read; a .jsonl or .jsonl.gz file holds JSON lines.
         errors: as for `bytes.decode`: "strict", "replace" or "ignore".
         counts: raised by the `lines` read, the `undecodable_lines` among them, the
             `divided_documents`.
-        encoding: of a file without a byte order mark.
+        encoding: used if a file has no byte order mark.
 
     Yields:
         The lines of one document: not empty, without white space at their ends.
@@ -185,7 +185,7 @@ def _decoded(
     at = part.begin
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     if encoding != "utf-8" and _head(part.file) in _MARKS:
-        encoding = "utf-8"  # that of the file, or of the output of `_lines`
+        encoding = "utf-8"  # of the file, or of the output of `_lines`
     for number, line in enumerate(_lines(part, counts), 1):
         try:
             text = line.decode(encoding)
@@ -287,7 +287,7 @@ def tokenize(
         documents: the lines of each.
         config: the run's settings.
         tokenizer: the vocabulary.
-        counts: get what was cut and what was left out.
+        counts: get the numbers of cut and of skipped texts.
     """
     starts = word_starts(tokenizer, config.word_start_rule)
     by_text = config.word_start_rule == "released"

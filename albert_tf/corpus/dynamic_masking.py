@@ -53,7 +53,7 @@ class DynamicMasking:
         Args:
             batch: what `records.parser(spec)` returns, see `shards.spec`. Records
                 that are masked already may have another number of slots than P.
-            seed: of the run.
+            seed: the run's seed.
             positions: int64 [B], the position of each row in the run. A row's masks
                 depend only on `seed` and on it.
 
@@ -93,7 +93,7 @@ class DynamicMasking:
 def for_records(
     files: Sequence[str], settings: MaskingSettings | None = None
 ) -> DynamicMasking:
-    """Builds the masking of record files, by the descriptions beside them.
+    """Builds the masking of record files from their descriptions.
 
     What is not in `settings` is as it was for the generator: words or tokens, preferred
     lengths, permutation, released behaviour. The order of the halves is redrawn if
@@ -101,7 +101,7 @@ def for_records(
 
     Args:
         files: record files of `create_pretraining_data.py`, masked already or not.
-        settings: which tokens to predict; by default as the flags' defaults.
+        settings: which tokens to predict; by default the flags' defaults.
 
     Raises:
         InputError: a file has no description or one of another version, two files
@@ -136,7 +136,7 @@ def for_records(
 def _common_settings(
     config: CorpusSettings, vocabulary: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Lists what must be equal in record files that are masked together."""
+    """Lists the values that record files that are masked together must share."""
     settings = {name: getattr(config, name) for name in _COMMON}
     return {"vocabulary": vocabulary["fingerprint"], **settings}
 

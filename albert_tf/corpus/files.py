@@ -20,7 +20,7 @@ _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
 def description_path(record_file: str) -> str:
-    """Returns the path of the description of a record file, a JSON file beside it."""
+    """Returns the path of a record file's description, a JSON file in its folder."""
     return f"{_SHARD.sub('', record_file)}.json"
 
 

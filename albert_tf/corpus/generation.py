@@ -1,9 +1,9 @@
 """Makes record files: plan -> make shards -> merge -> describe.
 
 Shards hold some of the records and are merged into the output files. Unfinished files
-are in a folder beside the output, `<output>.work`. Once the JSON file of a shard or of
-an output file is in that folder, it is complete and is not made again. Processes of
-this machine or Apache Beam make and merge the shards.
+are in the folder `<output>.work`. A shard or an output file is complete, and is not
+made again, once its JSON file is in that folder. Local processes or Apache Beam make
+and merge the shards.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         log: gets progress and warnings.
 
     Returns:
-        The path of the description of the training files, a JSON file beside them.
+        The path of the training files' JSON description.
 
     Raises:
-        InputError: the input, the vocabulary or the output cannot be used, or records
-            of other settings are there.
+        InputError: the input, the vocabulary or the output cannot be used, or the
+            output has records of other settings.
     """
     sizes = documents.find_files(config.input_file)
     tokenizer = shards.load_tokenizer(config)
@@ -71,7 +71,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 
 
 def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> None:
-    """Empties the folder of unfinished files, unless this very run has made them."""
+    """Empties the folder of unfinished files, unless they have the same identity."""
     settings = f"{work}/settings.json"
     earlier = files.read_json(settings)
     if earlier == identity:
@@ -94,8 +94,8 @@ def _make_files(
 
     Args:
         config: the run's settings.
-        identity: what `manifest.identity` returned.
-        plan: of the shards.
+        identity: the result of `manifest.identity`.
+        plan: the shards' plans.
         work: the folder of unfinished files.
         log: gets progress and warnings.
         run: calls a function for every job, in any order.
@@ -103,14 +103,14 @@ def _make_files(
     paths = [f"{work}/{each.subset}-{each.number:05}.json" for each in plan]
     jobs = zip(paths, itertools.repeat(config), plan)
     results = _run_jobs("shards", shards.make_shard, paths, jobs, work, log, run)
-    made = [
+    made_shards = [
         shards.Shard.from_result(each.subset, path, result)
         for each, path, result in zip(plan, paths, results, strict=True)
     ]
-    for warning in manifest.check_input(manifest.total(made), config):
+    for warning in manifest.check_input(manifest.total(made_shards), config):
         log.write(f"warning: {warning}\n")
-    subsets = manifest.nonempty_subsets(made, config)
-    # A description that is there is of other records.
+    subsets = manifest.nonempty_subsets(made_shards, config)
+    # Existing descriptions belong to other records.
     files.remove(config.description_path(subset) for subset in config.subsets)
     targets = [
         (subset, number)
@@ -119,14 +119,14 @@ def _make_files(
     ]
     paths = [f"{work}/merge-{subset}-{number:05}.json" for subset, number in targets]
     merges = (
-        (path, config, *target, shards.list_blocks(made, *target))
+        (path, config, *target, shards.list_blocks(made_shards, *target))
         for path, target in zip(paths, targets, strict=True)
     )
     _run_jobs("files", shards.merge, paths, merges, work, log, run)
     # The training files come last: with their description the run is complete.
     for subset in subsets[::-1]:
         sizes = [files.size(path) or 0 for path in config.record_files(subset)]
-        content = manifest.describe(identity, config, subset, made, sizes)
+        content = manifest.describe(identity, config, subset, made_shards, sizes)
         files.write_json(config.description_path(subset), content)
         log.write(manifest.summary(content))
 
@@ -143,9 +143,9 @@ def _run_jobs(
     """Runs the jobs that have no result yet, and returns the results of all.
 
     Args:
-        name: what the jobs make.
+        name: the name of the results, for messages.
         function: does one job.
-        paths: of the result of each job.
+        paths: the paths of the jobs' results.
         jobs: the arguments of `function`; the path is the first.
         work: see `_make_files`.
         log: see `_make_files`.

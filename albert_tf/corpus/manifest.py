@@ -1,4 +1,4 @@
-"""The description beside record files: settings, vocabulary, counts, statistics."""
+"""The description of record files: settings, vocabulary, counts, statistics."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _INPUT_COUNTERS = (
     *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
     *("documents_without_tokens", "divided_documents"),
 )
-# Of the records of a subset, over all duplicates.
+# Counts of the records of a subset, over all duplicates.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
@@ -53,7 +53,7 @@ def read(record_file: str) -> dict[str, Any] | None:
 
 
 def _is_whole(description: Mapping[str, Any]) -> bool:
-    """Returns whether a description has what training reads of it."""
+    """Returns whether a description has the keys that training reads."""
     try:
         settings, vocabulary = description["settings"], description["vocabulary"]
         special = [*vocabulary["special_ids"], vocabulary["mask_id"]]
@@ -111,7 +111,7 @@ def is_complete(
 
     Args:
         config: the run's settings.
-        identity: what `identity` returned for them.
+        identity: the result of `identity` for them.
         log: gets a line if the text has changed since.
 
     Raises:
@@ -172,10 +172,10 @@ def describe(
     """Returns the description of a subset's files.
 
     Args:
-        identity: what `identity` returned.
+        identity: the result of `identity`.
         config: the run's settings.
         subset: "train" or "eval".
-        shards: of both subsets.
+        shards: the shards of both subsets.
         sizes: bytes of each file.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
@@ -226,10 +226,10 @@ def nonempty_subsets(shards: Sequence[Shard], config: CorpusSettings) -> list[Su
 
 
 def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
-    """Checks what the shards have read.
+    """Checks the shards' input.
 
     Args:
-        counts: what `total` returned.
+        counts: the result of `total`.
         config: the run's settings.
 
     Returns:

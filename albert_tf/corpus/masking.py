@@ -108,7 +108,7 @@ class Words:
     Attributes:
         tokens: int [M], the flat position (row * T + column) of every token that may be
             masked, in rising order.
-        first: int [K], where in `tokens` each word begins, in rising order.
+        first: int [K], the index in `tokens` of each word's first token, rising.
         sizes: int [K], tokens of each word.
         row: int [K], the row of each word.
         rank: int [K], its number within the row.

@@ -88,7 +88,7 @@ def pair(
         text: the documents.
         config: the run's settings.
         starts: the first tokens of words.
-        rng: for all random draws.
+        rng: makes all random draws.
         counts: gets the `truncated_tokens` and the `dropped_tokens`.
 
     Returns:
@@ -192,7 +192,7 @@ class _Pairs:
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:
-        """Draws where to divide a segment; None for a single word."""
+        """Draws the position at which to divide a segment; None for a single word."""
         begin, end = self.text.bounds[segment : segment + 2]
         words = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
         if not words.size:

@@ -39,12 +39,12 @@ _FILES = {"train": 5, "eval": 6}
 
 
 class ShardPlan(NamedTuple):
-    """What a shard is made of.
+    """The input of a shard.
 
     Attributes:
         subset: "train" or "eval": which documents become records.
         number: counted from 0 in its subset.
-        ranges: what to read: number of the range, which seeds the choice of held-out
+        ranges: ranges to read: number of the range, which seeds the choice of held-out
             documents, and range.
     """
 
@@ -73,8 +73,8 @@ class Shard(NamedTuple):
     Attributes:
         subset: "train" or "eval".
         path: their file.
-        counts: counters of what was read and made.
-        blocks: int64 [K, 3], what the file holds, in order; see `Block`.
+        counts: counters of the input and of the records.
+        blocks: int64 [K, 3], the blocks of the file in order; see `Block`.
     """
 
     subset: Subset
@@ -96,7 +96,7 @@ def _record_file(path: str) -> str:
 
 
 class BlockLocation(NamedTuple):
-    """Where a block is: the file of its shard, first byte and number of bytes."""
+    """The position of a block: its shard's file, first byte and number of bytes."""
 
     path: str
     offset: int
@@ -148,7 +148,7 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
         path: a JSON file for counts and blocks; it appears when the records are
             complete, which lie beside it in the TFRecord format, never compressed.
         config: the run's settings.
-        plan: what to read.
+        plan: the shard's plan.
 
     Raises:
         InputError: the text cannot be used or read; see `documents.read`.
@@ -212,8 +212,8 @@ def merge(
         path: a JSON file that appears when the output file is complete.
         config: the run's settings.
         subset: "train" or "eval".
-        number: that of the output file.
-        blocks: what `list_blocks` returned.
+        number: the output file's number.
+        blocks: the result of `list_blocks`.
     """
     rng = np.random.default_rng([config.random_seed, _FILES[subset], number])
     window: list[bytes] = []

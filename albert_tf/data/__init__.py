@@ -1,4 +1,4 @@
-"""From bytes to batches, and what reading and writing files needs.
+"""From bytes to batches, and help to read and write files.
 
 In reading order:
 

@@ -50,7 +50,7 @@ def translate_errors(source: "Source", where: Callable[[], str]) -> Iterator[Non
     for it.
 
     Args:
-        source: what is read in the block.
+        source: the source that is read in the block.
         where: returns the state of the run, for the message.
 
     Raises:
@@ -311,7 +311,7 @@ def unshuffle(
     """Puts outputs in the order of a source's examples.
 
     Args:
-        outputs: for each batch the numbers of its rows, -1 for fillers, and
+        outputs: the numbers of each batch's rows, -1 for fillers, and
             {name: [B, ...]}. Outputs that come too early wait in memory.
 
     Yields:
@@ -500,7 +500,7 @@ def _parsed(
 
     Args:
         lines: batches of (int64 [rows], string [rows]).
-        source: of the lines.
+        source: the source of the lines.
         shard: the rows of a batch.
         seed: decides all random draws.
         count: examples from this number on are fillers; None for training.

@@ -26,12 +26,12 @@ class Dataset(NamedTuple):
     """A data set, and where it comes from.
 
     Attributes:
-        folder: below `data` in `download.home()`.
-        licence: as its authors name it, or where they would.
+        folder: its folder in `data` of `download.home()`.
+        licence: its licence, or a page to look for it.
         remotes: the files to download.
-        arrange: makes the folder of what was unpacked, see `download.make_folder`.
-        data_dir: what `fetch` returns, below `data`; by default `folder`.
-        needs: another data set that its task reads, too.
+        arrange: arranges the unpacked files, see `download.make_folder`.
+        data_dir: the folder in `data` that `fetch` returns; by default `folder`.
+        needs: another data set that its task also reads.
     """
 
     folder: str
@@ -50,7 +50,7 @@ def fetch(name: str) -> Path:
             "squad_v2" or "race".
 
     Returns:
-        the folder for `--data_dir`; of SQuAD that of `train-v1.1.json` ...
+        The folder for `--data_dir`; for SQuAD, the folder of its JSON files.
 
     Raises:
         InputError: an unknown name, or see `download.make_folder`.
@@ -73,8 +73,8 @@ def _glue(folder: str, archive: str, sha256: str, licence: str) -> Dataset:
     return Dataset(f"glue/{folder}", licence, remotes, lambda new: new / folder, "glue")
 
 
-def _divided_mrpc(new: Path) -> Path:
-    """Divides the original files as GLUE does, whose archives leave them out."""
+def _split_mrpc(new: Path) -> Path:
+    """Splits the original files as GLUE does; GLUE's archives do not have them."""
     dev_ids, train, test = (
         (new / remote.name).read_bytes().splitlines()
         for remote in DATASETS["mrpc"].remotes
@@ -95,7 +95,7 @@ def _divided_mrpc(new: Path) -> Path:
     return folder
 
 
-def _named_diagnostic(new: Path) -> Path:
+def _rename_diagnostic(new: Path) -> Path:
     with errors.wrap_write(new):
         (new / "AX.tsv").rename(new / "diagnostic.tsv")
     return new
@@ -105,8 +105,8 @@ def _named_diagnostic(new: Path) -> Path:
 _MNLI = _glue(
     "MNLI", "MNLI.zip",
     "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
-    "that of the Open American National Corpus; of fiction CC BY 3.0, CC BY-SA 3.0 and "
-    "others, see https://cims.nyu.edu/~sbowman/multinli",
+    "licence of the Open American National Corpus; fiction: CC BY 3.0, CC BY-SA 3.0 "
+    "and others, see https://cims.nyu.edu/~sbowman/multinli",
 )
 DATASETS = {
     "cola": _glue(
@@ -137,7 +137,7 @@ DATASETS = {
                 "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784",
             ),
         ),
-        _divided_mrpc,
+        _split_mrpc,
         "glue",
     ),
     "qqp": _glue(
@@ -149,7 +149,7 @@ DATASETS = {
     "sts-b": _glue(
         "STS-B", "STS-B.zip",
         "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
-        "those of its sources, see http://ixa2.si.ehu.eus/stswiki",
+        "licences of its sources, see http://ixa2.si.ehu.eus/stswiki",
     ),
     "mnli": _MNLI,
     "mismnli": _MNLI,
@@ -162,7 +162,7 @@ DATASETS = {
                 "0e13510b1bb14436ff7e2ee82338f0efb0133ecf2e73507a697dc210db3f05fd",
             ),
         ),
-        _named_diagnostic,
+        _rename_diagnostic,
         "glue",
         needs="mnli",
     ),

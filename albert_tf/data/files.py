@@ -21,7 +21,7 @@ LOCK = ".lock"
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]{8}", re.DOTALL)
 OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
 _GZIP = b"\x1f\x8b"
-# The mark of UTF-32 begins with that of UTF-16.
+# UTF-32's marks begin with UTF-16's, so they come first.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -32,7 +32,7 @@ _BYTE_ORDER_MARKS = {
 
 
 def suffix(path: str | Path) -> str:
-    """Returns the last suffix of a name, in lower case; before `.gz` if that is it."""
+    """Returns the last suffix of a name except `.gz`, in lower case."""
     return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
@@ -67,9 +67,10 @@ def to_utf8(
     Args:
         data: contents of the file.
         path: the file, for messages.
-        encoding: of a file without a byte order mark. None is UTF-8, in a reader that
-            has no flag for it.
-        handler: of invalid bytes, see `bytes.decode`; "surrogateescape" keeps them.
+        encoding: encoding of a file without a byte order mark. None means UTF-8, and
+            that the caller has no --encoding flag.
+        handler: how to decode invalid bytes, see `bytes.decode`; "surrogateescape"
+            keeps them.
 
     Raises:
         InputError: there is no such encoding, or the file is not in it.
@@ -92,12 +93,12 @@ def to_utf8(
         except LookupError:
             raise InputError(f"--encoding={name}: no such encoding of text") from None
         except UnicodeError as error:
-            begin = getattr(error, "start", 0)
-            line = data.count(b"\n", 0, begin) + 1
-            at = begin - data.rfind(b"\n", 0, begin) - 1
+            start = getattr(error, "start", 0)
+            line = data.count(b"\n", 0, start) + 1
+            offset = start - data.rfind(b"\n", 0, start) - 1
             name = name.upper().removesuffix("-SIG")
             raise InputError(
-                f"{path}:{line}: not {name} at byte {at} of the line"
+                f"{path}:{line}: not {name} at byte {offset} of the line"
                 f"{'' if encoding is None else OTHER_ENCODING}"
             ) from None
         data = text.encode("utf-8", handler)
@@ -116,7 +117,7 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
         path: the file to make; its folder must exist.
 
     Yields:
-        A binary file, under a temporary name beside the one to replace.
+        A binary file with a temporary name in the same folder.
 
     Raises:
         InputError: the file cannot be written (permissions, no space left, ...).
@@ -130,14 +131,14 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        why = error.strerror or error
-        raise InputError(f"{path}: cannot be written: {why}") from error
+        reason = error.strerror or error
+        raise InputError(f"{path}: cannot be written: {reason}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:
-    """Waits until a file is on its disk, which may report only now that it is full."""
+    """Waits until a file is on disk; some disks report only now that they are full."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -146,8 +147,8 @@ def flush(path: Path) -> None:
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yields an empty folder whose files move to `folder` when all are written.
 
-    The data of a TF1 checkpoint moves before its index, which makes it a checkpoint,
-    and the file `checkpoint`, which names it, last.
+    A TF1 checkpoint's data moves before its index, which makes the data readable. The
+    file `checkpoint`, which names the checkpoint, moves last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / _temporary_suffix()
@@ -178,8 +179,8 @@ def remove_temporary(folder: Path, name: str = "") -> None:
     """Removes the temporary files of killed processes.
 
     Args:
-        folder: the caller has locked it, or owns its files of that name.
-        name: the beginning of their names.
+        folder: a folder that the caller has locked, or in which it owns these files.
+        name: the prefix of the files' names.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
         if _TEMPORARY.fullmatch(path.name):
@@ -212,7 +213,7 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
             lock.acquire(timeout=-1 if wait else 0)
         except filelock.Timeout:
             raise InputError(
-                f"{folder}: another run is at work here; expected a folder of its own"
+                f"{folder}: another run uses this folder; expected a folder of its own"
             ) from None
     try:
         if lock.lock_counter == 1:
@@ -220,7 +221,7 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         if lock.lock_counter == 1:
-            # Before the release, after which the file may be another's lock.
+            # After the release, the file may be another process's lock.
             (folder / LOCK).unlink(missing_ok=True)
         lock.release()
         if is_new:

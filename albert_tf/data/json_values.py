@@ -32,7 +32,7 @@ class JsonError(InputError):
 
     Args:
         path: the file.
-        line: of the file, from 1 on.
+        line: the line in the file, from 1 on.
         problem: the error, without the location.
 
     Attributes:
@@ -175,9 +175,9 @@ def get(
 
     Args:
         value: the object.
-        key: of the object.
+        key: a key of the object.
         kind: dict, list, str, int or bool: the expected type.
-        location: of the object, for messages.
+        location: the object's location, for messages.
         default: the value if the key is missing; without it that is an error.
 
     Raises:

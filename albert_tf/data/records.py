@@ -106,7 +106,7 @@ class Writer:
     """Appends serialised examples to an open file, in the TFRecord format.
 
     Args:
-        file: where the records go.
+        file: receives the records.
         compress: whether to compress them with gzip.
     """
 
@@ -190,7 +190,7 @@ def parser(
     def parse(serialised: "tf.Tensor") -> dict[str, "tf.Tensor"]:
         batch = tf.io.parse_example(serialised, features)
         batch = {
-            # int32 is what embedding lookups on every device take.
+            # Embedding lookups take int32 on every device.
             name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
             for name, value in batch.items()
         }
@@ -365,7 +365,7 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
         values: int [B, n]; negative numbers take ten bytes, as in protocol buffers.
 
     Returns:
-        The bytes of all rows one after the other, and where each row ends.
+        The bytes of all rows one after the other, and the end of each row.
     """
     rows, length = values.shape
     if values.size == 0 or (values.min() >= 0 and values.max() < 128):

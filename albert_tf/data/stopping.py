@@ -25,7 +25,7 @@ class StopFlag:
     """Shows whether a signal has asked to stop.
 
     Attributes:
-        signum: of the signal that came, if any.
+        signum: the number of the signal, if one came.
     """
 
     signum: int | None = None

@@ -97,7 +97,7 @@ class Dialect(NamedTuple):
         delimiter: the character between cells of a TSV or CSV table; None: by the
             suffix or the header.
         quoted: whether cells of a TSV table may be in double quotes, too.
-        encoding: of a file without a byte order mark.
+        encoding: used if a file has no byte order mark.
     """
 
     delimiter: str | None = None
@@ -122,7 +122,7 @@ class Table(NamedTuple, Generic[Made]):
     blank: int = 0
 
     def notes(self, path: str | Path) -> list[str]:
-        """Returns lines for the log: what was skipped, and the first reasons."""
+        """Returns lines for the log: the skipped rows, and the first reasons."""
         notes = []
         if self.blank:
             lines = "line" if self.blank == 1 else "lines"
@@ -197,7 +197,7 @@ def lines(
         data: lines that end with `\n`, such as those of a binary file. They are read
             one by one if they are UTF-8; else all at once, see `files.to_utf8`.
         path: the file, for messages.
-        encoding: of a file without a byte order mark.
+        encoding: used if a file has no byte order mark.
 
     Raises:
         InputError: a line is not of the encoding.
@@ -353,7 +353,7 @@ def _quoted(data: bytes, delimiter: str, skip_space: bool) -> _Numbered:
             return
         except csv.Error as error:
             if "end of data" in str(error):
-                # Where the row ends cannot be known, so it cannot be skipped.
+                # The end of the row cannot be known, so it cannot be skipped.
                 raise csv.Error(
                     f"the quote opened in line {begin} never ends"
                 ) from None

@@ -8,7 +8,7 @@ In reading order:
     texts       TextClassifier, TextRegressor
     questions   QuestionAnswerer, MultipleChoice
     words       TokenClassifier
-    pretrained  FillMask, Scorer, SentenceOrder, Embedder: what needs no fine-tuning
+    pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 
 All of it calls `train.finetune` and `serve`: `fit` is what the scripts do, and
 `predict` what `predict.py` does. As there, TensorFlow's own log lines are off unless

@@ -1,4 +1,4 @@
-"""What all estimators share: settings, `fit`, answers, `save` and `export`."""
+"""The base of all estimators: settings, `fit`, answers, `save` and `export`."""
 
 import abc
 import contextlib
@@ -236,7 +236,7 @@ class FineTuned(Model):
 
     Attributes:
         folder_: folder of the run, after `fit`.
-        metrics_: of the best evaluation, or of the last steps without validation.
+        metrics_: metrics of the best evaluation; without one, of the last steps.
         history_: the lines of `metrics.jsonl`, a dict each.
     """
 
@@ -289,7 +289,7 @@ class FineTuned(Model):
         """Opens a fine-tuned model, or an ensemble of several.
 
         Args:
-            folder: of `save`, or of a run; a list of them, or of patterns such as
+            folder: folder of `save` or of a run; a list of them or of patterns, such as
                 "runs/mrpc/run-*", answers with the mean of the models, of which one is
                 in memory at a time. `sklearn.base.clone` copies only the first.
             **settings: see the class.
@@ -341,9 +341,9 @@ class FineTuned(Model):
         """Fine-tunes as the script does; a run that was killed resumes.
 
         Args:
-            train: what to train on, see the class.
-            labels: of `train`, if it has none.
-            validation: what to evaluate on, in the same form, or a tuple of it and its
+            train: the training data, see the class.
+            labels: the labels of `train`, if it has none.
+            validation: the evaluation data, in the same form, or a tuple of it and its
                 labels; the best weights are kept.
             output_dir: folder of the run, which a second call resumes. Default: a
                 temporary folder, removed with the estimator.
@@ -379,8 +379,8 @@ class FineTuned(Model):
         """Returns the metrics of a table with labels.
 
         Args:
-            data: as for `fit`.
-            labels: of `data`, if it has none.
+            data: see `fit`.
+            labels: the labels of `data`, if it has none.
             **settings: for this call, see the class.
 
         Raises:
@@ -522,7 +522,7 @@ class FineTuned(Model):
         Args:
             values: settings.
             splits: data and labels under "train", "dev" and "test".
-            folder: of the run; data that is no file is written there.
+            folder: the run's folder; data that is no file is written there.
         """
         given: dict[str, Any] = {}
         for name, value in values.items():
@@ -597,10 +597,10 @@ class FineTuned(Model):
 
         Args:
             split: "train", "dev" or "test".
-            data: of the user.
-            labels: of the user.
+            data: the user's data.
+            labels: the user's labels.
             values: settings of the class.
-            folder: for files.
+            folder: the folder for files.
         """
         if labels is not None or not rows.is_path(data):
             columns, lists = self._columns(values)

@@ -33,7 +33,7 @@ class Progress(io.TextIOBase):
     """Shows a table and curves in place of lines of progress; passes on other lines.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
     """
 
     def __init__(self, folder: Path):
@@ -59,7 +59,7 @@ class Progress(io.TextIOBase):
     def show(self) -> None:
         """Shows the metrics of the run; logs a failure and goes on."""
         with errors.log_failure("table of progress"):
-            # The newest file is that of the current run.
+            # The newest file belongs to the current run.
             files = self._folder.glob("**/metrics.jsonl")
             path = max(files, key=lambda file: file.stat().st_mtime)
             picture = io.BytesIO()
@@ -77,7 +77,7 @@ def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
     """Returns an HTML table with a row for each evaluation, or of training.
 
     Args:
-        entries: of `metrics.jsonl`, see `curves.entries`.
+        entries: entries of `metrics.jsonl`, see `curves.entries`.
     """
     import pandas
 

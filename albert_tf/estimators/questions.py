@@ -34,7 +34,7 @@ class QuestionAnswerer(FineTuned):
     )
 
     def predict(self, questions: Any, **options: Any) -> list[str]:
-        """Returns the answer to each question; "" where it has none.
+        """Returns the answer to each question; "" if it has none.
 
         Args:
             questions: dicts or a table with `question` and `context`, or pairs of them;

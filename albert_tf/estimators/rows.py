@@ -46,7 +46,7 @@ def read(
             or single values for one column.
         columns: the columns to read; others are ignored. Columns that are numbered
             from 0 are taken in their order.
-        name: of the data, for messages.
+        name: the name of the data, for messages.
         lists: the columns whose values are lists, which may be missing.
         alternatives: other columns to read if the first row lacks `columns`.
         labels: the values of the last column, if the data lacks it.
@@ -78,11 +78,11 @@ def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list
     """Returns rows with one more column.
 
     Args:
-        rows: of `read`.
+        rows: the result of `read`.
         column: its name.
         values: a list, an array or a table. A table with several columns gives a list
             for each row.
-        name: of the data, for messages.
+        name: the name of the data, for messages.
 
     Raises:
         InputError: there are not as many values as rows.
@@ -103,8 +103,8 @@ def to_json_lines(rows: Iterable[Row], name: str) -> str:
     """Returns rows as the text of a file of JSON lines.
 
     Args:
-        rows: of `read`.
-        name: of the data, for messages.
+        rows: the result of `read`.
+        name: the name of the data, for messages.
 
     Raises:
         InputError: a value is no text, number or list.

@@ -150,7 +150,7 @@ class TextClassifier(ClassifierMixin, _Texts):
     def predict_proba(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the probability of each class, float [n, K]; see `predict`."""
         each = (answer["probabilities"] for answer in self(texts, **options))
-        # With `top_k`, an answer only has some labels.
+        # With `top_k`, an answer has only some labels.
         rows = [[row.get(label, np.nan) for label in self._labels] for row in each]
         return np.array(rows)
 

@@ -57,7 +57,7 @@ class AlbertConfig:
             two standard deviations).
         parameter_sharing: the paper's four strategies (table 4): "all", "attention"
             (each layer has its own feed-forward), "ffn" (each layer has its own
-            attention), "none". What is shared is shared within each of the G groups.
+            attention), "none". Layers share weights only within each of the G groups.
         classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
             **As released:** fixed at 0.1.
         recompute: "none", or "block" to store only each block's input for the
@@ -114,17 +114,17 @@ class AlbertConfig:
 
     @property
     def attention_map(self) -> tuple[int, ...]:
-        """For each layer, the index of its attention layer."""
+        """The index of each layer's attention layer."""
         return self._group_map(self.parameter_sharing in ("all", "attention"))
 
     @property
     def ffn_map(self) -> tuple[int, ...]:
-        """For each layer, the index of its feed-forward layer."""
+        """The index of each layer's feed-forward layer."""
         return self._group_map(self.parameter_sharing in ("all", "ffn"))
 
     @property
     def block_map(self) -> tuple[int, ...]:
-        """For each layer, the index of its pair of the two."""
+        """The index of each layer's pair of attention and feed-forward layers."""
         pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
         distinct = list(dict.fromkeys(pairs))
         return tuple(map(distinct.index, pairs))
@@ -140,7 +140,7 @@ class AlbertConfig:
         return tuple(layer * groups // layers for layer in range(layers))
 
     def check_vocabulary(self, path: str, size: int) -> None:
-        """Refuses a vocabulary with too many tokens, and warns of one with too few.
+        """Checks that a vocabulary is not too large, and warns if it is too small.
 
         Args:
             path: the vocabulary, for the message.

@@ -1,4 +1,4 @@
-"""The heads on top of the encoder, each beside the loss it is trained with.
+"""The heads on top of the encoder, and their losses.
 
 Every head takes outputs of the encoder and returns float32; every loss takes float32
 logits and returns float32. Letters of shapes: see `layers`.
@@ -172,14 +172,17 @@ def regression_loss(logits, targets):
 
 
 class SpanHead(_OutputHead):
-    """SQuAD 1.1: the logits of being an answer's first and last token."""
+    """Predicts the first and the last token of an answer (SQuAD 1.1)."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.output_dense = _output(config, 2, self.dtype_policy)
 
     def call(self, states):
-        """Scores every position of float [B, T, H].
+        """Scores every position.
+
+        Args:
+            states: float [B, T, H].
 
         Returns:
             dict of float32 [B, T]: `start_logits` and `end_logits`.
@@ -206,10 +209,10 @@ def span_loss(start_logits, end_logits, start_positions, end_positions):
 
 
 class ConditionalSpanHead(ConfiguredLayer):
-    """SQuAD 2.0: start, end given the start, and whether there is an answer.
+    """Predicts an answer's start, its end given the start, and whether it exists.
 
-    The head of XLNet (Yang et al. 2019) that the released code uses. The end is scored
-    for a known start in training and for the best starts in prediction.
+    This is XLNet's head (Yang et al. 2019), which the released code uses for SQuAD 2.0.
+    The end is scored for a known start in training, for the best starts in prediction.
 
     Args:
         config: the model's configuration.
@@ -314,14 +317,14 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
     """Returns the parts of the released SQuAD 2.0 loss.
 
     Args:
-        outputs: of `ConditionalSpanHead` with known starts.
+        outputs: outputs of `ConditionalSpanHead` with known starts.
         start_positions: int [B], a position at which `impossible` is 0.
         end_positions: int [B], likewise.
-        is_impossible: [B], 1 where the question has no answer.
+        is_impossible: [B], 1 if the question has no answer.
 
     Returns:
-        Three float32 []: of the start, the end and the answerability; the released
-        loss is half of their sum.
+        Three float32 []: the losses of start, end and answerability; the released loss
+        is half of their sum.
     """
     log_probs = outputs["start_log_probs"], outputs["end_log_probs"]
     span = span_loss(*log_probs, start_positions, end_positions)

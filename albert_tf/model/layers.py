@@ -465,8 +465,8 @@ class Attention(ConfiguredLayer):
 
         Args:
             hidden: float [B, T, H].
-            mask_scores: float32 [B, 1, 1, T], 0 where a position is real and
-                `MASKED_SCORE` where it is padding.
+            mask_scores: float32 [B, 1, 1, T], 0 if a position is real and
+                `MASKED_SCORE` if it is padding.
             seeds: two dropout seeds, for the probabilities and for the output.
             select: takes float [B, T, H] and returns the states of Q query positions,
                 [B, Q, H]; None: all positions.

@@ -138,7 +138,7 @@ class AlbertEncoder(_ConfiguredModel):
         I = 4 H that saves about 5 / (6 L) of the matrix products of L layers.
 
         Args:
-            inputs: as for `call`.
+            inputs: see `call`.
             training: whether dropout applies.
 
         Returns:
@@ -156,7 +156,7 @@ class AlbertEncoder(_ConfiguredModel):
         As in `pooled`, the last layer computes no others: P + 1 instead of T.
 
         Args:
-            inputs: as for `call`.
+            inputs: see `call`.
             positions: int [B, P], each in [0, T).
             training: whether dropout applies.
 
@@ -211,7 +211,7 @@ class AlbertEncoder(_ConfiguredModel):
         outputs: list = []
         blocks = list(self.layers_in_order())
         recomputes = self.config.recompute == "block"
-        # In 16 bits without recomputation, gradients are those of one cast, and small.
+        # In 16 bits without recomputation, gradients come from one cast and are small.
         # JAX and PyTorch order gradients themselves.
         orders = training and keras.backend.backend() == "tensorflow"
         orders = orders and (recomputes or self.compute_dtype == "float32")
@@ -331,7 +331,7 @@ class AlbertPretrainer(_ModelWithHead):
         """Encodes tokens and predicts the masked ones and the sentence order.
 
         Args:
-            inputs: those of `AlbertEncoder`, and `masked_lm_positions`, int [B, P].
+            inputs: `AlbertEncoder`'s inputs, and `masked_lm_positions`, int [B, P].
                 Without it every position is predicted, and P is T.
             training: whether dropout applies.
 
@@ -353,7 +353,7 @@ class AlbertPretrainer(_ModelWithHead):
         products of L layers.
 
         Args:
-            inputs: as for `call`, with `masked_lm_positions`.
+            inputs: see `call`; with `masked_lm_positions`.
             training: whether dropout applies.
 
         Returns:
@@ -420,7 +420,7 @@ class AlbertMultipleChoice(_Classifier):
         """Scores choices.
 
         Args:
-            inputs: those of `AlbertEncoder` with shape [B, C, T], one row per choice.
+            inputs: `AlbertEncoder`'s inputs with shape [B, C, T], one row per choice.
                 `input_mask` is all 0 in the row of a choice that the question lacks.
             training: whether dropout applies.
 
@@ -507,13 +507,13 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
         """Scores spans.
 
         Args:
-            inputs: those of `AlbertEncoder`, `p_mask` [B, T] (1 at a position that no
+            inputs: `AlbertEncoder`'s inputs, `p_mask` [B, T] (1 at a position that no
                 answer can hold), and, if the starts are known, `start_positions`
                 int [B].
             training: whether dropout applies.
 
         Returns:
-            the encoder's outputs and those of `heads.ConditionalSpanHead`.
+            the outputs of the encoder and of `heads.ConditionalSpanHead`.
         """
         outputs = self.encoder(inputs, training=training)
         spans = self.head(

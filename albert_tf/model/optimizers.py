@@ -182,10 +182,10 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         """Updates one variable and its slots.
 
         Args:
-            gradient: of the variable's shape, not clipped.
+            gradient: the variable's gradient, not clipped.
             variable: the variable.
             learning_rate: float32 [].
-            scale: float32 []: what clipping multiplies the gradient by.
+            scale: float32 [], the factor of gradient clipping.
         """
         # Each product and sum reads the whole variable, so scalars are multiplied
         # first. The square is also that of the norm: a graph computes it once.

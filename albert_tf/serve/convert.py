@@ -29,7 +29,7 @@ TOLERANCE = 1e-4
 def convert(settings: ConversionSettings) -> None:
     """Converts weights, and prints the steps and the result of the check.
 
-    The check compares the outputs of the model that was read with those of the written
+    The check compares the outputs of the model that was read and of the written
     model, read again. Nothing in the input is executed.
 
     Raises:
@@ -117,7 +117,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
 
 
 def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
-    """Opens the vocabulary; that of a grown model does not fit its folder."""
+    """Opens the vocabulary; a grown model needs another one than its folder's."""
     if settings.vocab_size is None or not any(settings.vocabularies):
         return opened.find_tokenizer()
     cleaning = settings.do_lower_case, settings.keep_accents

@@ -25,7 +25,7 @@ def run(
 
     Args:
         config: the model and the address.
-        options: of the answers.
+        options: settings of the answers.
         log: receives progress.
 
     Raises:

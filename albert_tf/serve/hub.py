@@ -87,7 +87,7 @@ def export_encoder(
     Args:
         model: an `AlbertEncoder`, or an `AlbertPretrainer` to write its heads, too.
         tokenizer: whose vocabulary becomes an asset.
-        folder: to create; an older module there is replaced.
+        folder: the folder to create; an older module there is replaced.
 
     Raises:
         InputError: the folder cannot be written, the model has another class, or the
@@ -144,7 +144,7 @@ def export_preprocessing(
 
     Args:
         tokenizer: the vocabulary.
-        folder: to create; an older module there is replaced.
+        folder: the folder to create; an older module there is replaced.
         seq_length: the default T.
 
     Raises:

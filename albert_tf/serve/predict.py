@@ -58,7 +58,7 @@ class Predictor:
         batch_size: number of inputs in a batch.
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
-        model: in Keras; None for an exported model.
+        model: the Keras model; None for an exported model.
         serving_fn: creates the graph of a SavedModel; None if there is none.
     """
 
@@ -80,7 +80,7 @@ class Predictor:
         """Writes a SavedModel that takes raw text and gives the same answers.
 
         Args:
-            folder: to create; an older SavedModel there is replaced.
+            folder: the folder to create; an older SavedModel there is replaced.
 
         Raises:
             InputError: this model has no such SavedModel, or the folder cannot be
@@ -119,7 +119,7 @@ class Predictor:
             yield self.pipeline.postprocess(example, outputs)
 
     def score(self, rows: Iterable[tuple[str, Row | str]]) -> Iterator[Any]:
-        """Yields what `FineTunedPipeline.score` gives for rows with their locations."""
+        """Yields the results of `FineTunedPipeline.score` for rows with locations."""
         for example, outputs in self._run_model(rows):
             yield self.pipeline.score(example, outputs)
 
@@ -165,7 +165,7 @@ class Ensemble:
     Attributes:
         fields: see `Predictor`.
         source: the paths.
-        task: of the first.
+        task: the task of the first.
     """
 
     def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
@@ -221,7 +221,7 @@ def run(
 
     Args:
         config: the model and the files.
-        options: of the answers.
+        options: settings of the answers.
         arguments: texts, one row each, instead of a file.
         log: receives progress.
 
@@ -283,9 +283,9 @@ def load(
         path: the folder of a fine-tuning run, or one of its checkpoints; a folder that
             `convert` wrote for another runtime; or weights of any format that
             `weights.load` takes, for `options.task`.
-        options: of the answers.
-        checkpoint: which one of a run's folder, see `weights.open_source`.
-        files: the configuration and vocabulary; by default those beside the weights.
+        options: settings of the answers.
+        checkpoint: a run's checkpoint to use, see `weights.open_source`.
+        files: the configuration and vocabulary; by default from the weights' folder.
         log: logs a line; `options.runtime` "auto" needs it to use ONNX Runtime, see
             `runtimes.choose`.
 

@@ -34,7 +34,7 @@ def read(
     Args:
         config: the input and its format.
         arguments: lines to read instead of the input, if there are any.
-        fields: of a row.
+        fields: the fields of a row.
         log: receives the number of blank lines.
 
     Raises:
@@ -122,9 +122,9 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
     """Returns the fields of a row, in the order of `fields`.
 
     Args:
-        location: for messages.
+        location: the row's location, for messages.
         row: texts by name; or a text if there is one field.
-        fields: of a row.
+        fields: the fields of a row.
 
     Raises:
         InputError: a field is missing or has another type.

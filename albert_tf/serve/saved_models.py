@@ -49,8 +49,8 @@ def export(serving_fn: ServingFunction, folder: str | Path) -> None:
     have any size.
 
     Args:
-        serving_fn: of a task.
-        folder: to create; an older SavedModel there is replaced.
+        serving_fn: the serving function of a task.
+        folder: the folder to create; an older SavedModel there is replaced.
 
     Raises:
         InputError: the folder cannot be written.
@@ -81,7 +81,7 @@ def save(
 
     Args:
         root: a trackable object.
-        folder: to create; an older SavedModel there is replaced.
+        folder: the folder to create; an older SavedModel there is replaced.
         signatures: concrete functions of named tensors.
         model: its weights and configuration are stored, too.
         assets: contents of other files, by name.
@@ -114,7 +114,7 @@ def save(
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:
-    """Returns the numbers beside the configuration that rebuild the model."""
+    """Returns the numbers that rebuild the model together with its configuration."""
     options = {**model.get_config()}
     for name in ("name", "dtype", "config"):
         del options[name]
@@ -122,7 +122,7 @@ def _options(model: keras.Model) -> dict[str, tf.Variable]:
 
 
 def check_writable(folder: str | Path) -> None:
-    """Refuses a folder that `save` would refuse, before a long run.
+    """Checks before a long run that `save` can write a folder.
 
     Raises:
         InputError: it cannot be written, or has other files.
@@ -133,7 +133,7 @@ def check_writable(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def _temporary_sibling(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder beside one that can be written."""
+    """Yields a temporary folder in the parent of a folder to write."""
     is_free = not folder.exists() or (folder / "saved_model.pb").exists()
     if not is_free and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(

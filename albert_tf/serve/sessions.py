@@ -87,7 +87,7 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
 
 
 def check_installed(*packages: str) -> None:
-    """Refuses ONNX if one of its packages is missing."""
+    """Checks that the packages for ONNX are installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise InputError(

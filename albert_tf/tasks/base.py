@@ -37,7 +37,7 @@ Arrays = Mapping[str, Any]
 
 
 class Task(abc.ABC):
-    """One task: what to read, what to build, what to minimise and what to report.
+    """A task: its data, its model, its loss and its metrics.
 
     Each loss is a sum over examples and a weight to divide it by. A batch may be split
     among devices and into microbatches: the sums of all parts, divided by the weights
@@ -49,7 +49,7 @@ class Task(abc.ABC):
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum tokens of an example, with padding.
         key_metric: the metric whose highest value marks the best checkpoint.
-        progress_metrics: metrics for lines of progress, beside losses and accuracies.
+        progress_metrics: metrics for lines of progress, besides losses and accuracies.
         vocabulary: fingerprint of the vocabulary; None if unknown.
         confusions: confusion matrices of the last evaluation, by split.
     """
@@ -79,7 +79,7 @@ class Task(abc.ABC):
         """Loads weights of any format into a model; returns a line to log.
 
         Args:
-            model: of `build_model`.
+            model: the result of `build_model`.
             path: the weights, as `weights.load` takes them.
             init_from_group0: see `weights.load`.
             complete: whether no weight may be missing, as the model is not trained.
@@ -96,7 +96,7 @@ class Task(abc.ABC):
         """Checks that the weights of a folder fit the data.
 
         Args:
-            folder: of the run, or of the initial weights; it need not exist.
+            folder: the folder of the run or of its initial weights; it need not exist.
 
         Raises:
             InputError: they do not fit, such as weights for another vocabulary.
@@ -104,7 +104,7 @@ class Task(abc.ABC):
         return
 
     def save_assets(self, folder: Path) -> None:
-        """Writes what the checkpoints of a run are used with, such as a vocabulary.
+        """Writes files that the checkpoints of a run need, such as a vocabulary.
 
         Raises:
             InputError: the folder cannot be written.
@@ -130,8 +130,8 @@ class Task(abc.ABC):
         """Returns the loss to minimise.
 
         Args:
-            sums: what `loss_sums` returned, of a part.
-            weights: what `loss_weights` returned, added up over all parts.
+            sums: the result of `loss_sums` for a part.
+            weights: the results of `loss_weights`, added up over all parts.
         """
         return self.combine_losses({name: sums[name] / weights[name] for name in sums})
 
@@ -160,7 +160,7 @@ class Task(abc.ABC):
 
         Args:
             predictions: `prediction_outputs` of each example of `evaluation`, in order.
-            metrics: of `finalize_metrics`; complete once `predictions` has ended.
+            metrics: from `finalize_metrics`; complete once `predictions` has ended.
         """
         return {}
 
@@ -170,8 +170,8 @@ class Task(abc.ABC):
         """Called after a new best checkpoint is saved.
 
         Args:
-            folder: of the run.
-            metrics: of the checkpoint.
+            folder: the run's folder.
+            metrics: the checkpoint's metrics.
         """
         return
 
@@ -182,8 +182,8 @@ class Split:
 
     Attributes:
         name: "train", "dev", "test" or another, which files and messages have.
-        examples: as `FineTuningTask.read_examples` returns them.
-        features: of `FineTuningTask.features`; None before.
+        examples: examples from `FineTuningTask.read_examples`.
+        features: features from `FineTuningTask.features`; None before.
     """
 
     name: str
@@ -196,10 +196,10 @@ Splits = Mapping[str, Sequence[Split]]
 
 @dataclasses.dataclass(frozen=True)
 class RunContext:
-    """What `FineTuningTask.predict_and_write` needs after training.
+    """The arguments of `FineTuningTask.predict_and_write` after training.
 
     Attributes:
-        settings: of the run.
+        settings: the run's settings.
         best: step and metrics of the best checkpoint; empty without one.
         writes: whether this worker writes files.
         log: logs a line.
@@ -242,14 +242,14 @@ class FineTuningTask(Task):
         head_keys: keys of `task.json` that must be equal for a head to be reused.
         folder_keys: further keys that must be equal in `output_dir`.
         best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
-        extra_export_formats: exported beside the SavedModel.
+        extra_export_formats: formats to export to in addition to the SavedModel.
         label_names: other names of the labels, by which a head's are matched.
         labels_are_fixed: whether no flag can change the labels.
         predicted: class numbers of the last evaluation, the right and the predicted
             ones, by split; of several labels 0 and 1, or numbers of a regression.
 
     Args:
-        settings: with all defaults, see `TaskSettings.with_defaults`.
+        settings: settings with all defaults, see `TaskSettings.with_defaults`.
         config: the model's.
         tokenizer: that makes its inputs.
         multiple: see `BucketedExamples`.
@@ -335,12 +335,12 @@ class FineTuningTask(Task):
         config: "FineTuningSettings",
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
-        """Reads what a run needs.
+        """Reads the data of a run.
 
         Args:
-            settings: of the family.
-            saved_settings: of the model's folder, or None.
-            config: of the run.
+            settings: the family's settings.
+            saved_settings: the settings in the model's folder, or None.
+            config: the run's settings.
             log: logs a line.
 
         Returns:
@@ -377,7 +377,7 @@ class FineTuningTask(Task):
         """Returns the batches of some splits, one after the other.
 
         Args:
-            splits: with features.
+            splits: splits with features.
             with_labels: whether batches have labels.
 
         Raises:
@@ -388,8 +388,8 @@ class FineTuningTask(Task):
         """Returns a split with features.
 
         Args:
-            split: without them.
-            arrays: of `encode`; None calls it.
+            split: a split without features.
+            arrays: the result of `encode`; None calls it.
         """
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
@@ -430,7 +430,7 @@ class FineTuningTask(Task):
 
         Args:
             split: the examples.
-            answers: to the first of them, one or more.
+            answers: answers to the first examples, one or more.
         """
         return {}
 
@@ -452,7 +452,7 @@ class FineTuningTask(Task):
             yield split, self.postprocess(split, itertools.chain([first], rows))
 
     def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
-        """Returns the metrics of splits; those of later ones have the split's name."""
+        """Returns the metrics; later ones have names that begin with the split."""
         scores: dict[str, float] = {}
         self.predicted, self.confusions = {}, {}
         for number, (split, answers) in enumerate(answered):
@@ -488,7 +488,7 @@ class FineTuningTask(Task):
         """Returns how a model answers raw text in a TensorFlow graph.
 
         Args:
-            model: of `build_model`.
+            model: the result of `build_model`.
             options: how to answer.
 
         Raises:
@@ -530,7 +530,7 @@ class FineTuningTask(Task):
         return f"{done}; a new head{left if report.unused else ''}"
 
     def _head_order(self, source: weights.Source) -> tuple[list[int] | None, str]:
-        """Matches the labels of a file's head with those of the task.
+        """Matches the labels of a file's head with the task's labels.
 
         Returns:
             The order for `weights.load`, or an empty list if the head is for other

@@ -229,7 +229,7 @@ def _find_task(
 
     Args:
         settings: the flags.
-        saved_settings: of the model's `task.json`.
+        saved_settings: the settings in the model's `task.json`.
     """
     if settings.task_name is None:
         raise InputError(

@@ -46,7 +46,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     """Draws confusion matrices side by side; needs no display.
 
     Args:
-        matrices: by their titles, one or more.
+        matrices: one or more matrices by their titles.
 
     Returns:
         The picture, PNG.

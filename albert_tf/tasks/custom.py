@@ -72,7 +72,7 @@ def merge_saved_settings(
 
     Args:
         settings: the flags.
-        saved_settings: of the model's `task.json`, or None.
+        saved_settings: the settings in the model's `task.json`, or None.
 
     Raises:
         InputError: no table is named, or the labels are needed and unknown.

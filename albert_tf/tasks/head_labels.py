@@ -29,7 +29,7 @@ def match(
     Some labels have synonyms. "LABEL_0" is the label "0".
 
     Args:
-        labels: of the task.
+        labels: the task's labels.
         head: labels of the head's outputs, in their order.
         names: other names of the task's labels, in their order.
 

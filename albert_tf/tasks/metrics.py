@@ -6,7 +6,7 @@ of labels. What a formula leaves undefined (0/0) is 0, so that a model that pred
 class for everything gets the worst score and not NaN.
 """
 
-# scikit-learn, seqeval and scipy are imported where they are used: they take a second.
+# Functions import scikit-learn, seqeval and scipy, because that takes a second.
 import warnings
 from collections.abc import Sequence
 
@@ -89,7 +89,7 @@ def label_report(
     Args:
         labels: int [n] or [n, K].
         predictions: likewise.
-        names: of K labels.
+        names: the names of K labels.
     """
     from sklearn.metrics import classification_report
 

@@ -50,7 +50,7 @@ class Pipeline(abc.ABC):
     """Answers rows of text for one task type.
 
     Args:
-        settings: of `task.json`, with defaults; None for a pretrained model.
+        settings: settings in `task.json`, with defaults; None for a pretrained model.
         config: the model's.
         tokenizer: its vocabulary.
         options: how to answer.
@@ -59,7 +59,7 @@ class Pipeline(abc.ABC):
         InputError: an option, the vocabulary or a length does not fit the model.
 
     Attributes:
-        settings_class: of `settings`; None for a pretrained model.
+        settings_class: the class of `settings`; None for a pretrained model.
         options: fields of `AnswerSettings` for this task type only.
         outputs: outputs of the model to compute; empty: all of its head.
         fields: keys of a row in the order of columns, and whether the value is a list
@@ -105,7 +105,7 @@ class Pipeline(abc.ABC):
 
         Args:
             inputs: one of an example's.
-            outputs: by name, without batch dimension, with padding.
+            outputs: outputs by name, without batch dimension, with padding.
         """
         return outputs
 
@@ -114,8 +114,8 @@ class Pipeline(abc.ABC):
         """Returns the answer: plain text, numbers, lists and dicts.
 
         Args:
-            example: of `preprocess`.
-            outputs: of `select`, for each of its inputs.
+            example: the result of `preprocess`.
+            outputs: the result of `select` for each of the example's inputs.
         """
 
     def forward(self, inputs: Sequence[Arrays], run: Run) -> list[Any]:
@@ -160,7 +160,7 @@ class FineTunedPipeline(Pipeline):
 
         Args:
             row: see `Example`.
-            scores: what `score` returned, or the mean over several models.
+            scores: the result of `score`, or its mean over several models.
         """
 
     def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:

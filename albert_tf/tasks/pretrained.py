@@ -219,7 +219,7 @@ def fill_masks(
     A token within a word has no space before it.
 
     Args:
-        text: with one or more [MASK].
+        text: a text with one or more [MASK].
         gaps: tokens for each [MASK]; one without tokens stays.
         tokenizer: the vocabulary.
     """

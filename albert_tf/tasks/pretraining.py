@@ -27,7 +27,7 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
 _EXAMPLES_TO_COUNT = 50_000
-# Features that are padded where others are.
+# Features, and those that are padded at the same positions.
 _PADDED = {
     "input_mask": ("input_ids", "segment_ids", "token_boundary"),
     "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
@@ -48,8 +48,8 @@ class Pretraining(base.Task):
     Args:
         settings: model, data and objective.
         evaluate: whether to evaluate on the training files if no others are given.
-        multiple: the length of batches is a multiple of it with `group_by_length`; 0 if
-            all batches must have one length.
+        multiple: with `group_by_length`, batches are padded to a multiple of it; 0 if
+            all batches must have the same length.
 
     Raises:
         InputError: files cannot be read, or do not fit the other files, the flags or
@@ -91,16 +91,16 @@ class Pretraining(base.Task):
 
     def check_folder(self, folder: Path) -> None:
         """Checks that a folder was trained with the same vocabulary."""
-        theirs, ours = metadata.fingerprint(folder), self._data.fingerprint
-        if theirs and ours and theirs != ours:
+        expected, actual = metadata.fingerprint(folder), self._data.fingerprint
+        if expected and actual and expected != actual:
             raise InputError(
                 f"{self._data.source.files[0]}: made with another vocabulary "
-                f"({ours[:12]}) than {folder} was trained with ({theirs[:12]}); "
-                f"use records of that one, or another folder"
+                f"({actual[:12]}) than {folder} was trained with ({expected[:12]}); "
+                f"use records of that vocabulary, or another folder"
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes what identifies the records' vocabulary, and copies its file."""
+        """Writes the identity of the records' vocabulary, and copies its file."""
         self._data.write_vocabulary(folder)
 
     def build_model(self) -> keras.Model:
@@ -129,25 +129,25 @@ class Pretraining(base.Task):
     def initialize(self, model: keras.Model) -> str | None:
         """Initializes the output bias with log frequencies, if the settings say so.
 
-        With a bias of 0, a model first learns the frequencies of the tokens: it writes
-        one vector to every position and loses the positions' contents for long.
+        With a bias of 0, a model first learns the frequencies of the tokens: for a long
+        time all positions have the same hidden state.
         """
         if not self._settings.output_bias_from_data:
             return None
         source = self._data.source
         examples = min(len(source), _EXAMPLES_TO_COUNT)
         shard = batches.InputShard(min(examples, 1000))
-        read = source.training(shard, seed=0).take(examples // shard.batch_size)
-        counts, counted = np.ones(self.config.vocab_size), 0
+        dataset = source.training(shard, seed=0).take(examples // shard.batch_size)
+        counts, num_examples = np.ones(self.config.vocab_size), 0
         with batches.translate_errors(source, lambda: ", ".join(source.files)):
-            for batch in read:
-                used = batch["masked_lm_weights"].numpy() > 0
-                labels = batch["masked_lm_ids"].numpy()[used]
+            for batch in dataset:
+                is_label = batch["masked_lm_weights"].numpy() > 0
+                labels = batch["masked_lm_ids"].numpy()[is_label]
                 counts += np.bincount(labels, minlength=counts.size)
-                counted += len(used)
+                num_examples += len(is_label)
         frequencies = np.log(counts)
         model.masked_lm.output_bias.assign(frequencies - frequencies.mean())
-        return f"the output bias from {counted:,} examples"
+        return f"the output bias from {num_examples:,} examples"
 
     def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
         """Returns the logits, computed only at positions that a loss reads."""
@@ -178,13 +178,15 @@ class Pretraining(base.Task):
 
     def batch_metrics(self, outputs, batch):
         """Returns the accuracies' sums and weights."""
-        predicted, rows = _prediction_weights(batch), base.example_weights(batch)
-        right = _hits(outputs["mlm_logits"], batch["masked_lm_ids"])
-        pairs = {"masked_lm_accuracy": (ops.sum(right * predicted), ops.sum(predicted))}
+        token_weights = _prediction_weights(batch)
+        hits = _hits(outputs["mlm_logits"], batch["masked_lm_ids"]) * token_weights
+        sums = {"masked_lm_accuracy": (ops.sum(hits), ops.sum(token_weights))}
         if self._objective != "none":
-            right = _hits(outputs["sop_logits"], batch["next_sentence_labels"][:, 0])
-            pairs["sentence_order_accuracy"] = (ops.sum(right * rows), ops.sum(rows))
-        return pairs
+            row_weights = base.example_weights(batch)
+            labels = batch["next_sentence_labels"][:, 0]
+            hits = _hits(outputs["sop_logits"], labels) * row_weights
+            sums["sentence_order_accuracy"] = (ops.sum(hits), ops.sum(row_weights))
+        return sums
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Adds the perplexity."""
@@ -195,9 +197,9 @@ class _Records:
     """The record files of one flag, checked against the flags and the model.
 
     Attributes:
-        source: reads them.
-        traits: values that all record files of a run must share; without a description
-            only the objective.
+        source: the reader of the files.
+        traits: values that all record files of a run must share; only the objective if
+            there is no description.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
@@ -207,19 +209,20 @@ class _Records:
         paths -= {files.description_path(path) for path in paths}
         if not paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        first, *_ = ordered = sorted(paths)
+        ordered = sorted(paths)
+        first = ordered[0]
         spec: records.Spec = records.features_of(first)
         _check_features(first, spec, settings, config)
-        every = {path: manifest.read(path) for path in ordered}
-        self._descriptions = {path: each for path, each in every.items() if each}
+        descriptions = {path: manifest.read(path) for path in ordered}
+        self._descriptions = {path: each for path, each in descriptions.items() if each}
         traits = {path: _traits(each) for path, each in self._descriptions.items()}
         for path, description in self._descriptions.items():
             size = description["vocabulary"]["size"]
             config.check_vocabulary(f"{path}: the vocabulary", size)
-            made_for = traits[path]["objective"]
-            if settings.objective not in (None, "none", made_for):
+            objective = traits[path]["objective"]
+            if settings.objective not in (None, "none", objective):
                 raise InputError(
-                    f"--objective={settings.objective}: {path} was made for {made_for}"
+                    f"--objective={settings.objective}: {path} was made for {objective}"
                 )
         _check_alike(traits)
         self.traits = next(iter(traits.values()), {"objective": "sop"})
@@ -227,7 +230,10 @@ class _Records:
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
             spec = prepare.spec
-        sizes = {path: _number_of_records(path, each) for path, each in every.items()}
+        sizes = {
+            path: _number_of_records(path, description)
+            for path, description in descriptions.items()
+        }
         self.source = Records(
             files=tuple(ordered),
             sizes=tuple(
@@ -251,26 +257,26 @@ class _Records:
         return self.traits.get("vocabulary")
 
     def write_vocabulary(self, folder: Path) -> None:
-        """Writes what identifies the vocabulary; copies its file if it is unchanged."""
+        """Writes the vocabulary's identity; copies its file if it is unchanged."""
         if not self._descriptions:
             return
         path, description = next(iter(self._descriptions.items()))
-        made_with, name = description["settings"], description.get("vocabulary_file")
-        # The file is beside the records; its folder in the description may be gone.
+        settings, name = description["settings"], description.get("vocabulary_file")
+        # The file is in the records' folder; the described folder may be gone.
         file = Path(path).parent / Path(str(name)).name
         cleaning = {
-            "do_lower_case": made_with.get("do_lower_case", True),
-            "keep_accents": made_with.get("keep_accents", False),
+            "do_lower_case": settings.get("do_lower_case", True),
+            "keep_accents": settings.get("keep_accents", False),
         }
         tokenizer = None
         paths = (None, str(file)) if file.suffix == ".txt" else (str(file), None)
-        # A name of another machine may be none that a file can have here.
+        # The name is from another machine; it may be invalid on this one.
         with contextlib.suppress(InputError, ValueError):
             tokenizer = tokenization.load(*paths, **cleaning)
         if tokenizer and tokenizer.fingerprint != self.fingerprint:
             tokenizer = None
-        named = {"vocabulary": file.name} if name else {}
-        identity = {**named, **cleaning, "fingerprint": self.fingerprint}
+        file_key = {"vocabulary": file.name} if name else {}
+        identity = {**file_key, **cleaning, "fingerprint": self.fingerprint}
         metadata.write(folder, tokenizer, identity, metadata.VOCABULARY)
 
 
@@ -318,9 +324,8 @@ def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
 
 def _traits(description: Mapping[str, Any]) -> dict[str, str]:
     """Returns the values that all record files of a run must share."""
-    made_with = description["settings"]
     return {
-        "objective": made_with["objective"],
+        "objective": description["settings"]["objective"],
         "vocabulary": description["vocabulary"]["fingerprint"],
     }
 
@@ -360,7 +365,7 @@ def _prediction_weights(batch):
 
 
 def _hits(logits, labels):
-    # Of equal logits the first, as `ops.argmax`, which takes three times as long on a
-    # CPU: it looks for negative zeros first.
+    # `ops.argmax` gives the same, but takes three times as long on a CPU: it checks for
+    # negative zeros.
     _, predictions = ops.top_k(logits, 1)
     return ops.cast(ops.equal(predictions[..., 0], labels), "float32")

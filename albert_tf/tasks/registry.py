@@ -53,11 +53,11 @@ FINE_TUNED = {
 
 
 def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
-    """Returns the class that answers raw text, which needs no TensorFlow.
+    """Returns the class that answers raw text; its import needs no TensorFlow.
 
     Args:
-        kind: of the task.
-        location: of the name, for messages.
+        kind: the task type.
+        location: where the name was read, for messages.
 
     Raises:
         InputError: there is no such kind.
@@ -71,7 +71,7 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
 
 
 def task(kind: str | None) -> type[Any] | None:
-    """Returns the class that trains a kind; None where there is none."""
+    """Returns the class that trains a kind, or None."""
     entry = FINE_TUNED.get(kind or "")
     return _load(entry.task) if entry and entry.task else None
 

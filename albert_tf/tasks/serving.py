@@ -49,7 +49,7 @@ class TextInputs(tf.Module):
     """Turns texts, or pairs of them, into a model's inputs.
 
     Args:
-        model: which reads them.
+        model: the model.
         tokenizer: the vocabulary.
         max_seq_length: most tokens of an input.
         truncate: whether texts are truncated before they are tokenized.
@@ -107,7 +107,7 @@ def map_in_chunks(
     Args:
         score: is called with each chunk.
         inputs: [W, T] each.
-        specs: of the results of `score`.
+        specs: the specs of `score`'s results.
 
     Returns:
         The concatenated results of `score`.

@@ -40,7 +40,7 @@ def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) 
     Args:
         task: a task of GLUE.
         examples: n examples.
-        outputs: as for `released_files`; scores are written with three decimals.
+        outputs: see `released_files`; scores are written with three decimals.
     """
     predictions = task.decode(outputs)
     if task.labels is None:

@@ -33,9 +33,9 @@ def classifier(
     `chosen`, int32 [B, K], which is 1 for the labels of the text.
 
     Args:
-        model: with an output for each label.
+        model: a model with an output for each label.
         tokenizer: the vocabulary.
-        labels: in the order of the model's outputs.
+        labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum tokens of an input.
         pairs: whether a text has a second one.
         multi_label: whether labels are independent (sigmoid, not softmax).
@@ -82,7 +82,7 @@ def regressor(
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Output: `value`, float32 [B].
 
     Args:
-        model: with one output.
+        model: a model with one output.
         tokenizer: the vocabulary.
         max_seq_length: maximum tokens of an input.
         pairs: whether a text has a second one.

@@ -85,7 +85,7 @@ class RegressionPipeline(TextPipeline):
 def check_threshold(
     labels: Sequence[str], multi_label: bool, threshold: float | None
 ) -> None:
-    """Refuses a threshold that is no probability, or that no label can have."""
+    """Checks that a threshold is a probability, and that the task has one."""
     if threshold is None:
         return
     if not 0 <= threshold <= 1:

@@ -30,7 +30,7 @@ from albert_tf.tasks import metrics
 Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None
 
-# With several labels per example, a label is predicted from this probability.
+# Lowest probability of a predicted label, with several labels per example.
 THRESHOLD = 0.5
 _LABELS_IN_A_MESSAGE = 10
 
@@ -140,7 +140,7 @@ class TextTask:
         """Reads the examples of a split.
 
         An empty cell is an empty text. A pair of two empty texts is a broken row,
-        except in a test table, where every row gets a prediction.
+        except in a test table: there every row gets a prediction.
 
         Args:
             split: a key of `files`.
@@ -216,8 +216,8 @@ class TextTask:
         """Computes the metrics.
 
         Args:
-            targets: what `targets` returns.
-            predictions: what `decode` returns.
+            targets: the result of `targets`.
+            predictions: the result of `decode`.
         """
         return {
             name: score(targets, predictions) for name, score in self.metrics.items()
@@ -267,10 +267,10 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     Args:
         value: the cell: a JSON list, or the text of a JSON or Python list or of an
             object with one list, as Label Studio writes it; or labels and separators.
-        separator: of several labels; None for a single label.
+        separator: the separator of several labels; None for a single label.
 
     Raises:
-        RowError: there are several where one is expected, or a list cannot be read.
+        RowError: there are several instead of one, or a list cannot be read.
     """
     if separator is None:
         if isinstance(value, tuple) and len(value) == 1:

@@ -105,14 +105,14 @@ def cleaning(
     keep_accents: bool | None,
     is_wordpiece: bool,
 ) -> dict[str, bool]:
-    """Returns the cleaning of text that flags or the files beside a vocabulary set.
+    """Returns the cleaning that flags or the files in a vocabulary's folder set.
 
     `tokenizer_config.json` has precedence over `tokenizer.json`.
 
     Args:
         path: the vocabulary.
-        do_lower_case: of a flag, if it is given.
-        keep_accents: of a flag, if it is given.
+        do_lower_case: the flag's value, if it is given.
+        keep_accents: the flag's value, if it is given.
         is_wordpiece: whether cased text always keeps its accents.
 
     Returns:

@@ -75,13 +75,13 @@ class GraphTokenizer(tf.Module):
             texts: string [B], UTF-8.
 
         Returns:
-            int32 [B, None], for each text what `tokenizer.encode` returns.
+            int32 [B, None], the result of `tokenizer.encode` for each text.
         """
         codes, _ = self._clean(tf.strings.unicode_decode(texts, "UTF-8"))
         return self._encoder.encode(codes, self._max_characters)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns string [B], for each text what `tokenizer.clean` returns."""
+        """Returns string [B], the result of `tokenizer.clean` for each text."""
         codes, _ = self._clean(tf.strings.unicode_decode(texts, "UTF-8"))
         return tf.strings.unicode_encode(codes, "UTF-8")
 
@@ -538,7 +538,7 @@ def join(
 
     Args:
         first: int32 [B, None], the tokens of each first text.
-        second: int32 [B, None], those of the second; None: there are none.
+        second: int32 [B, None], the second texts; None if there are none.
         max_seq_length: maximum number of tokens of an input.
         cls_id: id of [CLS].
         sep_id: id of [SEP].
@@ -620,7 +620,7 @@ def pad(
         ids: int32 [B, None].
         first_lengths: int64 [B], tokens of segment 0.
         pad_id: the id after the end of an input.
-        length: T; None: that of the longest input, or 1 without inputs.
+        length: T; None: the length of the longest input, or 1 without inputs.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.

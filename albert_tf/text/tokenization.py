@@ -40,7 +40,7 @@ WordRule = Literal["word_mark", "released"]
 
 
 class WordStarts:
-    """Finds where words begin in piece ids; see `Tokenizer.word_starts`.
+    """Finds the first pieces of words in piece ids; see `Tokenizer.word_starts`.
 
     Args:
         always: bool [V], pieces that begin a word whatever stands before them.
@@ -111,7 +111,7 @@ def _isolate_ideographs(character: str) -> str:
 
 def _isolate_punctuation(character: str) -> str:
     """The last WordPiece stage: each punctuation mark is a word."""
-    # In the release every ASCII symbol is punctuation, such as "$" and "^".
+    # Every ASCII symbol is punctuation in the release, such as "$" and "^".
     ascii_symbol = "!" <= character <= "~" and not character.isalnum()
     if ascii_symbol or unicodedata.category(character).startswith("P"):
         return f" {character} "
@@ -680,7 +680,7 @@ def with_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> byte
 
 
 def stored_cleaning(model: bytes) -> dict[str, bool]:
-    """Returns what `with_cleaning` stored, or an empty dict."""
+    """Returns the settings that `with_cleaning` stored, or an empty dict."""
     payloads = _CLEANING.findall(model)
     stored = json.loads(payloads[-1]) if payloads else {}
     return {key: bool(value) for key, value in stored.items()}

@@ -1,4 +1,4 @@
-"""Splits raw text into words, similar to those of CoNLL-2003.
+"""Splits raw text into words, as CoNLL-2003 does in most cases.
 
 Words are separated by white space. Each punctuation mark at the ends of a word is a
 word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is each ideograph, and "'s"

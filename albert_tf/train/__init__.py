@@ -4,7 +4,7 @@ In reading order:
 
     settings     the flags of the devices
     devices      settings in, `tf.distribute.Strategy` out; several workers
-    step         what the devices compute: train, evaluate, predict
+    step         computation on the devices: train, evaluate, predict
     loop         the one loop: start, resume, log, save, evaluate, stop
     checkpoints  released TF1 checkpoints that also hold the run's position
     report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard

@@ -45,7 +45,7 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # By number: their names in Keras depend on other models of the process.
+        # The keys are numbers: names in Keras depend on other models of the process.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -88,7 +88,7 @@ class Checkpoints:
         return steps_made(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Sets the weights; refuses those of another model in one line."""
+        """Sets the weights; raises an error of one line for another model's weights."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
@@ -142,7 +142,7 @@ class Checkpoints:
         return True
 
     def mark_best(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Copies a checkpoint to `model.ckpt-best`, and writes its metrics beside it.
+        """Copies a checkpoint to `model.ckpt-best`, and writes its metrics.
 
         Raises:
             InputError: it cannot be written; the previous best stays.

@@ -1,4 +1,4 @@
-"""Devices of a run, and what its workers exchange: `tf.distribute`."""
+"""Devices of a run, and communication of its workers: `tf.distribute`."""
 
 import contextlib
 import os

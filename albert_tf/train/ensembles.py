@@ -28,14 +28,14 @@ from albert_tf.weights import metadata
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """What one model answered.
+    """The answers of one model.
 
     Attributes:
-        folder: of the model.
-        task: of the model.
-        splits: what was answered, without features.
-        answers: by the name of the split.
-        metrics: of the splits with labels, by name.
+        folder: the model's folder.
+        task: the model's task.
+        splits: the answered splits, without features.
+        answers: answers by the name of the split.
+        metrics: metrics of the splits with labels, by name.
     """
 
     folder: str
@@ -65,11 +65,11 @@ def run(
 
     Args:
         family: see `Job`, as the next four.
-        settings: of the family.
-        config: what to do; `ensemble` names the members.
-        model: with which files.
-        devices: on which devices.
-        log: where progress goes.
+        settings: the family's settings.
+        config: the run's settings; `ensemble` names the members.
+        model: the model's files.
+        devices: the devices.
+        log: receives progress.
 
     Returns:
         The metrics of the ensemble, or see `finetune.run`.
@@ -98,7 +98,7 @@ def run(
 
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
-    with loop.locked(job.config, job.strategy):
+    with loop.lock_output_dir(job.config, job.strategy):
         shared = job.family.stored_settings(folders[0])
         members = (_answer(job, folder, shared) for folder in folders)
         if search:
@@ -195,7 +195,7 @@ def _search(
     """Adds the member that helps most, again and again; returns the best of all steps.
 
     Args:
-        members: to choose from.
+        members: the candidates.
         most: number of members of the ensemble at most.
         log_line: gets a line for each step.
     """

@@ -39,8 +39,8 @@ class Job:
 
     Attributes:
         family: the class of the task.
-        settings: of the family.
-        config: of the run.
+        settings: the family's settings.
+        config: the run's settings.
         model: the model's files and dropout.
         devices: the devices.
         strategy: made of them, see `loop.prepare`.
@@ -89,7 +89,7 @@ def run(job: Job) -> dict[str, float]:
     config, strategy, folder = job.config, job.strategy, job.folder
     seeds.check(config, strategy)
     run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
-    with loop.locked(config, strategy):
+    with loop.lock_output_dir(config, strategy):
         if job.writes:
             _check_export(config)
         _check_start(config)
@@ -129,7 +129,7 @@ def prepare_task(
 
     Args:
         job: what to do.
-        shared: what all members of an ensemble have stored, in place of one's own.
+        shared: settings that all members of an ensemble share, instead of the member's.
     """
     family, config = job.family, job.config
     folder = _stored_settings(family, config)
@@ -207,7 +207,7 @@ def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 
 
 def _check_export(config: FineTuningSettings) -> None:
-    """Refuses, before training, a folder that the model cannot be exported to.
+    """Checks before training that the model can be exported to the folder.
 
     Raises:
         InputError: it cannot be written, or has other files, or will have.
@@ -230,7 +230,7 @@ def _check_export(config: FineTuningSettings) -> None:
 
 
 def _check_start(config: FineTuningSettings) -> None:
-    """Refuses a folder in which `_save_start` saved another model."""
+    """Checks that `_save_start` has not saved another model in a folder."""
     saved = metadata.read_task(Path(config.output_dir)).get(_START)
     if config.initial_weights and saved not in (None, config.initial_weights):
         raise InputError(
@@ -257,11 +257,11 @@ def _check_head(
     keys: Sequence[str],
     own_keys: Sequence[str] = (),
 ) -> None:
-    """Refuses folders whose model has another head than the task.
+    """Checks that the folders' models have the task's head.
 
     Args:
-        config: of the run.
-        description: what `task.json` would store.
+        config: the run's settings.
+        description: the content of the new `task.json`.
         keys: must be equal in every folder whose head the run uses.
         own_keys: must be equal in `output_dir`, too.
 

@@ -37,10 +37,10 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-        metrics: of the last evaluation; of the last steps if there was none.
+        metrics: metrics of the last evaluation, or of the last steps without one.
         best: the step and the metrics of the best checkpoint; empty if there is none.
-        trainer: with the last weights.
-        checkpoints: of the run's folder.
+        trainer: the trainer, which holds the last weights.
+        checkpoints: the checkpoints of the run's folder.
     """
 
     metrics: Mapping[str, float]
@@ -52,7 +52,9 @@ class Outcome:
 def prepare(
     config: TrainingSettings, distribution: DistributionSettings
 ) -> tf.distribute.Strategy:
-    """Creates the strategy, sets precision and determinism; call it first and once.
+    """Creates the strategy and sets precision and determinism.
+
+    Call it once, before anything else.
 
     Raises:
         InputError: see `trackers.check` and `devices.create`.
@@ -66,10 +68,10 @@ def prepare(
 
 
 @contextlib.contextmanager
-def locked(
+def lock_output_dir(
     config: TrainingSettings, strategy: tf.distribute.Strategy
 ) -> Iterator[None]:
-    """Keeps other runs out of `output_dir`, which the chief locks for all workers.
+    """Locks `output_dir` against other runs; the chief does so for all workers.
 
     Raises:
         InputError: see `files.lock_folder`; or a worker was lost.
@@ -90,8 +92,8 @@ def run(
     """Trains and evaluates, resuming from the newest checkpoint of the folder.
 
     Args:
-        task: to train.
-        config: of the run.
+        task: the task to train.
+        config: the run's settings.
         strategy: the devices, see `prepare`.
         log: receives progress.
         run_file: is written after all checks, before training.
@@ -103,7 +105,7 @@ def run(
         Stopped: after SIGTERM or SIGINT; if something was trained, a checkpoint of the
             last step is saved.
     """
-    with locked(config, strategy):
+    with lock_output_dir(config, strategy):
         keras.utils.set_random_seed(config.seed)
         _check(task, config, strategy)
         with strategy.scope():
@@ -142,9 +144,9 @@ class _Loop:
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._is_chief = is_chief(strategy)
-        self._saved = self._step
-        self._saved_at = time.monotonic()
-        # Known to all workers; only the chief writes it.
+        self._last_save_step = self._step
+        self._last_save_time = time.monotonic()
+        # All workers know it; only the chief writes it.
         self.best: Mapping[str, float] = checkpoints.best
 
     @property
@@ -170,33 +172,34 @@ class _Loop:
             raise
 
     def _train_and_evaluate(self) -> Mapping[str, float]:
-        config, evaluates = self._config, self._task.evaluation is not None
-        trained: Mapping[str, float] = {}
-        evaluated: Mapping[str, float] = {}
+        config, has_evaluation = self._config, self._task.evaluation is not None
+        train_metrics: Mapping[str, float] = {}
+        eval_metrics: Mapping[str, float] = {}
         if config.do_train:
-            if evaluates and self._lacks_evaluation():
-                evaluated = self._evaluate()
-            ended = self._step >= config.num_train_steps or self._is_stale()
-            while not ended:
-                is_first, step = not trained, self._step  # logged after one step
+            if has_evaluation and self._lacks_evaluation():
+                eval_metrics = self._evaluate()
+            is_done = self._step >= config.num_train_steps or self._is_stale()
+            while not is_done:
+                # The first step is logged at once.
+                is_first, step = not train_metrics, self._step
                 metrics = self._trainer.train(1 if is_first else self._steps_to_event())
                 if self._step == step:
                     continue  # float16 skipped the updates
-                trained = metrics
+                train_metrics = metrics
                 if is_first or self._is_due(config.log_steps):
-                    self._reporter.log_train(self._step, trained)
+                    self._reporter.log_train(self._step, train_metrics)
                     self._trainer.start_window()
                 if self._is_due(config.save_checkpoints_steps) or self._is_late():
                     self._save()
-                ended = self._step >= config.num_train_steps
-                if evaluates and self._is_due(config.steps_between_evaluations):
-                    evaluated = self._evaluate()
-                    ended = ended or self._is_stale()
-            if trained:
+                is_done = self._step >= config.num_train_steps
+                if has_evaluation and self._is_due(config.steps_between_evaluations):
+                    eval_metrics = self._evaluate()
+                    is_done = is_done or self._is_stale()
+            if train_metrics:
                 self._reporter.finish(self.best)
-        if evaluates and not evaluated:
-            evaluated = self._evaluate()
-        return evaluated or trained
+        if has_evaluation and not eval_metrics:
+            eval_metrics = self._evaluate()
+        return eval_metrics or train_metrics
 
     def _steps_to_event(self) -> int:
         """Returns the number of steps until something is due."""
@@ -215,7 +218,7 @@ class _Loop:
     def _is_late(self) -> bool:
         """Whether the last checkpoint is older than --save_checkpoints_minutes."""
         seconds = 60 * self._config.save_checkpoints_minutes
-        return 0 < seconds <= time.monotonic() - self._saved_at
+        return 0 < seconds <= time.monotonic() - self._last_save_time
 
     def _lacks_evaluation(self) -> bool:
         """Whether the run was killed before the evaluation of its last checkpoint."""
@@ -239,10 +242,10 @@ class _Loop:
 
     def _save(self) -> None:
         """Writes a checkpoint of this step, once."""
-        self._saved_at = time.monotonic()
-        if self._is_chief and self._saved != self._step:
+        self._last_save_time = time.monotonic()
+        if self._is_chief and self._last_save_step != self._step:
             self._checkpoints.save(self._trainer.examples_seen)
-            self._saved = self._step
+            self._last_save_step = self._step
 
     def _is_stale(self) -> bool:
         """Whether to stop early: too many evaluations since the best one."""
@@ -259,7 +262,7 @@ class _Loop:
 
 
 def _restore(task, config, model, checkpoints, log) -> int:
-    """Restores or starts the model, logs its source; returns the examples seen."""
+    """Restores or initializes the model; returns the number of examples seen."""
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")
@@ -312,7 +315,7 @@ def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
 
 
 def _check(task, config: TrainingSettings, strategy) -> None:
-    """Refuses settings that do not fit the devices, the task or the folders."""
+    """Checks that the settings fit the devices, the task and the folders."""
     replicas = strategy.num_replicas_in_sync
     parts = replicas * config.gradient_accumulation_steps
     if config.do_train and config.train_batch_size % parts:
@@ -338,13 +341,13 @@ def _check(task, config: TrainingSettings, strategy) -> None:
 
 
 def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
-    """Refuses workers that start from different weights or positions."""
+    """Checks that all workers start from the same weights and the same example."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return
     weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
     numbers = (steps_made(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
-    # Small enough for sums over thousands of replicas to be exact.
+    # With numbers below 4096, sums over thousands of replicas are exact.
     values = [float(number % 4096) for number in numbers]
     if devices.all_reduce_sum(strategy, values) != [replicas * x for x in values]:
         raise InputError(

@@ -28,7 +28,7 @@ class Reporter:
     Args:
         folder: folder of the run.
         stream: receives the lines.
-        task: of the run.
+        task: the run's task.
         config: a `TrainingSettings`.
         enabled: False on workers other than the chief, which do not log or write.
     """
@@ -101,7 +101,7 @@ class Reporter:
 
         Args:
             step: number of updates.
-            metrics: of `Trainer.train`.
+            metrics: the result of `Trainer.train`.
         """
         if not self._enabled:
             return
@@ -168,7 +168,7 @@ class Reporter:
 
         Args:
             step: number of updates.
-            metrics: of the evaluation.
+            metrics: the evaluation's metrics.
             better: whether it is the best so far.
             best: the best key metric so far.
         """

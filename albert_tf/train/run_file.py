@@ -33,7 +33,7 @@ class RunFile:
     """The `run.json` of a run.
 
     Attributes:
-        folder: of the run.
+        folder: the run's folder.
         settings: the objects of all its settings classes.
     """
 
@@ -97,7 +97,7 @@ class RunFile:
             file.write(f"{text}\n".encode())
 
     def log_end(self, log: Callable[[str], None], options: str = "") -> None:
-        """Logs where the files are, and how to predict with the model.
+        """Logs the folder, and how to predict with the model.
 
         Args:
             log: receives the lines.
@@ -111,7 +111,7 @@ def read_flags(folder: Path) -> dict[str, Any]:
     """Reads the flags of a run; empty without `run.json`.
 
     Args:
-        folder: of the run; the file of one of several runs is in the folder above.
+        folder: the run's folder; one of several runs has its file in the folder above.
 
     Raises:
         InputError: the file is damaged.

@@ -25,7 +25,7 @@ _RUNS = "runs.json"
 
 
 def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
-    """Refuses what `run` cannot do, before any file is read.
+    """Checks settings of `run` before any file is read.
 
     Raises:
         InputError: batches do not fit the devices, or `output_dir` has a single run and
@@ -64,8 +64,8 @@ def run(
     Several runs have a folder each, and `output_dir` gets the `task.json` of the best.
 
     Args:
-        task: to train.
-        config: of the run.
+        task: the task to train.
+        config: the run's settings.
         strategy: the devices, see `loop.prepare`.
         log: receives progress.
         run_file: see `loop.run`.
@@ -108,7 +108,7 @@ def run(
 def _summarize(
     key: str, metrics: Sequence[Mapping[str, float]], log: IO[str]
 ) -> dict[str, Any]:
-    """Logs the key metric of all runs, and returns what `runs.json` holds.
+    """Logs the key metric of all runs, and returns the content of `runs.json`.
 
     `best` is the number of the best run, from 1; `spread` is the standard deviation.
     """

@@ -31,12 +31,12 @@ class Trainer:
     """Trains, evaluates and predicts.
 
     Args:
-        task: to train.
-        config: of the run.
+        task: the task to train.
+        config: the run's settings.
         strategy: the devices.
         model: created under the strategy.
         optimizer: built for the model, under the strategy.
-        examples_seen: where to resume in the data.
+        examples_seen: number of examples to skip, which the run has seen before.
         log: receives the progress of long evaluations and predictions.
         flag: stops the run between two steps.
 
@@ -73,7 +73,7 @@ class Trainer:
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._iterator: Any = None
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # By "train" and "eval": an evaluation may have other metrics, or no loss.
+        # Keys are "train" and "eval": an evaluation may have other metrics, or no loss.
         self._losses: dict[str, list[str]] = {}
         self._names: dict[str, list[str]] = {}
         # Variables with a gradient, in the gradients' order; set by tracing a step.
@@ -454,7 +454,7 @@ class Trainer:
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:
-        """Refuses steps that are not finite, before a checkpoint is saved."""
+        """Checks that steps are finite, before a checkpoint is saved."""
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
         # With loss scaling, a step that overflows is skipped, and halves the scale.

@@ -14,7 +14,7 @@ _MAX_LENGTH = 500  # characters of a setting in MLflow
 
 
 def check(config: TrainingSettings) -> None:
-    """Refuses a service whose library is not installed.
+    """Checks that the libraries of the requested services are installed.
 
     Raises:
         InputError: a library is missing.
@@ -31,14 +31,14 @@ def check(config: TrainingSettings) -> None:
 
 
 class Trackers:
-    """The run in each service that the settings name; failures are only warnings.
+    """Logs to the services that the settings name; a failure is only a warning.
 
-    Weights & Biases reads the metrics from TensorBoard's summaries. MLflow gets them by
-    kind: `train/loss`, `eval/eval_accuracy`, `best/eval_accuracy`.
+    Weights & Biases reads the metrics from TensorBoard's summaries. Names in MLflow
+    begin with the kind: `train/loss`, `eval/eval_accuracy`, `best/eval_accuracy`.
 
     Args:
-        config: of the run.
-        folder: of the run, which gives the run its name.
+        config: the run's settings.
+        folder: the run's folder; its name becomes the run's name.
         settings: all flags of the run.
         log: logs a line.
     """
@@ -72,7 +72,7 @@ class Trackers:
                 )
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Logs the metrics of a kind."""
+        """Logs metrics; `kind` is the prefix of their names."""
         finite = {f"{kind}/{k}": v for k, v in metrics.items() if math.isfinite(v)}
         if self._mlflow is not None and finite:
             with errors.log_failure("metrics in MLflow", self._log):
@@ -85,7 +85,7 @@ class Trackers:
 
         Args:
             best: step and metrics of the best checkpoint.
-            is_complete: whether the run came to its end.
+            is_complete: whether the run finished all steps.
         """
         if best:
             self.log("best", int(best["step"]), best)

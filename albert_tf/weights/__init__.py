@@ -11,7 +11,7 @@ In reading order:
     loading       loads weights into a model (`load`, `model_for`)
     writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
     huggingface   config.json and tokenizer.json for transformers
-    metadata      task.json and vocabulary.json, the metadata beside weights
+    metadata      task.json and vocabulary.json, the metadata of weights
     folder        finds checkpoint, configuration, vocabulary, casing and task
 """
 

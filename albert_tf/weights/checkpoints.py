@@ -22,7 +22,7 @@ def choose(folder: Path, checkpoint: str) -> Path:
     """Returns the prefix of one of a folder's TF1 checkpoints, and logs which.
 
     Args:
-        folder: of a run, or released.
+        folder: the folder of a run or of a released checkpoint.
         checkpoint: "best": `model.ckpt-best`, or the newest if there is none;
             "newest": the one that the file `checkpoint` names, or the only one.
 

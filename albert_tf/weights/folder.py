@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ModelFolder:
-    """Weights and the files beside them, each opened on first use.
+    """Weights and the files in their folder, each opened on first use.
 
     Args:
         path: a file, folder, checkpoint prefix or name, see `weights.load`; None: a
@@ -89,7 +89,7 @@ class ModelFolder:
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
-        """The named configuration, else that of a folder, else that of the weights.
+        """The named configuration, else the folder's, else the weights'.
 
         Raises:
             InputError: there is none, or it is damaged.
@@ -103,7 +103,7 @@ class ModelFolder:
     def _config(self) -> AlbertConfig:
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
-        # A .keras file contains its configuration; files beside it may be another's.
+        # A .keras file contains its configuration; other files may be another model's.
         is_keras = self._path is not None and self._path.suffix == ".keras"
         for folder in self.folders[:-1] if is_keras else self.folders:
             for path in (folder / metadata.CONFIG, folder / "assets" / metadata.CONFIG):
@@ -138,7 +138,7 @@ class ModelFolder:
         return tokenizer
 
     def find_tokenizer(self) -> Tokenizer | None:
-        """Opens the named vocabulary, or that of the first folder that has one.
+        """Opens the named vocabulary, or the vocabulary of the first folder with one.
 
         The first source of these decides how text is cleaned: flags, the metadata of
         the first folder that names a vocabulary, the vocabulary itself or the files of

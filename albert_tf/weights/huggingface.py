@@ -46,7 +46,7 @@ def files(
     task: Mapping[str, Any],
     tokenizer: Tokenizer | None,
 ) -> dict[str, bytes]:
-    """Returns the files beside the weights, by name.
+    """Returns the files that the weights need, by name.
 
     Args:
         model: a model of `albert_tf.model.models` that Hugging Face also has.

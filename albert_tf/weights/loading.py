@@ -240,7 +240,7 @@ def _assign(
 
 
 def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> None:
-    """Refuses weights that are missing, unused or of another shape; see `load`."""
+    """Checks for missing and unused weights and other shapes; see `load`."""
     is_of_encoder = ENCODER_NAMES[source.format].match
     misfits = {
         "not in the file": {
@@ -268,7 +268,7 @@ def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> 
 
 
 def _check_has_slots(source: Source) -> None:
-    """Refuses a file without any state of an optimizer."""
+    """Checks that a file has an optimizer's state."""
     has_slots = any(name.endswith(("/adam_m", "/adam_v")) for name in source.ignored)
     if source.format != "tf1" or not has_slots or STEP not in source.ignored:
         raise InputError(

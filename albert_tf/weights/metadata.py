@@ -1,4 +1,4 @@
-"""`task.json` and `vocabulary.json`, the metadata beside weights.
+"""`task.json` and `vocabulary.json`, the metadata in the weights' folder.
 
 `task.json` describes the inputs and outputs of a fine-tuned model, and names its
 vocabulary. In folders without a task (pretraining, exports), `vocabulary.json` names
@@ -124,7 +124,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
 
     Args:
         patterns: folders, or patterns of them as a shell expands them.
-        name: what messages begin with, such as the flag.
+        name: the beginning of messages, such as the flag.
 
     Raises:
         InputError: there is no fine-tuned model in a folder, or two have different

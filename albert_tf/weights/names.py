@@ -34,7 +34,7 @@ class Row:
         kerashub: path in a KerasHub weights file; `task/` is the file of the head.
         model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
 
-    A name is None where a format has no such module.
+    A name is None if the format has no such module.
     """
 
     path: str

@@ -19,7 +19,7 @@ class Source:
         path: the file or folder, for messages.
         tensors: the shape of every tensor by its name in the file.
         read: returns a tensor by its name in the file, numpy.
-        config: returns the configuration beside the weights; raises InputError
+        config: returns the configuration of the weights; raises InputError
             if there is none.
         rename: returns the name in the table of `names`, given the one in the file.
         build_model: returns a new model of the class that was saved; None if the format
@@ -28,7 +28,7 @@ class Source:
 
     Attributes:
         format: as given.
-        path: as given, a text.
+        path: the path as a text.
         shapes: the shape of every weight by name.
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
         config: as given.

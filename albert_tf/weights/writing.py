@@ -47,7 +47,7 @@ def save(
             written under their released names; only for "tf1".
         extra: other tensors by name, beginning with "albert_tf/": `load` ignores them,
             and `open_source(path).read(name)` reads them; only for "tf1".
-        tokenizer: written beside the weights, see `huggingface.tokenizer_files`; only
+        tokenizer: written to the same folder, see `huggingface.tokenizer_files`; only
             for "hf".
         task: describes the outputs, as in a run's `task.json`: the "labels" and "kind"
             of a classifier, which become `id2label` and `problem_type`, and the

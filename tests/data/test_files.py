@@ -139,7 +139,7 @@ def test_another_thread_is_refused(tmp_path):
     refused = []
 
     def second():
-        with pytest.raises(InputError, match="another run is at work here"):
+        with pytest.raises(InputError, match="another run uses this folder"):
             take(tmp_path)
         refused.append(True)
 

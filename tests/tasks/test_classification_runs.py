@@ -289,7 +289,7 @@ def test_a_folder_in_use_is_refused(run, glue, tmp_path):
     with (
         files.lock_folder(tmp_path / "run"),
         concurrent.futures.ThreadPoolExecutor(1) as other,
-        pytest.raises(InputError, match="run: another run is at work here"),
+        pytest.raises(InputError, match="run: another run uses this folder"),
     ):
         other.submit(run, new=False, **flags).result()
 

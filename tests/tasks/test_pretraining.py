@@ -423,8 +423,8 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path):
     other = Pretraining(PretrainingSettings(**files))
     refusal = (
         f"{path}: made with another vocabulary (0123456789ab) than {tmp_path}/run was "
-        f"trained with ({vocabulary.fingerprint[:12]}); use records of that one, "
-        f"or another folder"
+        f"trained with ({vocabulary.fingerprint[:12]}); use records of that vocabulary"
+        f", or another folder"
     )
     fresh = {"output_dir": str(tmp_path / "other")}
     for changes in ({}, {**fresh, "init_checkpoint": str(tmp_path / "run")}):

@@ -608,8 +608,8 @@ def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
     unfinished.touch()
     text = start("run").wait(2).text
     assert text == (
-        f"error: {tmp_path}/run: another run is at work here; expected a folder of its "
-        f"own\n"
+        f"error: {tmp_path}/run: another run uses this folder; expected a folder of "
+        f"its own\n"
     )
     assert unfinished.exists()
     first.kill(signal.SIGTERM)

@@ -47,13 +47,13 @@ def save(
         model: one of the models of `albert_tf.model.models`.
         path: a file that ends in `.tflite` or `.onnx`.
         format: "litert" or "onnx".
-        precision: of the stored weights. With "float16" and "float32" the runtime
+        precision: type of the stored weights. With "float16" and "float32" the runtime
             computes in float32. With "int8" it also rounds the inputs of matrix
             products to 8 bits, with dynamic scales: LiteRT has one for each token, ONNX
             one for the whole batch, so that outputs depend slightly on the batch.
             LiteRT's int8 file of a pretraining model has the word table twice, rounded
             for the lookup and for the output.
-        outputs: names of the outputs. Default: those of the head, or `sequence_output`
+        outputs: names of the outputs. Default: the head's, or `sequence_output`
             and `pooled_output` of an encoder.
 
     Returns:

@@ -110,7 +110,7 @@ def encode(
     Args:
         tokenizer: the vocabulary.
         questions: one or more.
-        settings: with `max_seq_length` and `max_qa_length`.
+        settings: settings with `max_seq_length` and `max_qa_length`.
         num_threads: maximum number of threads that tokenize.
     """
     articles: dict[str, int] = {}

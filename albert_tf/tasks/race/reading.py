@@ -49,7 +49,7 @@ class Question:
         options: C texts.
         answer: number of the right option; None if it is not known.
         level: "middle" or "high" of RACE, else empty.
-        location: where it was read, for messages.
+        location: its location, for messages.
     """
 
     id: str
@@ -86,7 +86,7 @@ def read_split(
             calls it RACE.
         split: one of the three.
         levels: those to read.
-        encoding: of files without a byte order mark.
+        encoding: used if a file has no byte order mark.
 
     Raises:
         InputError: a folder is missing or empty, or see `read_file`.
@@ -112,8 +112,8 @@ def read_file(
 
     Args:
         path: the file.
-        encoding: of a file without a byte order mark.
-        level: of its questions.
+        encoding: used if a file has no byte order mark.
+        level: the level of its questions.
 
     Raises:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing

@@ -31,10 +31,10 @@ def size_field(
     """Describes a flag for a size that is by default the model's value, or another.
 
     Args:
-        help: what it is the size of.
+        help: the flag's help, without its default.
         fallback: the default of a model without one.
         stored: see `TaskSettings`.
-        end: of the sentence about the default.
+        end: the end of the sentence about the default.
         **metadata: see `TaskSettings`; `at_least` is 1 by default.
     """
     text = f"{help} Default: the model's value, or {fallback}{end}."
@@ -64,7 +64,7 @@ class TaskSettings(flags.Settings):
     encoding: str = flags.field(
         "Encoding of the data, such as cp1252. A byte order mark has priority.", "utf-8"
     )
-    # In the order of the model's outputs; None without labels.
+    # Labels in the order of the model's outputs, or None.
     labels: tuple[str, ...] | None = None
     # The value of --labels: the order of the labels in a loaded head.
     head_labels: tuple[str, ...] | None = None
@@ -83,10 +83,10 @@ class TaskSettings(flags.Settings):
                 )
 
     def check(self, config: "FineTuningSettings") -> None:
-        """Checks the settings against those of a run, before data is read.
+        """Checks that the settings fit the run's settings, before data is read.
 
         Args:
-            config: of the run.
+            config: the run's settings.
 
         Raises:
             InputError: they do not fit, such as --do_train without a file.
@@ -137,7 +137,7 @@ class TaskSettings(flags.Settings):
         """Fills in values that no flag gives, from the checkpoint or by default.
 
         Args:
-            saved_settings: of the model's `task.json`, or None.
+            saved_settings: the settings in the model's `task.json`, or None.
             longest: maximum tokens of the model's input. It limits the default of
                 `max_seq_length`.
 

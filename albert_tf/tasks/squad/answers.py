@@ -35,8 +35,8 @@ class Span:
 
     Attributes:
         text: part of the context, without white space at its ends.
-        start_score: of its first token, a logit (linear head) or a log probability.
-        end_score: of its last token.
+        start_score: its first token's logit (linear head) or log probability.
+        end_score: its last token's.
         begin: its first character in the context; -1 for an answer not from there.
         end: the character after its last one.
     """
@@ -67,7 +67,7 @@ def make_spans(
             of the conditional head `start_top_index` and `start_top_log_probs` [S],
             `end_top_index` and `end_top_log_probs` [S * E], the ends of each start in
             turn, and `cls_logits` [].
-        settings: with `head`, `n_best_size` and `max_answer_length`.
+        settings: settings with `head`, `n_best_size` and `max_answer_length`.
 
     Returns:
         At most `n_best_size` spans with different texts, best first; and the logit of
@@ -146,7 +146,7 @@ def candidates(
     Args:
         windows: the inputs of the model.
         predictions: the outputs for each, in the same order.
-        settings: of the task.
+        settings: the task's settings.
     """
     predictions = iter(predictions)
     for number, question in enumerate(windows.questions):
@@ -175,7 +175,7 @@ def merge(
     Args:
         windows: the spans of each, and its logit of "no answer" in SQuAD 2.0, of which
             the lowest counts.
-        settings: with `n_best_size` and `max_answer_length`.
+        settings: settings with `n_best_size` and `max_answer_length`.
     """
     every = itertools.chain.from_iterable(spans for spans, _ in windows)
     spans = sorted(every, key=lambda span: -span.score)

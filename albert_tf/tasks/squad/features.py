@@ -24,7 +24,7 @@ from albert_tf.tasks.squad.locating import locate
 from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
 
-# As released: what a token of a window adds to the context of each of its tokens.
+# As released: a token adds this to the context of each token of its window.
 PER_TOKEN = 0.01
 # Instead of the tokens of an answer: there is none; the question is left out.
 _NO_ANSWER, _SKIPPED = -1, -2
@@ -61,8 +61,8 @@ class Window:
         """Returns the characters [begin, end) of a span of tokens, and their text.
 
         Args:
-            first: in [0, C).
-            last: in [first, C).
+            first: index of the first token, in [0, C).
+            last: index of the last token, in [first, C).
         """
         begin = int(self.spans[first, 0])
         # A lone word mark at the end stands after white space.
@@ -183,7 +183,7 @@ class Windows(Sequence[Window]):
         dataset: the questions.
         tokens: the arrays of `encode`.
         tokenizer: the one that made the tokens.
-        settings: with `max_seq_length`, `doc_stride` and `max_query_length`.
+        settings: settings with `max_seq_length`, `doc_stride`, `max_query_length`.
 
     Attributes:
         dataset: as given.
@@ -232,7 +232,7 @@ class Windows(Sequence[Window]):
         """Makes a window.
 
         Args:
-            number: in [0, W).
+            number: the window's number, in [0, W).
         """
         if not 0 <= number < len(self):
             raise IndexError(number)

@@ -56,11 +56,11 @@ def question_answering(
     SQuAD 1.1.
 
     Args:
-        model: of SQuAD 1.1 or 2.0.
+        model: a model for SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
         settings: the version, the lengths of windows and limits of answers. What is
             None becomes as released: version 2.0 for the conditional head only.
-        threshold: for 2.0; None answers every question.
+        threshold: the threshold in 2.0; None answers every question.
 
     Raises:
         InputError: the model, the lengths, the threshold or the vocabulary do not fit.
@@ -136,7 +136,7 @@ class _Windows:
         Args:
             ids: int32 [B, None], the tokens of each context.
             query_lengths: int64 [B], the tokens of each question.
-            settings: with the lengths of windows.
+            settings: settings with the lengths of windows.
         """
         total = ids.row_lengths()
         room = settings.max_seq_length - query_lengths - 3
@@ -148,7 +148,7 @@ class _Windows:
         first = index * tf.gather(step, row)
         self.length = tf.minimum(tf.gather(room, row), tf.gather(total, row) - first)
         self.query_length = tf.gather(query_lengths, row)
-        # In the tokens of all contexts, one after the other.
+        # Indices into the tokens of all contexts, one after the other.
         self.start = tf.gather(ids.row_starts(), row) + first
         self._max_context = self._has_max_context(tf.size(ids.values))
 
@@ -236,7 +236,7 @@ class _Windows:
 def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines the best starts and ends; see `answers.make_spans`.
 
-    `null` is the score of no answer: that of [CLS].
+    `null` is the score of no answer, which is [CLS]'s score.
     """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)

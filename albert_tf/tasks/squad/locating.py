@@ -25,7 +25,7 @@ class Locations(NamedTuple):
     """The answers of a dataset, by the indices of their questions.
 
     Attributes:
-        answers: as they stand in the contexts; impossible questions have none.
+        answers: answers as they are in the contexts; impossible questions have none.
         skipped: why a question is left out.
         notes: lines to log.
     """
@@ -148,7 +148,7 @@ class _Search:
 
 
 def _fold(character: str) -> str:
-    """Drops what any tokenizer may drop, so that no possible match is missed."""
+    """Drops characters that a tokenizer may drop, so that no match is missed."""
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     return "".join(c for c in decomposed if unicodedata.category(c)[0] not in "CMZ")
 

@@ -62,7 +62,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
 
 
 def check_threshold(version: str, threshold: float | None) -> None:
-    """Refuses a threshold for SQuAD 1.1."""
+    """Checks that there is no threshold for SQuAD 1.1."""
     if threshold is not None and version == "1.1":
         raise InputError(
             f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"

@@ -65,7 +65,7 @@ class Dataset:
     Attributes:
         path: the file.
         version: "1.1", or "2.0" if a question may have no answer.
-        paragraphs: in the order of the file.
+        paragraphs: the paragraphs in the order of the file.
     """
 
     path: str
@@ -95,7 +95,7 @@ def read(
         version: "1.1" or "2.0"; None takes 2.0 if a question is impossible, if the
             file's `version` says so, or if it has none and only some questions have
             answers; else 1.1.
-        encoding: of a file without a byte order mark; None: UTF-8.
+        encoding: used if a file has no byte order mark; None means UTF-8.
 
     Raises:
         InputError: the file cannot be read or is not JSON, a key is missing or of
@@ -135,7 +135,7 @@ def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
     Args:
         value: a list of objects with `text` and `answer_start`, one such object, or one
             with a list under each key; None if there are no answers.
-        location: of the question, for messages.
+        location: the question's location, for messages.
 
     Raises:
         InputError: they have another form.

@@ -36,8 +36,8 @@ def f1(answer: str, truth: str, empty_counts: bool = False) -> float:
     """Returns the harmonic mean of precision and recall over words, in [0, 1].
 
     Args:
-        answer: what was predicted.
-        truth: what is right.
+        answer: the prediction.
+        truth: a right answer.
         empty_counts: whether two answers without words score 1 (SQuAD 2.0), or 0
             (SQuAD 1.1).
     """
@@ -69,7 +69,7 @@ def evaluate_files(
             without one scores 0, and a warning counts them.
         null_odds_json: {question id: score of "no answer"}.
         threshold: see `evaluate`.
-        version: which script to follow, "1.1" or "2.0"; None takes the dataset's.
+        version: the script to follow, "1.1" or "2.0"; None takes the dataset's version.
 
     Raises:
         InputError: a file cannot be read or holds something else, no id of the
@@ -176,7 +176,7 @@ def best_threshold(
     odds. If none should be answered, the threshold is 0.
 
     Args:
-        scores: in [0, 1], by question id, if all are answered as predicted.
+        scores: scores in [0, 1] by question id, if all are answered as predicted.
         predictions: the answers; "" is none.
         null_odds: {question id: score of "no answer"}.
         answerable: ids of the questions that have an answer.
@@ -206,7 +206,7 @@ def search_threshold(
     """Returns the threshold with the highest F1 for other questions.
 
     Args:
-        dataset: of SQuAD 2.0; not the one to be scored with the threshold.
+        dataset: a SQuAD 2.0 dataset; not the one to be scored with the threshold.
         predictions: the answers if every question is answered.
         null_odds: {question id: score of "no answer"}.
 
@@ -230,7 +230,7 @@ def center_threshold(
     another runtime may change its answer.
 
     Args:
-        metrics: of `evaluate`, with the official threshold.
+        metrics: the result of `evaluate` with the official threshold.
         null_odds: {question id: score of "no answer"}.
 
     Returns:
@@ -259,7 +259,7 @@ def _score_answers(
                 f"with; in SQuAD 1.1 each needs one or more"
             )
         if (answer := predictions.get(question.id)) is not None:
-            # In 2.0 an answer of punctuation and articles only counts as none.
+            # An answer of only punctuation and articles counts as none in 2.0.
             texts = [each.text for each in question.answers]
             truths = [text for text in texts if is_v1 or normalize(text)] or [""]
             scores["exact"][question.id] = max(exact_match(answer, t) for t in truths)

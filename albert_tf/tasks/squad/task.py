@@ -290,7 +290,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Stores a threshold in the `task.json` of a folder, if it has one.
 
         Args:
-            folder: of the run.
+            folder: the run's folder.
             threshold: the new one.
             dataset: the questions that it was fitted on; None if a flag gives it.
         """
@@ -313,9 +313,9 @@ def _resolve_settings(
 
     Args:
         settings: the flags.
-        saved: those of the model's folder; None if there is none.
-        config: of the run.
-        version: of the files that were read; None if there are none.
+        saved: the settings in the model's folder, or None.
+        config: the run's settings.
+        version: the version of the files that were read; None if there are none.
     """
     version = version or (saved and saved.version) or "1.1"
     threshold, fitted_on = settings.null_score_diff_threshold, None

@@ -26,9 +26,9 @@ def windows(
 
     Args:
         tokens: int32 [N, None], the tokens of each word.
-        sentences: [S, None], one value for each word, which shows where sentences end.
+        sentences: [S, None], one value for each word, which shows the sentences' ends.
         room: maximum number of tokens of a window without [CLS] and [SEP].
-        tokenizer: of the tokens.
+        tokenizer: the tokenizer of the tokens.
 
     Returns:
         The ids of the windows, int32 [W, None], those of a sentence in order; and for
@@ -89,7 +89,7 @@ def tag_texts(
     Args:
         model: labels tokens.
         tokenizer: the vocabulary.
-        labels: in the order of the model's outputs.
+        labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum number of tokens of an input.
 
     Raises:

@@ -69,7 +69,7 @@ def windows(
     """Lays windows over the words of a sentence, which overlap by half.
 
     Args:
-        tokens: of each word, one or more.
+        tokens: the tokens of each word, one or more.
         room: maximum number of tokens of a window without [CLS] and [SEP].
 
     Returns:

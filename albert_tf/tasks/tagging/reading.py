@@ -50,7 +50,7 @@ class Sentence(NamedTuple):
 
     Attributes:
         words: one or more.
-        labels: as many; None if they are not known.
+        labels: one for each word; None if they are not known.
         lines: the line of each word in its file, from 1 on; or its row.
     """
 
@@ -80,8 +80,8 @@ def read_file(
             stands for itself.
         token_column: number of the column from 1 on, by default the first one; of JSON
             the key, by default "tokens".
-        encoding: of a file without a byte order mark.
-        log: logs a line if labels become others than those of the file.
+        encoding: used if a file has no byte order mark.
+        log: logs a line if the file's labels are converted.
 
     Raises:
         InputError: the file cannot be read or has no sentence, a line has another
@@ -191,7 +191,7 @@ def _check_first_column(
     token_column: str | None,
     label_column: str | None,
 ) -> None:
-    """Refuses a first column of numbers or labels, unless --token_column is given.
+    """Checks that the first column holds words, unless --token_column is given.
 
     If it numbers the tokens, rows of CoNLL-U that are no tokens are removed.
     """
@@ -294,7 +294,7 @@ def _read_json(
 
 
 def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
-    """Refuses words and labels that are no lists of texts of one length."""
+    """Checks that words and labels are lists of texts of the same length."""
     if not _are_words(words) or any(re.search(r"[\t\r\n]", word) for word in words):
         raise InputError(
             f"{location}: tokens is {errors.quote(words)}; expected a list of words "
@@ -441,7 +441,7 @@ def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
 def check_labels(
     path: Any, sentences: Iterable[Sentence], labels: Sequence[str]
 ) -> None:
-    """Refuses labels that a model does not have."""
+    """Checks that the model has all labels."""
     for label, line in iter_labels(sentences):
         if label not in labels:
             raise InputError(

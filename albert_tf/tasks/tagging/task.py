@@ -222,7 +222,7 @@ class Tagging(base.FineTuningTask):
         return np.array([numbers[label] for label in flat], np.int32)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Predicts what was evaluated, too."""
+        """Predicts the evaluated examples, too."""
         every = [*splits.get("dev", ()), *splits.get("test", ())]
         super().predict_and_write(run, {"test": every})
 

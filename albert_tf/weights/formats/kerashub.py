@@ -1,4 +1,4 @@
-"""KerasHub's preset folders and files of weights."""
+"""Reads KerasHub's presets and weights files."""
 
 from pathlib import Path
 
@@ -34,16 +34,16 @@ def open(path: Path) -> Source:
     path = path / BACKBONE if path.is_dir() else path
     tensors: dict[str, h5py.Dataset] = {}
 
-    def collect(file: Path, start: str):
+    def collect(file: Path, prefix: str):
         opened = h5py.File(file, "r")
         items = []
         opened.visititems(lambda name, item: items.append((name, item)))
         for name, item in items:
             if isinstance(item, h5py.Dataset):
                 # In the file of a whole task, the backbone is one of the layers.
-                own = name.removeprefix("layers/albert_backbone/")
-                is_head = "layers/albert_backbone" in opened and own == name
-                tensors[("task/" if is_head else start) + own] = item
+                key = name.removeprefix("layers/albert_backbone/")
+                is_head = "layers/albert_backbone" in opened and key == name
+                tensors[("task/" if is_head else prefix) + key] = item
 
     with errors.wrap_read(path, "a readable HDF5 file"):
         collect(path, "")

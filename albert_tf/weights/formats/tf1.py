@@ -1,4 +1,4 @@
-"""TF1 checkpoints: those of the release, and of albert_zh."""
+"""Reads TF1 checkpoints of the release and of albert_zh."""
 
 import dataclasses
 import re
@@ -19,7 +19,7 @@ def prefix_of(path: Path) -> Path:
 
 
 def open(path: Path) -> Source:
-    """Opens a checkpoint, or that of a SavedModel, which is not run.
+    """Opens a checkpoint, or a SavedModel's checkpoint without running the model.
 
     A checkpoint of TF2 is recognised by its contents.
     """

@@ -1,4 +1,4 @@
-"""TF2 checkpoints: those of Model Garden, and of SavedModels of this package.
+"""Reads TF2 checkpoints of Model Garden, and of this package's SavedModels.
 
 Their tensors are named by attribute paths; their object graph has the names of the
 variables.
@@ -33,7 +33,7 @@ def open(
         prefix: the checkpoint's prefix.
         shapes: shapes of all its tensors, by key.
         read: returns a tensor by key.
-        config: returns the configuration beside the checkpoint.
+        config: returns the configuration in the checkpoint's folder.
 
     Raises:
         InputError: the checkpoint is damaged, or of kamalkraj's ALBERT-TF2.0.
@@ -67,7 +67,7 @@ def open(
 
 
 def check_author(path: Any, names: Any) -> None:
-    """Refuses kamalkraj's weights by their names."""
+    """Checks by their names that weights are not kamalkraj's."""
     if any("albert_model/" in name for name in names):
         raise InputError(
             f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
