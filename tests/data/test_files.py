@@ -116,7 +116,7 @@ def take(folder):
 def test_the_second_is_refused_until_the_first_is_killed(holder, tmp_path):
     folder = tmp_path / "run"
     assert refusal(take, folder) == (
-        f"{folder}: another run is at work here; expected a folder of its own"
+        f"{folder}: another run uses this folder; expected a folder of its own"
     )
     holder.kill()
     holder.wait()
