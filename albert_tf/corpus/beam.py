@@ -4,7 +4,7 @@ The vocabulary must be at the same local path on every worker; the input and the
 may be remote (gs://, s3://, hdfs://).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from albert_tf import errors
@@ -19,8 +19,8 @@ _RUNNERS = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 def run(
     config: CorpusSettings,
     function: Callable[..., Any],
-    jobs: Iterable[tuple[Any, ...]],
-) -> list[Any]:
+    jobs: Sequence[tuple[Any, ...]],
+) -> Sequence[Any]:
     """Calls a function for every job, on any worker and perhaps more than once.
 
     Args:
@@ -39,7 +39,6 @@ def run(
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    jobs = list(jobs)
     runner = _RUNNERS.get(str(config.runner), config.runner)
     options = [f"--runner={runner}", *config.runner_options]
     sizes = ("--dask_npartitions", "--dask_partition_size")

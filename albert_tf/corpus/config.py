@@ -10,7 +10,6 @@ from typing import Any, Literal
 from albert_tf import flags
 from albert_tf.corpus import files
 from albert_tf.errors import InputError
-from albert_tf.text.tokenization import Tokenizer
 
 Subset = Literal["train", "eval"]
 
@@ -226,16 +225,15 @@ class CorpusSettings(MaskingSettings):
         paths = []
         for name in self.output_file:
             sharded = re.fullmatch("(.+)@([0-9]+)", name)
-            count = int(sharded[2]) if sharded else 1
+            if not sharded:
+                paths.append(name)
+                continue
+            stem, count = sharded[1], int(sharded[2])
             if not 1 <= count <= 99_999:
                 raise InputError(
                     f"--output_file={name}: expected 1 to 99999 files after the @"
                 )
-            paths += (
-                [f"{sharded[1]}-{i:05}-of-{count:05}" for i in range(count)]
-                if sharded
-                else [name]
-            )
+            paths += [f"{stem}-{i:05}-of-{count:05}" for i in range(count)]
         return paths
 
     @property
@@ -298,14 +296,6 @@ class CorpusSettings(MaskingSettings):
         if self.input_file_mode == "rb":
             return "ignore"
         return "replace" if self.replace_invalid_utf8 else "strict"
-
-    def with_cleaning(self, tokenizer: Tokenizer) -> "CorpusSettings":
-        """Returns the settings with those of the vocabulary filled in."""
-        return dataclasses.replace(
-            self,
-            do_lower_case=tokenizer.do_lower_case,
-            keep_accents=tokenizer.keep_accents,
-        )
 
     def to_dict(self) -> dict[str, object]:
         """The settings that decide the records, as JSON values.

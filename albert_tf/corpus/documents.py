@@ -11,6 +11,7 @@ import gzip
 import io
 import itertools
 import json
+import math
 import os
 import re
 import zlib
@@ -205,39 +206,32 @@ def _decoded(
 
 def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
     """Yields the lines of a range, then counts them."""
-    with files.open_binary(part.file) as raw:
-        raw.seek(part.begin)
-        file: Any = raw
-        head = b"" if part.end is not None else _head(part.file)
-        if head == records.GZIP_MAGIC:
-            file = gzip.GzipFile(fileobj=raw)
-        elif head in _UTF_16:
-            file = io.BytesIO(to_utf8(raw.read(), part.file))
-        at = part.begin
-        number = 0
-        while part.end is None or at < part.end:
-            line = _read_line(file, part, number)
-            if not line:
-                break
-            number += 1
-            at += len(line)
-            yield line
-    counts["lines"] += number
-
-
-def _read_line(file: IO[bytes] | gzip.GzipFile, part: Range, number: int) -> bytes:
+    end = math.inf if part.end is None else part.end
+    at, number = part.begin, 0
     try:
-        line = file.readline(MAX_LINE_BYTES)
+        with files.open_binary(part.file) as raw:
+            raw.seek(at)
+            file: Any = raw
+            head = b"" if part.end is not None else _head(part.file)
+            if head == records.GZIP_MAGIC:
+                file = gzip.GzipFile(fileobj=raw)
+            elif head in _UTF_16:
+                file = io.BytesIO(to_utf8(raw.read(), part.file))
+            while at < end and (line := file.readline(MAX_LINE_BYTES)):
+                number += 1
+                if len(line) == MAX_LINE_BYTES:
+                    raise InputError(
+                        f"{part.file}: line {_lines_before(part) + number} is longer "
+                        f"than {MAX_LINE_BYTES:,} bytes; expected one sentence or "
+                        f"paragraph a line"
+                    )
+                at += len(line)
+                yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{part.file}: damaged gzip file: {error}") from error
     except OSError as error:
         raise InputError(f"{part.file}: cannot be read: {error.strerror}") from error
-    if len(line) == MAX_LINE_BYTES:
-        raise InputError(
-            f"{part.file}: line {_lines_before(part) + number + 1} is longer than "
-            f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph a line"
-        )
-    return line
+    counts["lines"] += number
 
 
 def _lines_before(part: Range) -> int:

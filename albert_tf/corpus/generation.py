@@ -7,9 +7,10 @@ and merge the shards.
 """
 
 import contextlib
+import dataclasses
 import functools
-import itertools
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +18,7 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from albert_tf.corpus import beam, documents, files, manifest, shards, workers
-from albert_tf.corpus.config import CorpusSettings
+from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import cores
 from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
@@ -44,7 +45,11 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     """
     sizes = documents.find_files(config.input_file)
     tokenizer = shards.load_tokenizer(config)
-    config = config.with_cleaning(tokenizer)
+    config = dataclasses.replace(
+        config,
+        do_lower_case=tokenizer.do_lower_case,
+        keep_accents=tokenizer.keep_accents,
+    )
     identity = manifest.identity(config, tokenizer, sizes)
     description_path = config.description_path("train")
     work = f"{config.base_path('train')}.work"
@@ -100,33 +105,36 @@ def _make_files(
         log: gets progress and warnings.
         run: calls a function for every job, in any order.
     """
-    paths = [f"{work}/{each.subset}-{each.number:05}.json" for each in plan]
-    jobs = zip(paths, itertools.repeat(config), plan)
-    results = _run_jobs("shards", shards.make_shard, paths, jobs, work, log, run)
-    made_shards = [
-        shards.Shard.from_result(each.subset, path, result)
-        for each, path, result in zip(plan, paths, results, strict=True)
+    jobs: list[tuple[Any, ...]] = [
+        (f"{work}/{each.subset}-{each.number:05}.json", config, each) for each in plan
     ]
-    for warning in manifest.check_input(manifest.total(made_shards), config):
+    results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
+    counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
+    # By subset and number of the output file.
+    blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
+    for (path, _, each), result in zip(jobs, results, strict=True):
+        counts[each.subset].update(result["counts"])
+        part = shards.record_file(path)
+        for block in map(shards.Block._make, result["blocks"]):
+            blocks[each.subset, block.file].append((part, block))
+    for warning in manifest.check_input(sum(counts.values(), Counter()), config):
         log.write(f"warning: {warning}\n")
-    subsets = manifest.nonempty_subsets(made_shards, config)
+    subsets = manifest.nonempty_subsets(counts)
     # Existing descriptions belong to other records.
     files.remove(config.description_path(subset) for subset in config.subsets)
-    targets = [
-        (subset, number)
+    jobs = [
+        (f"{work}/merge-{subset}-{n:05}.json", config, subset, n, blocks[subset, n])
         for subset in subsets
-        for number in range(len(config.record_files(subset)))
+        for n in range(len(config.record_files(subset)))
     ]
-    paths = [f"{work}/merge-{subset}-{number:05}.json" for subset, number in targets]
-    merges = (
-        (path, config, *target, shards.list_blocks(made_shards, *target))
-        for path, target in zip(paths, targets, strict=True)
-    )
-    _run_jobs("files", shards.merge, paths, merges, work, log, run)
+    _run_jobs("files", shards.merge, jobs, work, log, run)
     # The training files come last: with their description the run is complete.
     for subset in subsets[::-1]:
-        sizes = [files.size(path) or 0 for path in config.record_files(subset)]
-        content = manifest.describe(identity, config, subset, made_shards, sizes)
+        records = [
+            sum(block.records for _, block in blocks[subset, n])
+            for n in range(len(config.record_files(subset)))
+        ]
+        content = manifest.describe(identity, config, subset, counts, records)
         files.write_json(config.description_path(subset), content)
         log.write(manifest.summary(content))
 
@@ -134,8 +142,7 @@ def _make_files(
 def _run_jobs(
     name: str,
     function: Callable[..., None],
-    paths: Sequence[str],
-    jobs: Iterable[tuple[Any, ...]],
+    jobs: Sequence[tuple[Any, ...]],
     work: str,
     log: IO[str],
     run: Callable[..., Iterable[Any]],
@@ -145,8 +152,7 @@ def _run_jobs(
     Args:
         name: the name of the results, for messages.
         function: does one job.
-        paths: the paths of the jobs' results.
-        jobs: the arguments of `function`; the path is the first.
+        jobs: the arguments of `function`; the first is the path of its result.
         work: see `_make_files`.
         log: see `_make_files`.
         run: see `_make_files`.
@@ -154,6 +160,7 @@ def _run_jobs(
     Raises:
         InputError: a job raised it.
     """
+    paths = [job[0] for job in jobs]
     finished = files.glob(f"{work}/*.json").keys() & set(paths)
     if finished:
         log.write(f"{name}: {len(finished)} of {len(paths)} resumed\n")
@@ -165,7 +172,7 @@ def _run_jobs(
         mininterval=0.2 if log.isatty() else _SECONDS_BETWEEN_LINES,
     )
     with bar:
-        for _ in run(function, (job for job in jobs if job[0] not in finished)):
+        for _ in run(function, [job for job in jobs if job[0] not in finished]):
             bar.update()
     results = [files.read_json(path) or {} for path in paths]
     for path, result in zip(paths, results, strict=True):

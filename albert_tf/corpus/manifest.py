@@ -3,14 +3,11 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
-
-import numpy as np
 
 from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings, Subset
-from albert_tf.corpus.shards import Shard
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer
 
@@ -166,8 +163,8 @@ def describe(
     identity: Mapping[str, Any],
     config: CorpusSettings,
     subset: Subset,
-    shards: Sequence[Shard],
-    sizes: Sequence[int],
+    counts: Mapping[Subset, Counter],
+    records: Sequence[int],
 ) -> dict[str, Any]:
     """Returns the description of a subset's files.
 
@@ -175,61 +172,47 @@ def describe(
         identity: the result of `identity`.
         config: the run's settings.
         subset: "train" or "eval".
-        shards: the shards of both subsets.
-        sizes: bytes of each file.
+        counts: the counters of each subset's shards.
+        records: number of records of each file.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
     # Files in two folders may have the same name.
-    names = [os.path.relpath(path, folder) for path in config.record_files(subset)]
-    records = np.zeros(len(names), np.int64)
-    own = [shard for shard in shards if shard.subset == subset]
-    for shard in own:
-        np.add.at(records, shard.blocks[:, 0], shard.blocks[:, 1])
+    entries = {
+        os.path.relpath(path, folder): {"records": count, "bytes": files.size(path)}
+        for path, count in zip(config.record_files(subset), records, strict=True)
+    }
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
         **identity,
         "vocabulary_file": os.path.basename(str(vocabulary)),
-        "files": {
-            name: {"records": count, "bytes": size}
-            for name, count, size in zip(names, records.tolist(), sizes, strict=True)
-        },
-        "statistics": _statistics(subset, total(shards), total(own), config),
+        "files": entries,
+        "statistics": _statistics(
+            subset, sum(counts.values(), Counter()), counts[subset], config
+        ),
     }
 
 
-def total(shards: Iterable[Shard]) -> Counter:
-    """Adds the counters of shards."""
-    counts: Counter = Counter()
-    for shard in shards:
-        counts.update(shard.counts)
-    return counts
-
-
-def nonempty_subsets(shards: Sequence[Shard], config: CorpusSettings) -> list[Subset]:
-    """Returns the subsets that have documents.
+def nonempty_subsets(counts: Mapping[Subset, Counter]) -> list[Subset]:
+    """Returns the subsets that have documents, by their counters.
 
     Raises:
         InputError: a subset has documents, but no records.
     """
-    subsets = []
-    for subset in config.subsets:
-        counts = total(shard for shard in shards if shard.subset == subset)
-        if counts["instances"]:
-            subsets.append(subset)
-        elif counts[f"{subset}_documents"]:
+    for subset, own in counts.items():
+        if own[f"{subset}_documents"] and not own["instances"]:
             raise InputError(
-                f"no instance could be made: all {counts['dropped_segments']} segments "
+                f"no instance could be made: all {own['dropped_segments']} segments "
                 f"are single words; expected sentences"
             )
-    return subsets
+    return [subset for subset, own in counts.items() if own["instances"]]
 
 
 def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
     """Checks the shards' input.
 
     Args:
-        counts: the result of `total`.
+        counts: the sum of all shards' counters.
         config: the run's settings.
 
     Returns:
@@ -292,15 +275,11 @@ def _statistics(
         "label_1_share": made["instances_with_label_1"] / instances,
         "predicted_share": sum(predictions.values()) / tokens,
         "predictions": predictions,
-        "words_per_span": _histogram(made, "spans"),
-        "words_per_drawn_span": _histogram(made, "spans_drawn"),
+        "words_per_span": _histogram(made, "spans", config.ngram),
+        "words_per_drawn_span": _histogram(made, "spans_drawn", config.ngram),
     }
 
 
-def _histogram(counts: Counter, name: str) -> dict[str, int]:
-    bins = {
-        int(key.rpartition("/")[2]): value
-        for key, value in counts.items()
-        if key.startswith(f"{name}/")
-    }
-    return {str(bin): bins[bin] for bin in sorted(bins)}
+def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
+    times = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
+    return {words: number for words, number in times.items() if number}

@@ -10,8 +10,8 @@ shards once more. Nothing here depends on the number of workers.
 
 import functools
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -59,48 +59,19 @@ class Block(NamedTuple):
     Attributes:
         file: number of the output file.
         records: how many.
-        size: their bytes, as a plain TFRecord file has them.
+        offset: their first byte in the file of the shard.
+        size: their bytes.
     """
 
     file: int
     records: int
-    size: int
-
-
-class Shard(NamedTuple):
-    """The records of a shard.
-
-    Attributes:
-        subset: "train" or "eval".
-        path: their file.
-        counts: counters of the input and of the records.
-        blocks: int64 [K, 3], the blocks of the file in order; see `Block`.
-    """
-
-    subset: Subset
-    path: str
-    counts: Mapping[str, int]
-    blocks: np.ndarray
-
-    @classmethod
-    def from_result(
-        cls, subset: Subset, path: str, result: Mapping[str, Any]
-    ) -> "Shard":
-        """Returns the shard whose `result` was written by `make_shard` to `path`."""
-        blocks = np.array(result["blocks"], np.int64).reshape(-1, 3)
-        return cls(subset, _record_file(path), result["counts"], blocks)
-
-
-def _record_file(path: str) -> str:
-    return f"{path.removesuffix('.json')}.part"
-
-
-class BlockLocation(NamedTuple):
-    """The position of a block: its shard's file, first byte and number of bytes."""
-
-    path: str
     offset: int
     size: int
+
+
+def record_file(path: str) -> str:
+    """Returns the file of a shard's records, given the JSON file beside it."""
+    return f"{path.removesuffix('.json')}.part"
 
 
 @functools.lru_cache(maxsize=1)
@@ -160,7 +131,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     starts = documents.word_starts(tokenizer, config.word_start_rule)
     duplicates = config.dupe_factor if plan.subset == "train" else 1
     file_count = len(config.record_files(plan.subset))
-    with files.create(_record_file(path)) as file:
+    ends = np.zeros(1, np.int64)
+    with files.create(record_file(path)) as file:
         for text in _texts(plan, config, tokenizer, counts):
             instances = text.bounds[-1] // config.max_num_tokens
             instances += len(text.documents)
@@ -173,28 +145,14 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
                     ]
                 )
                 drawn = drawn[rng.permutation(len(drawn))]
-                sizes = [0]
+                sizes = [ends[-1]]
                 for batch in _records(text, drawn, config, tokenizer, rng, counts):
                     framed = list(map(records.framed, batch))
                     file.write(b"".join(framed))
                     sizes += map(len, framed)
-                blocks += _blocks(np.cumsum(sizes), file_count, config, rng)
+                ends = np.cumsum(sizes)
+                blocks += _blocks(ends, file_count, config, rng)
     files.write_json(path, {"counts": counts, "blocks": blocks})
-
-
-def list_blocks(
-    shards: Iterable[Shard], subset: Subset, file: int
-) -> list[BlockLocation]:
-    """Lists the blocks of one output file, in the order of the shards."""
-    blocks: list[BlockLocation] = []
-    for shard in shards:
-        if shard.subset == subset:
-            numbers, _, sizes = shard.blocks.T
-            offsets = np.cumsum(sizes) - sizes
-            mine = numbers == file
-            spans = zip(offsets[mine].tolist(), sizes[mine].tolist(), strict=True)
-            blocks += [BlockLocation(shard.path, *span) for span in spans]
-    return blocks
 
 
 def merge(
@@ -202,7 +160,7 @@ def merge(
     config: CorpusSettings,
     subset: Subset,
     number: int,
-    blocks: Sequence[BlockLocation],
+    blocks: Sequence[tuple[str, Block]],
 ) -> None:
     """Makes an output file of shuffled records; a job for a worker.
 
@@ -213,7 +171,7 @@ def merge(
         config: the run's settings.
         subset: "train" or "eval".
         number: the output file's number.
-        blocks: the result of `list_blocks`.
+        blocks: its blocks, each with the file of its shard.
     """
     rng = np.random.default_rng([config.random_seed, _FILES[subset], number])
     window: list[bytes] = []
@@ -221,11 +179,11 @@ def merge(
     order = rng.permutation(len(blocks)).tolist()
     with files.create(config.record_files(subset)[number]) as file:
         writer = records.Writer(file, config.compress)
-        for count, block in enumerate(order, 1):
-            with files.open_binary(blocks[block].path) as part:
-                part.seek(blocks[block].offset)
-                window += records.split(part.read(blocks[block].size))
-            size += blocks[block].size
+        for count, (part_path, block) in enumerate((blocks[i] for i in order), 1):
+            with files.open_binary(part_path) as part:
+                part.seek(block.offset)
+                window += records.split(part.read(block.size))
+            size += block.size
             if size >= WINDOW_BYTES or count == len(order):
                 shuffled = rng.permutation(len(window)).tolist()
                 writer.write_framed([window[i] for i in shuffled])
@@ -288,7 +246,7 @@ def _blocks(
     """Divides a round's records, which are shuffled, evenly among the output files.
 
     Args:
-        ends: int [I + 1], the bytes before each record and those of all.
+        ends: int [I + 1], where each record begins in the file, and where all end.
         file_count: number of output files.
         config: the run's settings.
         rng: draws the file that the first block goes to.
@@ -301,7 +259,8 @@ def _blocks(
         begin, end = i * count // blocks, (i + 1) * count // blocks
         if begin < end:
             file = (first + i) % file_count
-            yield Block(file, end - begin, int(ends[end] - ends[begin]))
+            offset = int(ends[begin])
+            yield Block(file, end - begin, offset, int(ends[end]) - offset)
 
 
 def _records(

@@ -24,7 +24,7 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
     Yields:
         A function `run(function, jobs)`: it calls `function`, which is defined at the
         top of a module, with the arguments of each job, and yields the results as they
-        become ready. It takes jobs as workers become free.
+        become ready.
 
     Raises:
         InputError: a worker was killed, or a function raised it.
@@ -42,15 +42,8 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
     def run(
         function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]
     ) -> Iterator[Any]:
-        running = set[concurrent.futures.Future]()
-        for job in jobs:
-            running.add(executor.submit(function, *job))
-            if len(running) >= 2 * count:
-                done, running = concurrent.futures.wait(
-                    running, return_when=concurrent.futures.FIRST_COMPLETED
-                )
-                yield from (future.result() for future in done)
-        for future in concurrent.futures.as_completed(running):
+        futures = [executor.submit(function, *job) for job in jobs]
+        for future in concurrent.futures.as_completed(futures):
             yield future.result()
 
     try:
