@@ -79,7 +79,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
                 problem = "is a folder; expected files or patterns such as corpus/*.txt"
             raise InputError(f"--input_file={pattern}: {problem}")
         for path, size in sorted(matches.items()):
-            file = path if files.is_remote(path) else os.path.realpath(path)
+            file = files.real_path(path)
             if file in seen:
                 other = "" if path == seen[file] else f", as {seen[file]} too"
                 raise InputError(f"--input_file: {path} is named twice{other}")

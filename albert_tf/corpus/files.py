@@ -137,9 +137,9 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
     Raises:
         InputError: a target is an input file or a folder, or cannot be written.
     """
-    read = {_same_for_all_spellings(path) for path in inputs}
+    read = {real_path(path) for path in inputs}
     for target in targets:
-        if _same_for_all_spellings(target) in read:
+        if real_path(target) in read:
             raise InputError(f"--output_file: {target} is an input file, too")
         if is_remote(target):
             continue
@@ -152,7 +152,8 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
             raise InputError(f"{target}: expected the name of a file")
 
 
-def _same_for_all_spellings(path: str) -> str:
+def real_path(path: str) -> str:
+    """Returns the one path of a file, however it is spelled."""
     return path if is_remote(path) else os.path.realpath(path)
 
 
