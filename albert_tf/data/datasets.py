@@ -26,11 +26,11 @@ class Dataset(NamedTuple):
     """A data set, and where it comes from.
 
     Attributes:
-        folder: its folder in `data` of `download.home()`.
+        folder: its folder in `data` of `download.home()`; `fetch` returns its first
+            part.
         licence: its licence, or a page to look for it.
         remotes: the files to download.
         arrange: arranges the unpacked files, see `download.make_folder`.
-        data_dir: the folder in `data` that `fetch` returns; by default `folder`.
         needs: another data set that its task also reads.
     """
 
@@ -38,7 +38,6 @@ class Dataset(NamedTuple):
     licence: str
     remotes: tuple[Remote, ...]
     arrange: Callable[[Path], Path] = lambda new: new
-    data_dir: str | None = None
     needs: str | None = None
 
 
@@ -65,12 +64,12 @@ def fetch(name: str) -> Path:
     if not folder.is_dir():
         _log.warning("%s: licence: %s", name, dataset.licence)
     download.make_folder(folder, dataset.remotes, dataset.arrange)
-    return data / (dataset.data_dir or dataset.folder)
+    return data / Path(dataset.folder).parts[0]
 
 
 def _glue(folder: str, archive: str, sha256: str, licence: str) -> Dataset:
     remotes = (Remote(f"{_GLUE}/{archive}", sha256),)
-    return Dataset(f"glue/{folder}", licence, remotes, lambda new: new / folder, "glue")
+    return Dataset(f"glue/{folder}", licence, remotes, lambda new: new / folder)
 
 
 def _split_mrpc(new: Path) -> Path:
@@ -138,7 +137,6 @@ DATASETS = {
             ),
         ),
         _split_mrpc,
-        "glue",
     ),
     "qqp": _glue(
         "QQP", "QQP-clean.zip",
@@ -163,7 +161,6 @@ DATASETS = {
             ),
         ),
         _rename_diagnostic,
-        "glue",
         needs="mnli",
     ),
     "qnli": _glue(
