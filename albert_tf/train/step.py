@@ -202,12 +202,12 @@ class Trainer:
         autotune whatever the options of the dataset say, see `batches`.
         """
 
-        def read_share(context):
+        def read_shard(context):
             return read(batches.InputShard.from_context(context, batch_size))
 
         if self._strategy.num_replicas_in_sync == 1 and not self._on_tpu:
-            return read_share(tf.distribute.InputContext())
-        return self._strategy.distribute_datasets_from_function(read_share)
+            return read_shard(tf.distribute.InputContext())
+        return self._strategy.distribute_datasets_from_function(read_shard)
 
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:

@@ -38,8 +38,8 @@ def spell(ids):
 
 
 @pytest.fixture
-def small_units(monkeypatch):
-    """Makes a small corpus behave like a large one: many ranges, units and windows."""
+def small_shards(monkeypatch):
+    """Makes a small corpus behave like a large one: many ranges, shards and windows."""
     monkeypatch.setattr(documents, "RANGE_BYTES", 4_500)
     monkeypatch.setattr(shards, "SHARD_BYTES", 25_000)
     monkeypatch.setattr(shards, "TEXT_TOKENS", 1_000)
@@ -108,7 +108,7 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
     assert len(homes_of["x.eval.tfrecord"]) > 20
 
 
-def test_one_seed_gives_one_result_and_another_gives_another(make, small_units):
+def test_one_seed_gives_one_result_and_another_gives_another(make, small_shards):
     one, again = contents(make("one")), contents(make("again"))
     assert one == again
     other = contents(make("other", random_seed=2))
@@ -123,7 +123,7 @@ def test_processes_make_the_bytes_that_one_process_makes(make):
     assert description["statistics"]["instance_tokens"] > shards.ROUND_TOKENS / 2
 
 
-def test_the_description_counts_what_is_in_the_files(make, small_units, tmp_path):
+def test_the_description_counts_what_is_in_the_files(make, small_shards, tmp_path):
     names = tuple(str(tmp_path / "run" / name) for name in ("x@3", "y"))
     folder = make(output_file=names, eval_fraction=0.2)
     description = json.loads((folder / "x.json").read_text())
@@ -182,7 +182,7 @@ def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
     assert (contents(folder), contents(tmp_path / "other")) == before
 
 
-def test_duplicates_are_spread_over_the_whole_output(make, small_units):
+def test_duplicates_are_spread_over_the_whole_output(make, small_shards):
     folder = make(dupe_factor=20, masked_lm_prob=0.0)
     ids = read(folder, masked_lm_prob=0.0)["input_ids"]
     # Where the instances are that hold the first document's first three tokens.
@@ -197,7 +197,7 @@ def test_duplicates_are_spread_over_the_whole_output(make, small_units):
     assert abs(at.mean() - 0.5) < 3 * np.sqrt(1 / 12 / at.size)
 
 
-def test_instances_of_one_unit_are_shuffled(make):
+def test_instances_of_one_shard_are_shuffled(make):
     changes = {"masked_lm_prob": 0.0, "objective": "none"}
     folder = make(dupe_factor=1, **changes)
     tokenizer = tokenization.load(SMALL_MODEL)
@@ -290,7 +290,7 @@ def killed(*_):
 
 
 @pytest.mark.parametrize("changes", [{}, {"random_seed": 7}, {"input_file": "text"}])
-def test_a_resumed_run_is_the_same(make, small_units, monkeypatch, changes, tmp_path):
+def test_a_resumed_run_is_the_same(make, small_shards, monkeypatch, changes, tmp_path):
     if "input_file" in changes:
         file = tmp_path / "text"
         file.write_text((DATA / "docs200.txt").read_text() + "\none more\nline\n")

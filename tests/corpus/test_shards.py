@@ -11,7 +11,7 @@ VALUES = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch):
-    """Plans the units of a text of so many ranges of 100 bytes."""
+    """Plans the shards of a text of so many ranges of 100 bytes."""
     monkeypatch.setattr(documents, "RANGE_BYTES", 90)
     monkeypatch.setattr(shards, "SHARD_BYTES", 800)
     monkeypatch.setattr(shards, "POOL_BYTES", 2000)
@@ -26,23 +26,23 @@ def plan(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changes", [{}, {"dupe_factor": 40}, {"objective": "nsp"}])
-def test_units_of_a_subset_read_every_range_once(plan, changes):
+def test_shards_of_a_subset_read_every_range_once(plan, changes):
     for subset in ("train", "eval"):
         mine = [u for u in plan(50, eval_fraction=0.1, **changes) if u.subset == subset]
-        assert [unit.number for unit in mine] == list(range(len(mine)))
-        ranges = sorted(each for unit in mine for each in unit.ranges)
+        assert [shard.number for shard in mine] == list(range(len(mine)))
+        ranges = sorted(each for shard in mine for each in shard.ranges)
         assert [number for number, _ in ranges] == list(range(50))
         assert [part.begin for _, part in ranges] == list(range(0, 5000, 100))
 
 
-def test_a_unit_stays_small_however_much_there_is(plan):
-    assert {len(unit.ranges) for unit in plan(800)} == {7, 8}
-    assert {len(unit.ranges) for unit in plan(50, dupe_factor=40)} == {1}
+def test_a_shard_stays_small_however_much_there_is(plan):
+    assert {len(shard.ranges) for shard in plan(800)} == {7, 8}
+    assert {len(shard.ranges) for shard in plan(50, dupe_factor=40)} == {1}
 
 
-def test_ranges_of_a_unit_lie_all_over_the_input(plan):
-    for unit in plan(800, objective="nsp"):
-        numbers = [number for number, _ in unit.ranges]
+def test_ranges_of_a_shard_lie_all_over_the_input(plan):
+    for shard in plan(800, objective="nsp"):
+        numbers = [number for number, _ in shard.ranges]
         assert len(numbers) >= 19  # 2,000 bytes, from which other documents come
         assert max(numbers) - min(numbers) > 400
     assert plan(800) != plan(800, random_seed=4)
@@ -51,8 +51,8 @@ def test_ranges_of_a_unit_lie_all_over_the_input(plan):
 def test_second_segments_from_other_documents_need_two_ranges(plan, monkeypatch):
     monkeypatch.setattr(shards, "POOL_BYTES", 1)
     monkeypatch.setattr(shards, "SHARD_BYTES", 1)
-    assert {len(unit.ranges) for unit in plan(7, objective="nsp")} == {2, 3}
-    assert {len(unit.ranges) for unit in plan(1, objective="nsp")} == {1}
+    assert {len(shard.ranges) for shard in plan(7, objective="nsp")} == {2, 3}
+    assert {len(shard.ranges) for shard in plan(1, objective="nsp")} == {1}
 
 
 def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkeypatch):
@@ -63,8 +63,8 @@ def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkey
     def texts(*sizes):
         path.write_text("\n\n".join("the the the the\n" * n for n in sizes))
         parts = documents.ranges({str(path): path.stat().st_size})
-        unit = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
-        made = shards._texts(unit, config, shards.load_tokenizer(config), Counter())
+        shard = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
+        made = shards._texts(shard, config, shards.load_tokenizer(config), Counter())
         return [[each.end - each.begin for each in text.documents] for text in made]
 
     assert texts(2, 2, 3, 4, 5, 1) == [[2, 2, 3], [4, 5, 1]]
