@@ -13,20 +13,20 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf import errors
 from albert_tf.data import cores, records
 from albert_tf.errors import InputError
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+Batch = dict[str, tf.Tensor]
+Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-    Batch = dict[str, tf.Tensor]
-    Prepare = Callable[[Batch, int, tf.Tensor], Batch]
-
+# Nothing here branches on a tensor; to look for it takes longer than the graphs.
+_as_written = tf.autograph.experimental.do_not_convert
 # Records that are shuffled together; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _PARALLEL_FILES = 16
@@ -56,8 +56,6 @@ def translate_errors(source: "Source", where: Callable[[], str]) -> Iterator[Non
     Raises:
         InputError: TensorFlow failed, or met an example that cannot be used.
     """
-    import tensorflow as tf
-
     kinds = tf.errors
     # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
     of_records = (kinds.DataLossError, kinds.InvalidArgumentError, UnicodeDecodeError)
@@ -90,7 +88,7 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def training(
         self, shard: "InputShard", *, seed: int, start: int = 0
-    ) -> "tf.data.Dataset":
+    ) -> tf.data.Dataset:
         """Reads examples over and over, in another order each time.
 
         Args:
@@ -105,7 +103,7 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def evaluation(
         self, shard: "InputShard", *, max_batches: int | None = None
-    ) -> "tf.data.Dataset":
+    ) -> tf.data.Dataset:
         """Reads the examples once.
 
         Examples of no weight fill up the last batch. `example_weight`, float32
@@ -144,7 +142,7 @@ class Records(Source):
     files: tuple[str, ...]
     sizes: tuple[int, ...]
     spec: records.Spec
-    prepare: "Prepare | None" = None
+    prepare: Prepare | None = None
     limits: records.Limits = dataclasses.field(default_factory=dict)
     padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     multiple: int = 8
@@ -160,28 +158,80 @@ class Records(Source):
     def training(self, shard, *, seed, start=0):
         if self.padded:
             return _bucketed(self, shard, seed, start)
-        lines = self._numbered(seed, start).batch(shard.rows, drop_remainder=True)
-        lines = lines.shard(shard.pipelines, shard.pipeline)
-        return _parsed(lines, self, shard, seed)
+        lines = _part(self._numbered(seed, start), shard)
+        if self.prepare is not None:
+            lines = lines.batch(-(-_ROWS_TO_PREPARE // shard.rows))
+        dataset = self._parsed(lines, seed)
+        return _finish(dataset.map(_as_written(lambda _, batch: batch)), shard)
 
     def evaluation(self, shard, *, max_batches=None):
-        import tensorflow as tf
-
-        lines = _read(tf.constant(self.files), self)
+        lines = self._read(tf.constant(self.files))
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * shard.batch_size)
             lines = lines.take(count)
         fillers = -count % shard.batch_size
         lines = lines.concatenate(lines.take(1).repeat(fillers)).enumerate()
-        lines = lines.batch(shard.rows, drop_remainder=True)
-        lines = lines.shard(shard.pipelines, shard.pipeline)
-        return _parsed(lines, self, shard, 0, count)
 
-    def _numbered(self, seed: int, start: int) -> "tf.data.Dataset":
+        @_as_written
+        def add_rows(positions, batch):
+            row = tf.cast(tf.where(positions < count, positions, -1), tf.int32)
+            weight = tf.cast(row >= 0, tf.float32)
+            return {**batch, "row": row, "example_weight": weight}
+
+        return _finish(self._parsed(_part(lines, shard), 0).map(add_rows), shard)
+
+    def _numbered(self, seed: int, start: int) -> tf.data.Dataset:
         """Reads serialised examples for training, each with its position in the run."""
+
+        @_as_written
+        def read_epoch(number):
+            files = tf.random.experimental.stateless_shuffle(
+                tf.constant(self.files), tf.stack([seed, number])
+            )
+            draw = tf.random.stateless_uniform(
+                [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
+            )
+            return self._read(files).shuffle(
+                min(_SHUFFLE_BUFFER, len(self)), draw, reshuffle_each_iteration=False
+            )
+
         epoch, skipped = divmod(start, len(self))
-        return _epochs(self, seed, epoch).skip(skipped).enumerate(start)
+        epochs = tf.data.Dataset.counter(epoch).flat_map(read_epoch)
+        return epochs.skip(skipped).enumerate(start)
+
+    def _read(self, files: tf.Tensor) -> tf.data.Dataset:
+        """Reads serialised examples, those of some files in turn."""
+        compression = records.compression(self.files)
+        at_once = min(_PARALLEL_FILES, len(self.files))
+        return tf.data.Dataset.from_tensor_slices(files).interleave(
+            _as_written(lambda file: tf.data.TFRecordDataset(file, compression)),
+            cycle_length=at_once,
+            num_parallel_calls=min(cores.available(), at_once),
+            deterministic=True,
+        )
+
+    def _parsed(
+        self, lines: tf.data.Dataset, seed: int, calls: int = _PARALLEL_CALLS
+    ) -> tf.data.Dataset:
+        """Parses and prepares batches of numbered lines."""
+        parse = records.parser(self.spec, {} if self.are_trusted else self.limits)
+        prepare = self.prepare
+
+        def work(positions, serialised):
+            return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
+
+        calls = min(cores.available(), calls)
+        dataset = lines.map(
+            _as_written(work), num_parallel_calls=calls, deterministic=True
+        )
+        if prepare is None:
+            return dataset
+        return dataset.map(
+            _as_written(
+                lambda positions, batch: (positions, prepare(batch, seed, positions))
+            )
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,13 +264,10 @@ class BucketedExamples(Source):
 
         def batches(source):
             sorted_together = _sorted_together(len(source), size)
-            # The next batches begin in the epoch that these end in.
-            order = functools.lru_cache(1)(functools.partial(source._order, seed))
             number, skipped = divmod(start // size, sorted_together)
             while True:
                 first = number * sorted_together * size
-                rows = source._shuffled(first, seed, size, order)
-                yield from rows.reshape(sorted_together, size)[skipped:]
+                yield from source._shuffled(first, seed, size)[skipped:]
                 number, skipped = number + 1, 0
 
         return self._dataset(batches, shard, lambda rows, batch: batch)
@@ -250,25 +297,20 @@ class BucketedExamples(Source):
             },
         )
 
-    def _order(self, seed: int, epoch: int) -> np.ndarray:
-        """Returns the numbers of all examples in the order of an epoch."""
-        return np.random.default_rng([seed, epoch]).permutation(len(self))
-
-    def _shuffled(
-        self,
-        first: int,
-        seed: int,
-        batch_size: int,
-        order: Callable[[int], np.ndarray],
-    ) -> np.ndarray:
-        """Returns the examples of the batches that are sorted together."""
-        count = _sorted_together(len(self), batch_size) * batch_size
+    def _shuffled(self, first: int, seed: int, size: int) -> np.ndarray:
+        """Returns batches of examples that are sorted together: int [n, size]."""
+        count = _sorted_together(len(self), size) * size
         epochs, positions = np.divmod(np.arange(first, first + count), len(self))
         rows = np.concatenate(
-            [order(epoch)[positions[epochs == epoch]] for epoch in np.unique(epochs)]
+            [
+                np.random.default_rng([seed, epoch]).permutation(len(self))[
+                    positions[epochs == epoch]
+                ]
+                for epoch in np.unique(epochs)
+            ]
         )
         # Epochs apart: else the two copies of an example would be neighbours.
-        rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, batch_size)
+        rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
         return np.random.default_rng([seed, first, 1]).permutation(rows)
 
     def _padded(self, longest: int) -> int:
@@ -276,33 +318,30 @@ class BucketedExamples(Source):
             return self.longest
         return min(_round_up(longest, self.multiple), self.longest)
 
-    def _dataset(self, batches, shard, finish) -> "tf.data.Dataset":
-        import tensorflow as tf
-
+    def _dataset(self, batches, shard, finish) -> tf.data.Dataset:
         # TensorFlow never releases the function: it must not hold the examples.
         source = weakref.proxy(self)
 
-        def replica_batches():
+        def pipeline_batches():
             for rows in batches(source):
                 length = source._padded(int(source.lengths[rows[rows >= 0]].max()))
-                own = rows[shard.pipeline * shard.rows :][: shard.rows]
-                for numbers in own.reshape(-1, shard.per_replica):
-                    # The last one is never a filler.
-                    examples = np.where(numbers >= 0, numbers, rows[-1])
-                    yield finish(numbers, source.make(examples, length))
+                numbers = rows[shard.pipeline * shard.rows :][: shard.rows]
+                # The last one is never a filler.
+                examples = np.where(numbers >= 0, numbers, rows[-1])
+                yield finish(numbers, source.make(examples, length))
 
         def spec(value, longer):
             sizes = zip(value.shape[1:], longer.shape[1:], strict=True)
             shape = [size if size == other else None for size, other in sizes]
-            return tf.TensorSpec([shard.per_replica, *shape], value.dtype)
+            return tf.TensorSpec([shard.rows, *shape], value.dtype)
 
         one = np.zeros(1, np.int64)
         longer = self.longest + 1 if self.multiple else self.longest
         ends = (finish(one, self.make(one, n)) for n in (self.longest, longer))
         dataset = tf.data.Dataset.from_generator(
-            replica_batches, output_signature=tf.nest.map_structure(spec, *ends)
+            pipeline_batches, output_signature=tf.nest.map_structure(spec, *ends)
         )
-        return _prefetch(dataset, shard)
+        return _finish(dataset, shard)
 
 
 def unshuffle(
@@ -345,7 +384,7 @@ class InputShard:
 
     @classmethod
     def from_context(
-        cls, context: "tf.distribute.InputContext", batch_size: int
+        cls, context: tf.distribute.InputContext, batch_size: int
     ) -> "InputShard":
         """Returns the rows that `tf.distribute` expects from a pipeline."""
         return cls(
@@ -366,38 +405,10 @@ class InputShard:
         return self.replica_batch_size or self.rows
 
 
-def _epochs(source: Records, seed: int, first: int) -> "tf.data.Dataset":
-    """Returns the serialised examples of all epochs from one on, one after another."""
-    import tensorflow as tf
-
-    @tf.autograph.experimental.do_not_convert
-    def epoch(number):
-        files = tf.random.experimental.stateless_shuffle(
-            tf.constant(source.files), tf.stack([seed, number])
-        )
-        draw = tf.random.stateless_uniform(
-            [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
-        )
-        return _read(files, source).shuffle(
-            min(_SHUFFLE_BUFFER, len(source)), draw, reshuffle_each_iteration=False
-        )
-
-    return tf.data.Dataset.counter(first).flat_map(epoch)
-
-
-def _read(files: "tf.Tensor", source: Records) -> "tf.data.Dataset":
-    import tensorflow as tf
-
-    compression = records.compression(source.files)
-    at_once = min(_PARALLEL_FILES, len(source.files))
-    return tf.data.Dataset.from_tensor_slices(files).interleave(
-        tf.autograph.experimental.do_not_convert(
-            lambda file: tf.data.TFRecordDataset(file, compression)
-        ),
-        cycle_length=at_once,
-        num_parallel_calls=min(cores.available(), at_once),
-        deterministic=True,
-    )
+def _part(lines: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
+    """Batches lines for one pipeline."""
+    lines = lines.batch(shard.rows, drop_remainder=True)
+    return lines.shard(shard.pipelines, shard.pipeline)
 
 
 def _sorted_together(examples: int, batch_size: int) -> int:
@@ -411,20 +422,17 @@ def _round_up(number: Any, multiple: int) -> Any:
 
 def _bucketed(
     source: Records, shard: InputShard, seed: int, start: int
-) -> "tf.data.Dataset":
+) -> tf.data.Dataset:
     """Makes batches of similar length for training, see `BucketedExamples`.
 
     Every pipeline reads all examples and takes its rows of each batch.
     """
-    import tensorflow as tf
-
     size = shard.batch_size
     together = _sorted_together(min(len(source), _EXAMPLES_TO_SORT), size)
     group, skipped = divmod(start // size, together)
     lines = source._numbered(seed, group * together * size)
     lines = lines.batch(together * size, drop_remainder=True)
     first = next(iter(source.padded))
-    as_written = tf.autograph.experimental.do_not_convert
 
     def shuffle_group(positions, batch):
         lengths = {mask: _ends(batch[mask]) for mask in source.padded}
@@ -436,7 +444,7 @@ def _bucketed(
             tf.reshape(order, [together, size]), tf.stack([seed, positions[0]])
         )
         rows = tf.data.Dataset.from_tensor_slices(order)
-        return rows.map(as_written(functools.partial(cut, batch, lengths)))
+        return rows.map(_as_written(functools.partial(cut, batch, lengths)))
 
     def cut(group, lengths, rows):
         batch = {name: tf.gather(value, rows) for name, value in group.items()}
@@ -449,87 +457,24 @@ def _bucketed(
         return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
     # The next group is made during training on this one.
-    groups = _prepared(lines, source, seed, calls=1).prefetch(1)
-    dataset = groups.flat_map(as_written(shuffle_group)).skip(skipped)
-    return _prefetch(dataset.rebatch(shard.per_replica, drop_remainder=True), shard)
+    groups = source._parsed(lines, seed, calls=1).prefetch(1)
+    return _finish(groups.flat_map(_as_written(shuffle_group)).skip(skipped), shard)
 
 
-def _ends(values: "tf.Tensor") -> "tf.Tensor":
+def _ends(values: tf.Tensor) -> tf.Tensor:
     """Returns the length of each row up to its last positive number: int32 [B]."""
-    import tensorflow as tf
-
     ends = tf.range(1, values.shape[1] + 1)
     return tf.reduce_max(tf.where(values > 0, ends, 0), axis=1)
 
 
-def _prepared(
-    lines: "tf.data.Dataset", source: Records, seed: int, calls: int = _PARALLEL_CALLS
-) -> "tf.data.Dataset":
-    """Parses and prepares batches of numbered lines."""
-    import tensorflow as tf
-
-    limits = None if source.are_trusted else source.limits
-    parse = records.parser(source.spec, limits)
-    prepare = source.prepare
-
-    # Nothing here branches on a tensor; to look for it takes longer than the graphs.
-    as_written = tf.autograph.experimental.do_not_convert
-
-    def work(positions, serialised):
-        return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
-
-    calls = min(cores.available(), calls)
-    dataset = lines.map(as_written(work), num_parallel_calls=calls, deterministic=True)
-    if prepare is None:
-        return dataset
-    return dataset.map(
-        as_written(
-            lambda positions, batch: (positions, prepare(batch, seed, positions))
-        )
-    )
-
-
-def _parsed(
-    lines: "tf.data.Dataset",
-    source: Records,
-    shard: InputShard,
-    seed: int,
-    count: int | None = None,
-) -> "tf.data.Dataset":
-    """Parses and prepares batches of numbered lines, and splits them for replicas.
-
-    Args:
-        lines: batches of (int64 [rows], string [rows]).
-        source: the source of the lines.
-        shard: the rows of a batch.
-        seed: decides all random draws.
-        count: examples from this number on are fillers; None for training.
-    """
-    import tensorflow as tf
-
-    def add_rows(positions, batch):
-        if count is None:
-            return batch
-        row = tf.where(positions < count, positions, -1)
-        weight = tf.cast(row >= 0, tf.float32)
-        return {**batch, "row": tf.cast(row, tf.int32), "example_weight": weight}
-
-    if source.prepare is not None and count is None:
-        lines = lines.batch(-(-_ROWS_TO_PREPARE // shard.rows))
-    as_written = tf.autograph.experimental.do_not_convert
-    dataset = _prepared(lines, source, seed).map(as_written(add_rows))
-    return _prefetch(dataset.rebatch(shard.per_replica, drop_remainder=True), shard)
-
-
-def _prefetch(dataset: "tf.data.Dataset", shard: InputShard) -> "tf.data.Dataset":
-    """Prefetches a fixed number of batches.
+def _finish(dataset: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
+    """Divides batches among replicas, and prefetches a fixed number of them.
 
     The thread that tunes this number can delay the deletion of an iterator by up to a
     minute.
     """
-    import tensorflow as tf
-
     options = tf.data.Options()
     options.autotune.enabled = False
     replicas = shard.rows // shard.per_replica
+    dataset = dataset.rebatch(shard.per_replica, drop_remainder=True)
     return dataset.prefetch(_PREFETCHED * replicas).with_options(options)
