@@ -264,7 +264,7 @@ def test_questions_are_answered_where_a_flag_asks_for_it(work, uses, dataset):
 
 
 def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny):
-    with pytest.raises(InputError, match="--max_seq_length=18: the model's max_posit"):
+    with pytest.raises(InputError, match="max_seq_length=18: must be at most 17, the"):
         task_of(tiny(), tokenizer, max_seq_length=18)
     message = "^--max_seq_length=13: must be at least 14, the number of --start_n_top"
     with pytest.raises(InputError, match=message):
