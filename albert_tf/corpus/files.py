@@ -1,4 +1,4 @@
-"""Files: local paths, and remote ones through Apache Beam's file systems."""
+"""Reads and writes local files, and remote files with Apache Beam."""
 
 import contextlib
 import glob as local_glob
@@ -36,12 +36,12 @@ def glob(pattern: str) -> dict[str, int]:
 
 
 def size(path: str) -> int | None:
-    """Returns the bytes of a file; None if there is none."""
+    """Returns the size of a file in bytes; None if it does not exist."""
     return glob(path).get(path)
 
 
 def modification_time(path: str) -> float:
-    """Returns when a file was last changed, in seconds since 1970."""
+    """Returns the time of a file's last change, in seconds since 1970."""
     if is_remote(path):
         return beam_file_systems().last_updated(path)
     return os.path.getmtime(path)
@@ -62,10 +62,10 @@ def open_binary(path: str) -> IO[bytes]:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Reads a JSON file with an object; None if there is none.
+    """Reads a JSON object from a file; returns None if it does not exist.
 
     Raises:
-        InputError: it cannot be read, or is not an object of JSON.
+        InputError: it cannot be read, or is not a JSON object.
     """
     if size(path) is None:
         return None
@@ -77,7 +77,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file, which is complete or not there at all."""
+    """Writes a JSON file atomically."""
     with create(path) as file:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         file.write(text.encode())
@@ -85,10 +85,10 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that gets its name when it is complete.
+    """Opens a file for writing; it exists only when it is complete.
 
     Raises:
-        InputError: a local one cannot be written.
+        InputError: a local file cannot be written.
     """
     if not is_remote(path):
         with atomic(path) as file:
@@ -132,14 +132,14 @@ def remove_folder(path: str) -> None:
 
 
 def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
-    """Checks that files can be written, and makes the folders of local ones.
+    """Checks that files can be written, and creates the folders of local files.
 
     Raises:
         InputError: a target is an input file or a folder, or cannot be written.
     """
-    read = {real_path(path) for path in inputs}
+    input_paths = {real_path(path) for path in inputs}
     for target in targets:
-        if real_path(target) in read:
+        if real_path(target) in input_paths:
             raise InputError(f"--output_file: {target} is an input file, too")
         if is_remote(target):
             continue
@@ -153,7 +153,7 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def real_path(path: str) -> str:
-    """Returns the one path of a file, however it is spelled."""
+    """Returns the same path of a file for all its spellings."""
     return path if is_remote(path) else os.path.realpath(path)
 
 

@@ -1,11 +1,11 @@
-"""Shards: some ranges of the input become some of the records, reproducibly.
+"""Makes records from ranges of the input in shards, and merges the shards.
 
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
-A shard reads a fixed set of ranges from all over the input, so its documents are a
-random sample: a second segment from another document comes from anywhere. It holds all
-duplicates of its documents, shuffled, in blocks. `merge` shuffles the blocks of all
-shards once more. Nothing here depends on the number of workers.
+A shard reads a fixed random set of ranges, so its documents are a sample of the whole
+input, also as other documents for second segments. It contains all duplicates of its
+documents as shuffled blocks. `merge` shuffles the blocks of all shards. Nothing here
+depends on the number of workers.
 """
 
 import functools
@@ -27,11 +27,11 @@ SHARD_BYTES = 1 << 22
 POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
 TEXT_TOKENS = 1 << 20  # held in memory at once
-ROUND_TOKENS = 1 << 22  # of records that are shuffled together, with padding
+ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
-WINDOW_BYTES = 1 << 24  # of records that are shuffled together when shards are merged
+WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
 _BATCH_TOKENS = 1 << 19
-# Each use of random numbers has a seed of its own: random_seed, one of these, a number.
+# Each use of random numbers has its own seed: random_seed, one of these, a number.
 _HOLD_OUT = 0
 _SHARDS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
@@ -43,7 +43,7 @@ class ShardPlan(NamedTuple):
 
     Attributes:
         subset: "train" or "eval": which documents become records.
-        number: counted from 0 in its subset.
+        number: its number in the subset, from 0.
         ranges: ranges to read: number of the range, which seeds the choice of held-out
             documents, and range.
     """
@@ -58,9 +58,9 @@ class Block(NamedTuple):
 
     Attributes:
         file: number of the output file.
-        records: how many.
+        records: number of records.
         offset: their first byte in the file of the shard.
-        size: their bytes.
+        size: their size in bytes.
     """
 
     file: int
@@ -86,7 +86,7 @@ def load_tokenizer(config: CorpusSettings) -> Tokenizer:
 
 
 def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
-    """Divides the input among shards, those of held-out documents first.
+    """Divides the input among shards; shards of held-out documents come first.
 
     Args:
         sizes: {path: bytes} of the input files.
@@ -98,11 +98,12 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
     plans = []
     for subset in config.subsets[::-1]:
         duplicates = 1 if subset == "eval" else config.dupe_factor
-        text = size * (config.eval_fraction if subset == "eval" else 1)
-        most = min(len(ranges), MAX_SHARDS)
+        num_bytes = size * (config.eval_fraction if subset == "eval" else 1)
+        limit = min(len(ranges), MAX_SHARDS)
         if config.samples_other_documents:
-            most = min(most, 1 + int(text // POOL_BYTES), max(1, len(ranges) // 2))
-        count = min(most, 1 + int(duplicates * text // SHARD_BYTES))
+            pools = 1 + int(num_bytes // POOL_BYTES)
+            limit = min(limit, pools, max(1, len(ranges) // 2))
+        count = min(limit, 1 + int(duplicates * num_bytes // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
         order = rng.permutation(len(ranges)).tolist()
         plans += [
@@ -116,8 +117,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     """Makes the records of a shard; a job for a worker.
 
     Args:
-        path: a JSON file for counts and blocks; it appears when the records are
-            complete, which lie beside it in the TFRecord format, never compressed.
+        path: a JSON file for counts and blocks, written after the records. These are in
+            the same folder in the TFRecord format, never compressed.
         config: the run's settings.
         plan: the shard's plan.
 
@@ -136,20 +137,20 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
         for text in _texts(plan, config, tokenizer, counts):
             instances = text.bounds[-1] // config.max_num_tokens
             instances += len(text.documents)
-            together = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
-            for done in range(0, duplicates, together):
+            per_round = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
+            for first in range(0, duplicates, per_round):
                 drawn = np.concatenate(
                     [
                         pairs.pair(text, config, starts, rng, counts)
-                        for _ in range(min(together, duplicates - done))
+                        for _ in range(min(per_round, duplicates - first))
                     ]
                 )
                 drawn = drawn[rng.permutation(len(drawn))]
                 sizes = [ends[-1]]
                 for batch in _records(text, drawn, config, tokenizer, rng, counts):
-                    framed = list(map(records.framed, batch))
-                    file.write(b"".join(framed))
-                    sizes += map(len, framed)
+                    frames = list(map(records.frame, batch))
+                    file.write(b"".join(frames))
+                    sizes += map(len, frames)
                 ends = np.cumsum(sizes)
                 blocks += _blocks(ends, file_count, config, rng)
     files.write_json(path, {"counts": counts, "blocks": blocks})
@@ -164,7 +165,7 @@ def merge(
 ) -> None:
     """Makes an output file of shuffled records; a job for a worker.
 
-    Blocks come in random order, and those that fill `WINDOW_BYTES` are mixed.
+    Blocks come in random order; records are shuffled within `WINDOW_BYTES` of blocks.
 
     Args:
         path: a JSON file that appears when the output file is complete.
@@ -195,13 +196,13 @@ def merge(
 def _texts(
     plan: ShardPlan, config: CorpusSettings, tokenizer: Tokenizer, counts: Counter
 ) -> Iterator[pairs.Text]:
-    """Yields a shard's documents, packed: at least two together if there are two.
+    """Yields a shard's documents in packs of at least two, if there are two.
 
-    A second segment that must come from another document has another one then.
+    Thus there is another document for a second segment that needs one.
     """
-    text, waiting = pairs.Text(2 * tokenizer.vocab_size), deque[list[list[int]]]()
+    text, pending = pairs.Text(2 * tokenizer.vocab_size), deque[list[list[int]]]()
     lines = _documents(plan, config, counts)
-    # The last two are unknown tokens of released behaviour and by the rule "spaces".
+    # Unknown tokens are [MASK] as released, and have an id of their own with "spaces".
     unknown = {tokenizer.unk_id, tokenizer.mask_id}
     unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
     for segments in documents.tokenize(lines, config, tokenizer, counts):
@@ -210,15 +211,15 @@ def _texts(
         counts[f"{plan.subset}_unknown_tokens"] += sum(
             ids.count(id) for ids in segments for id in unknown
         )
-        waiting.append(segments)
+        pending.append(segments)
         if text.bounds[-1] >= TEXT_TOKENS:
-            if len(waiting) < 2:
+            if len(pending) < 2:
                 continue
             yield text
             text = pairs.Text(2 * tokenizer.vocab_size)
-        while waiting:
-            text.add(waiting.popleft())
-    for segments in waiting:
+        while pending:
+            text.add(pending.popleft())
+    for segments in pending:
         text.add(segments)
     if text.documents:
         yield text
@@ -234,7 +235,7 @@ def _documents(
         rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
         texts = documents.read(part, config.decode_errors, counts, config.encoding)
         for lines in texts:
-            # Drawn for every document, so that the choice does not depend on its text.
+            # Every document takes a draw, so the choice does not depend on its text.
             is_held_out = rng.random() < config.eval_fraction
             if is_held_out == (plan.subset == "eval"):
                 yield lines
@@ -243,10 +244,10 @@ def _documents(
 def _blocks(
     ends: np.ndarray, file_count: int, config: CorpusSettings, rng: np.random.Generator
 ) -> Iterator[Block]:
-    """Divides a round's records, which are shuffled, evenly among the output files.
+    """Divides the shuffled records of a round evenly among the output files.
 
     Args:
-        ends: int [I + 1], where each record begins in the file, and where all end.
+        ends: int [I + 1], the offset of each record in the file, and the end of all.
         file_count: number of output files.
         config: the run's settings.
         rng: draws the file that the first block goes to.
@@ -271,7 +272,7 @@ def _records(
     rng: np.random.Generator,
     counts: Counter,
 ) -> Iterator[list[bytes]]:
-    """Masks and serialises pairs, some hundred at a time, in their order."""
+    """Masks and serialises pairs in their order, a few hundred at a time."""
     features = spec(config)
     rows = max(1, _BATCH_TOKENS // config.max_seq_length)
     rules = masking.Rules.build(
@@ -339,7 +340,7 @@ def _assemble(
         ids[ids == tokenizer.mask_id] = tokenizer.unk_id
     ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # by the rule "spaces"
     if not config.released_behaviour:
-        # A word never reaches across [SEP]: what follows one begins a word.
+        # A word never spans [SEP]: the token after it begins a word.
         boundary[:, 1] = boundary[rows, first_sep + 1] = True
     counts["instances"] += B
     counts["instances_with_label_1"] += int(drawn[:, pairs.LABEL].sum())

@@ -19,7 +19,7 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
     """Starts processes; an error in the block ends them at once.
 
     Args:
-        count: number of processes; with one, everything runs in the caller's.
+        count: number of processes; one is the calling process.
 
     Yields:
         A function `run(function, jobs)`: it calls `function`, which is defined at the
@@ -34,9 +34,10 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    other_end, lifeline = context.Pipe(duplex=False)
+    # A worker's end of the pipe tells that the other end was closed.
+    reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
-        count, mp_context=context, initializer=_end_with_parent, initargs=(other_end,)
+        count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
     )
 
     def run(
@@ -50,21 +51,21 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
         yield run
     except concurrent.futures.BrokenExecutor as error:
         raise InputError(
-            "a worker process was killed, perhaps for want of memory; the same command "
-            "resumes from here, with fewer --num_workers if need be"
+            "a worker process was killed, perhaps for lack of memory; the same command "
+            "resumes from here, if necessary with fewer --num_workers"
         ) from error
     except BaseException:
-        lifeline.close()
+        writer.close()
         raise
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _end_with_parent(lifeline: multiprocessing.connection.Connection) -> None:
-    """Ends this worker when its parent closes the other end of a pipe, or dies."""
+def _watch_parent(reader: multiprocessing.connection.Connection) -> None:
+    """Ends this worker when its parent closes the other end of the pipe, or dies."""
 
     def watch() -> None:
-        lifeline.poll(None)
+        reader.poll(None)
         os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it

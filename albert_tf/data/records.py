@@ -117,10 +117,10 @@ class Writer:
 
     def write(self, records: Sequence[bytes]) -> None:
         """Appends serialised examples."""
-        self.write_framed(list(map(framed, records)))
+        self.write_framed(list(map(frame, records)))
 
     def write_framed(self, records: Sequence[bytes]) -> None:
-        """Appends results of `framed` or `split`."""
+        """Appends results of `frame` or `split`."""
         data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
 
@@ -130,14 +130,14 @@ class Writer:
             self._file.write(self._gzip.flush())
 
 
-def framed(record: bytes) -> bytes:
+def frame(record: bytes) -> bytes:
     """Returns a serialised example with the length and the checksums of TFRecord."""
     size = struct.pack("<Q", len(record))
     return b"".join((size, masked_checksum(size), record, masked_checksum(record)))
 
 
 def split(data: bytes) -> list[bytes]:
-    """Splits plain data into framed records."""
+    """Splits plain data into frames."""
     records = []
     begin = 0
     while begin < len(data):

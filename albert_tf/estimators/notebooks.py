@@ -12,12 +12,11 @@ from typing import Any
 from albert_tf import errors
 from albert_tf.train import curves
 
-# Lines of a table.
-_MOST_LINES = 20
+_MAX_ROWS = 20
 # Minimum seconds between two pictures, for which the training waits.
 _SECONDS = 10.0
-# Metrics of an evaluation that repeat others.
-_LEFT_OUT = ("time", "eval_loss")
+# The table does not show these metrics of an evaluation.
+_HIDDEN_METRICS = ("time", "eval_loss")
 
 
 def is_running() -> bool:
@@ -42,17 +41,17 @@ class Progress(io.TextIOBase):
         self._folder = folder
         self._html = display.HTML
         self._handle = display.display(display.HTML(""), display_id=True)
-        self._begun = self._line = ""
-        self._drawn = -_SECONDS
+        self._partial_line = self._line = ""
+        self._last_draw_time = -_SECONDS
 
     def write(self, text: str) -> int:
-        *lines, self._begun = (self._begun + text).split("\n")
+        *lines, self._partial_line = (self._partial_line + text).split("\n")
         for line in lines:
             if not line.startswith(("step ", "eval at ")):
-                print(line)  # a notebook shows stderr on a red ground
+                print(line)  # a notebook shows stderr on a red background
                 continue
             self._line = line
-            if time.monotonic() - self._drawn >= _SECONDS:
+            if time.monotonic() - self._last_draw_time >= _SECONDS:
                 self.show()
         return len(text)
 
@@ -70,11 +69,13 @@ class Progress(io.TextIOBase):
             self._handle.update(
                 self._html(f"{table}<p>{escape(self._line)}</p>{image}")
             )
-            self._drawn = time.monotonic()
+            self._last_draw_time = time.monotonic()
 
 
 def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Returns an HTML table with a row for each evaluation, or of training.
+    """Returns an HTML table with a row for each evaluation.
+
+    Without evaluations, it has a row for each line of training metrics.
 
     Args:
         entries: entries of `metrics.jsonl`, see `curves.entries`.
@@ -89,8 +90,9 @@ def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
             loss = entry.get("loss")
         else:
             floats = (name for name, value in entry.items() if isinstance(value, float))
-            metrics = {name: entry[name] for name in floats if name not in _LEFT_OUT}
+            names = [name for name in floats if name not in _HIDDEN_METRICS]
+            metrics = {name: entry[name] for name in names}
         line = {"step": entry["step"], "training loss": loss, **metrics}
         lines.setdefault(kind, []).append(line)
-    table = pandas.DataFrame(lines["eval"] or lines["train"]).tail(_MOST_LINES)
+    table = pandas.DataFrame(lines["eval"] or lines["train"]).tail(_MAX_ROWS)
     return table.to_html(index=False, na_rep="", float_format="{:.4g}".format)

@@ -83,7 +83,7 @@ def _description(opened: ModelFolder) -> dict[str, Any]:
     family = registry.task(opened.task.get("kind"))
     if family is None:
         return {}
-    if metadata.is_written(opened.task):
+    if metadata.is_from_run(opened.task):
         return {**opened.task}
     stored = family.settings_class.from_stored(opened.task, metadata.TASK)
     stored = stored.with_defaults(None, opened.config.max_position_embeddings)

@@ -312,7 +312,7 @@ def _resolve_task(
     Raises:
         InputError: the task is unknown, or the options contradict the folder.
     """
-    stored, is_ours = opened.task, metadata.is_written(opened.task)
+    stored, is_ours = opened.task, metadata.is_from_run(opened.task)
     location = opened.folders[0] / metadata.TASK
     fine_tuned = stored.get("kind")
     kind = options.task or fine_tuned

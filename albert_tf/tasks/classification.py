@@ -37,8 +37,8 @@ from albert_tf.text.inputs import Inputs
 class Classification(base.FineTuningTask):
     """Classes, several labels per example, or numbers (paper, GLUE).
 
-    Metrics are those of the `TextTask` for the first evaluated split; metrics of other
-    splits have the split's name as a prefix. `eval_loss` as released.
+    The first evaluated split has the `TextTask`'s metrics; metrics of other splits have
+    the split's name as a prefix. `eval_loss` is the released one.
     """
 
     task_types = ("classification", "multi_label", "regression")
@@ -86,7 +86,7 @@ class Classification(base.FineTuningTask):
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
         return {
             "task": self.text_task.name,
-            # Not of the file: flags decide which rows are read.
+            # The texts, not the file, because flags decide which rows are read.
             "texts": cache.digest(texts),
             "vocabulary": self.tokenizer.fingerprint,
             "max_seq_length": self.tokens_per_example,
@@ -123,20 +123,21 @@ class Classification(base.FineTuningTask):
         return lines
 
     def dataset(self, splits, *, with_labels):
-        joined = inputs.concatenate([split.features for split in splits])
-        of_examples: dict[str, np.ndarray] = {}
+        features = inputs.concatenate([split.features for split in splits])
+        columns: dict[str, np.ndarray] = {}
         if with_labels:
             examples = [example for split in splits for example in split.examples]
-            of_examples["labels"] = targets = self.text_task.targets(examples)
-            if (given := self.settings.class_weights) and splits[0].name == "train":
-                weights = _class_weights(given, self.text_task, targets)
-                of_examples["example_weight"] = weights
+            columns["labels"] = targets = self.text_task.targets(examples)
+            values = self.settings.class_weights
+            if values and splits[0].name == "train":
+                weights = _class_weights(values, self.text_task, targets)
+                columns["example_weight"] = weights
 
         def make(rows, length):
-            batch = inputs.pad(joined, rows, length, self.tokenizer.pad_id)
-            return batch | {name: value[rows] for name, value in of_examples.items()}
+            batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
+            return batch | {name: value[rows] for name, value in columns.items()}
 
-        return self.bucket(joined.lengths, make)
+        return self.bucket(features.lengths, make)
 
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.num_outputs)
@@ -151,7 +152,7 @@ class Classification(base.FineTuningTask):
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
-        """Returns probabilities, [B, K]; for a regression the number, [B, 1]."""
+        """Returns probabilities, [B, K], or the numbers of a regression, [B, 1]."""
         probabilities = {
             "classification": ops.softmax,
             "multi_label": ops.sigmoid,
@@ -167,10 +168,10 @@ class Classification(base.FineTuningTask):
         """Returns the metrics of the task; none for a table without labels."""
         if split.name.startswith("test"):
             return {}
-        predicted = self.text_task.decode(answers)
+        predictions = self.text_task.decode(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
-        self.predicted[split.name] = targets, predicted
-        return self.text_task.compute_metrics(targets, predicted)
+        self.predicted[split.name] = targets, predictions
+        return self.text_task.compute_metrics(targets, predictions)
 
     def on_new_best_checkpoint(self, folder, metrics):
         """Writes the scores of each label, and the confusion matrix."""
@@ -187,7 +188,7 @@ class Classification(base.FineTuningTask):
                 base.write(folder / "confusion_matrix.png", picture)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Also writes the scores of each label of an evaluation without training."""
+        """Also writes the scores of each label, if the run does not train."""
         if self.predicted and run.writes and not run.settings.do_train:
             self.on_new_best_checkpoint(run.folder, {})
         super().predict_and_write(run, splits)
@@ -210,11 +211,13 @@ class Classification(base.FineTuningTask):
             "max_seq_length": options.max_seq_length or self.tokens_per_example,
             "pairs": self.settings.texts == 2,
         }
-        given = model, self.tokenizer
         if task.labels is None:
-            return text_graphs.regressor(*given, bounds=task.bounds, **common)
+            return text_graphs.regressor(
+                model, self.tokenizer, bounds=task.bounds, **common
+            )
         return text_graphs.classifier(
-            *given,
+            model,
+            self.tokenizer,
             labels=task.labels,
             multi_label=task.kind == "multi_label",
             threshold=options.threshold,
@@ -262,17 +265,17 @@ def _check_threshold(task: TextTask, threshold: float | None) -> None:
 
 
 def _class_weights(
-    given: Sequence[str], task: TextTask, targets: np.ndarray
+    values: Sequence[str], task: TextTask, targets: np.ndarray
 ) -> np.ndarray:
     """Returns the weight of each example's class, float32 [n]."""
-    labels, flag = task.labels or (), f"--class_weights={','.join(given)}"
+    labels, flag = task.labels or (), f"--class_weights={','.join(values)}"
     if task.kind != "classification":
         raise InputError(f"{flag}: requires classification; the task is {task.kind}")
-    if tuple(given) == ("balanced",):
+    if tuple(values) == ("balanced",):
         counts = np.bincount(targets)
-        each = len(targets) / np.count_nonzero(counts) / counts[targets]
-        return each.astype(np.float32)
-    pairs = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in given]
+        balanced = len(targets) / np.count_nonzero(counts) / counts[targets]
+        return balanced.astype(np.float32)
+    pairs = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in values]
     weights = {pair[1]: float(pair[2]) for pair in pairs if pair}
     if None in pairs or not {*weights} <= {*labels} or min(weights.values()) <= 0:
         raise InputError(

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: released TF1 checkpoints that also hold the run's position.
+"""Checkpoints of a run: TF1 checkpoints that also hold the number of examples seen.
 
-The folder of a run has the files of the released code, so that either code resumes the
-other's runs: `model.ckpt-<step>.*` with the optimizer's slots and `global_step`,
-`checkpoint`, `albert_config.json`. Tensors under `albert_tf/` hold the number of
-examples seen, the states of the dropout seeds and the loss scale.
+The folder of a run has the released code's files, so that each code resumes the other's
+runs: `model.ckpt-<step>.*` with the optimizer's slots and `global_step`, `checkpoint`,
+`albert_config.json`. Tensors under `albert_tf/` hold the number of examples seen, the
+states of the dropout seeds and the loss scale.
 """
 
 import json
@@ -69,8 +69,9 @@ class Checkpoints:
         """Sets the model, the optimizer, the dropout seeds and the loss scale.
 
         Args:
-            prefix: the checkpoint, also one of the released code.
-            batch_size: examples per step, for a checkpoint without their number.
+            prefix: a checkpoint of this code or of the released code.
+            batch_size: examples per step, to compute the number of examples seen if
+                the checkpoint does not have it.
 
         Returns:
             The number of examples seen.
@@ -85,10 +86,10 @@ class Checkpoints:
                 variable.assign(source.read(name))
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
-        return steps_made(self._optimizer) * batch_size
+        return count_steps(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Sets the weights; raises an error of one line for another model's weights."""
+        """Sets the weights; reports another model's weights in one line."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
@@ -104,7 +105,7 @@ class Checkpoints:
         Raises:
             InputError: it cannot be written.
         """
-        step = steps_made(self._optimizer)
+        step = count_steps(self._optimizer)
         extra = {
             name: keras.ops.convert_to_numpy(value)
             for name, value in self._state.items()
@@ -119,7 +120,7 @@ class Checkpoints:
         )
         steps = checkpoints.steps(self._folder)
         for old in steps[: -self._keep] if self._keep else ():
-            # The index first: without it a checkpoint is ignored.
+            # The index is deleted first: without it a checkpoint is ignored.
             for suffix in reversed(_SUFFIXES):
                 with errors.wrap_write(self.prefix(old)):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
@@ -157,6 +158,6 @@ class Checkpoints:
             (folder / f"{BEST}.json").write_text(f"{notes}\n", "utf-8")
 
 
-def steps_made(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns the number of updates of an optimizer, on any devices."""
+def count_steps(optimizer: keras.optimizers.Optimizer) -> int:
+    """Returns the number of updates that an optimizer has made, on any devices."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))

@@ -21,7 +21,7 @@ from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import loop, report, seeds
-from albert_tf.train.checkpoints import steps_made
+from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_chief, pad_multiple
 from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
@@ -105,7 +105,7 @@ def run(job: Job) -> dict[str, float]:
         def add_results(metrics: Mapping[str, float]) -> None:
             results.update(metrics)
             if job.writes:
-                step = best.get("step") or steps_made(trainer.optimizer)
+                step = best.get("step") or count_steps(trainer.optimizer)
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
         answer_split = functools.partial(answer, trainer, config)
@@ -197,7 +197,7 @@ def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Saves another program's model with its predictions, for predict.py."""
     config, folder = job.config, job.folder
     start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
-    is_ours = metadata.is_written(metadata.find_task(start))
+    is_ours = metadata.is_from_run(metadata.find_task(start))
     has_predictions = config.do_predict or config.export_dir
     if has_predictions and not is_ours and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
@@ -297,7 +297,7 @@ def _stored_settings(
     ).folders
     for folder in (own, *start):
         stored = metadata.find_task(folder)
-        is_start = config.do_train and folder in start and metadata.is_written(stored)
+        is_start = config.do_train and folder in start and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]}, ("kind",))
         elif stored and not is_start:

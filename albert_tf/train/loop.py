@@ -20,7 +20,7 @@ from albert_tf.model import optimizers
 from albert_tf.tasks.base import Task
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import devices, trackers
-from albert_tf.train.checkpoints import Checkpoints, steps_made
+from albert_tf.train.checkpoints import Checkpoints, count_steps
 from albert_tf.train.devices import is_chief
 from albert_tf.train.report import Reporter
 from albert_tf.train.run_file import RunFile
@@ -123,7 +123,7 @@ def run(
             if run_file is not None:
                 run_file.write(task)
         devices.fold_in_replica_id(strategy, model)
-        reporter.log_start(model, strategy, steps_made(optimizer))
+        reporter.log_start(model, strategy, count_steps(optimizer))
         with contextlib.closing(reporter), stopping.catch_signals() as flag:
             trainer = Trainer(
                 *(task, config, strategy, model, optimizer),
@@ -151,7 +151,7 @@ class _Loop:
 
     @property
     def _step(self) -> int:
-        return steps_made(self._trainer.optimizer)
+        return count_steps(self._trainer.optimizer)
 
     def run(self) -> Mapping[str, float]:
         """Trains and evaluates; returns the last metrics.
@@ -346,7 +346,7 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
     if replicas == 1:
         return
     weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
-    numbers = (steps_made(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
+    numbers = (count_steps(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
     # With numbers below 4096, sums over thousands of replicas are exact.
     values = [float(number % 4096) for number in numbers]
     if devices.all_reduce_sum(strategy, values) != [replicas * x for x in values]:

@@ -14,7 +14,7 @@ from albert_tf.data import batches
 from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
 from albert_tf.model import layers, optimizers
-from albert_tf.train.checkpoints import steps_made
+from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_multi_worker, worker_errors
 
 _ROW = "row"
@@ -212,7 +212,7 @@ class Trainer:
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:
         def where():
-            made = steps_made(self.optimizer) if self.optimizer else 0
+            made = count_steps(self.optimizer) if self.optimizer else 0
             return f"after step {made:,}"
 
         with batches.translate_errors(source, where), worker_errors(self._strategy):
@@ -464,7 +464,7 @@ class Trainer:
             return
         first = int(bad.argmax())
         skipped = int(overflows[first:].sum()) if self._scales_loss else 0
-        step = steps_made(self.optimizer) - (len(results) - first - skipped) + 1
+        step = count_steps(self.optimizer) - (len(results) - first - skipped) + 1
         scale = f" and a loss scale of {scales[first]:g}" if self._scales_loss else ""
         raise InputError(
             f"step {step}: the loss is {losses[first]}, the norm of the gradient "

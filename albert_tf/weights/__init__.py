@@ -1,4 +1,4 @@
-"""Weights in and out of the formats of four code bases; nothing is ever unpickled.
+"""Loads and saves weights in the formats of four code bases; never unpickles a file.
 
 In reading order:
 
@@ -7,7 +7,7 @@ In reading order:
     released      downloads weights by name, of the release or of Hugging Face
     checkpoints   the best or the newest checkpoint of a folder
     source        the common interface of opened files and folders
-    formats       one module for each format; recognises that of a path (`open_source`)
+    formats       one module for each format; `open_source` recognises a path's format
     loading       loads weights into a model (`load`, `model_for`)
     writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
     huggingface   config.json and tokenizer.json for transformers

@@ -30,7 +30,7 @@ HF_PROBLEMS = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-# Kinds by the head of the architecture.
+# Kinds by the architecture's name after "AlbertFor".
 _HF_KINDS = {
     "SequenceClassification": "classification",
     "TokenClassification": "token_classification",
@@ -63,7 +63,7 @@ def write(
 
     Args:
         folder: created if it does not exist.
-        tokenizer: None: the file gets only the keys of `task`.
+        tokenizer: the vocabulary, or None to write only the keys of `task`.
         task: the other keys, see `FineTuningTask.description`.
         name: `TASK`, or `VOCABULARY` in a folder without a task.
 
@@ -81,8 +81,8 @@ def write(
                 file.write(tokenizer.contents)
         elif vocabulary.read_bytes() != tokenizer.contents:
             raise InputError(
-                f"{vocabulary}: exists, and is not {tokenizer.path}; expected another "
-                f"name, or another folder"
+                f"{vocabulary}: exists, and differs from {tokenizer.path}; expected "
+                f"another name, or another folder"
             )
     with atomic(str(folder / name)) as file:
         file.write(to_json(task))
@@ -106,8 +106,8 @@ def to_json(values: Mapping[str, Any]) -> bytes:
 def find_task(path: Path) -> Mapping[str, Any]:
     """Returns the task of a fine-tuned model, in the keys of `task.json`.
 
-    They come from its `task.json`, or else from the `config.json` of Hugging Face; none
-    without either file.
+    The keys come from `task.json`, else from Hugging Face's `config.json`. There are
+    none without these files.
 
     Args:
         path: the model's folder, a file in it, or the prefix of a checkpoint.
@@ -152,7 +152,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
     return folders
 
 
-def is_written(task: Mapping[str, Any]) -> bool:
+def is_from_run(task: Mapping[str, Any]) -> bool:
     """Whether a run wrote a `task.json`: other descriptions may lack keys."""
     return "do_lower_case" in task
 
@@ -168,7 +168,7 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
         return {"kind": kind, "head": "linear"}
     if kind not in ("classification", "token_classification"):
         return {"kind": kind} if kind else {}
-    # As in transformers, the default is two labels.
+    # The default is two labels, as in transformers.
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     labels: Any = None
     if isinstance(names, dict):

@@ -30,16 +30,15 @@ def save(
 ) -> Path:
     """Writes a model's weights and its configuration, all files or none.
 
-    A process that is killed meanwhile leaves no index of an incomplete checkpoint; an
-    older checkpoint of the same name may be gone.
+    A killed process leaves no index of an incomplete checkpoint, but may have deleted
+    an older checkpoint of the same name.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
-            `albert_config.json`; or the checkpoint's prefix, if its last part has
-            "ckpt" at its beginning or after a dot. For "hf" a folder, which gets
-            `model.safetensors` and `config.json`. For "keras" a file that ends in
-            `.keras`.
+            `albert_config.json`. A last part such as "model.ckpt-5" or "ckpt" is the
+            checkpoint's prefix instead. For "hf" a folder, which gets
+            `model.safetensors` and `config.json`. For "keras" a .keras file.
         format: "tf1" (for the released code), "hf" (for `transformers`), "keras". In
             the first two, models whose layers share only attention or only feed-forward
             are written layer by layer, with `num_hidden_groups` = L.
@@ -54,18 +53,18 @@ def save(
             "max_seq_length" of any model; only for "hf".
 
     Returns:
-        the prefix, folder or file written, as `load` takes it.
+        The written prefix, folder or file, which `load` accepts.
 
     Raises:
-        TypeError: an argument that the format cannot hold.
+        TypeError: the format does not support one of the arguments.
         InputError: an unknown format, a model or an optimizer that the format cannot
             hold, or a path that cannot be written.
     """
-    given = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
-    given = {key: value for key, value in (given | {"task": task}).items() if value}
+    options = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
+    options = {key: value for key, value in (options | {"task": task}).items() if value}
     if format not in _SAVE:
         raise InputError(f"format={format!r}: expected one of {', '.join(_SAVE)}")
-    return _SAVE[format](model, Path(path), **given)
+    return _SAVE[format](model, Path(path), **options)
 
 
 def _tensors(model, format: str) -> dict[str, np.ndarray]:
@@ -85,7 +84,7 @@ def _arrays(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
 
 
 def _untie(config: AlbertConfig) -> AlbertConfig:
-    """Returns the configuration for formats that share whole layers only."""
+    """Returns the configuration for formats that can only share whole layers."""
     if config.parameter_sharing == "all":
         return config
     return dataclasses.replace(

@@ -11,8 +11,8 @@ def test_a_killed_worker_is_a_clear_line():
     with pytest.raises(InputError) as error, workers.pool(2) as run:
         list(run(os._exit, [(9,)]))
     assert str(error.value) == (
-        "a worker process was killed, perhaps for want of memory; the same command "
-        "resumes from here, with fewer --num_workers if need be"
+        "a worker process was killed, perhaps for lack of memory; the same command "
+        "resumes from here, if necessary with fewer --num_workers"
     )
 
 

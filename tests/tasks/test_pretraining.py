@@ -303,7 +303,7 @@ def test_a_run_of_the_released_code_is_gone_on_with(trainer, data, tmp_path):
     assert found.newest() == folder / "model.ckpt-5"
     # It does not say how many examples were seen: five steps of four.
     assert found.restore(found.newest(), batch_size=4) == 20
-    assert checkpoints.steps_made(ours.optimizer) == 5
+    assert checkpoints.count_steps(ours.optimizer) == 5
 
 
 def test_steps_in_a_loop_on_the_device_are_the_same_steps(trainer):

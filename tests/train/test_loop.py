@@ -456,11 +456,11 @@ trainer._train_step(tf.zeros([1]))
 for a, b in zip(before, model.get_weights(), strict=True):
     np.testing.assert_array_equal(a, b)
 inner = optimizer.inner_optimizer
-assert checkpoints.steps_made(inner) == 0
+assert checkpoints.count_steps(inner) == 0
 assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**14
 value = 2.0**15
 trainer._train_step(tf.zeros([2]))  # traced anew
-assert checkpoints.steps_made(inner) == 1
+assert checkpoints.count_steps(inner) == 1
 assert all(np.isfinite(w).all() for w in model.get_weights())
 assert (model.get_weights()[0] != before[0]).all()
 """

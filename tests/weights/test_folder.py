@@ -203,7 +203,7 @@ def test_files_of_others_are_not_replaced_by_a_vocabulary(tmp_path):
     tokenizer = tokenization.load(SMALL_MODEL)
     (tmp_path / "spm_small.model").write_bytes(b"of others")
     assert refusal(metadata.write, tmp_path, tokenizer, {}) == (
-        f"{tmp_path}/spm_small.model: exists, and is not {SMALL_MODEL}; expected "
+        f"{tmp_path}/spm_small.model: exists, and differs from {SMALL_MODEL}; expected "
         f"another name, or another folder"
     )
     assert (tmp_path / "spm_small.model").read_bytes() == b"of others"
