@@ -6,6 +6,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,7 +35,10 @@ from helpers import DATA
 from keras import ops
 
 from albert_tf import commands, flags, weights
+from albert_tf.errors import InputError
 from albert_tf.tasks import confusion
+from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.text import tokenization
 from albert_tf.train import curves
 
 # Of one pixel.
@@ -181,6 +185,38 @@ def snapshot():
 def tiny():
     """Makes a configuration in which no two sizes are equal (D is 4)."""
     return helpers.tiny
+
+
+@pytest.fixture(scope="session")
+def tokenizer(data):
+    """Of 1,500 pieces; it lower-cases, and strips accents."""
+    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+
+
+@pytest.fixture(scope="session")
+def new_model(data, tiny, tmp_path_factory):
+    """Makes the settings of a new model of one layer for `tokenizer`."""
+
+    def make(**changes):
+        sizes = {"vocab_size": 1500, "num_hidden_layers": 1}
+        sizes |= {"max_position_embeddings": 40, **changes}
+        path = tmp_path_factory.mktemp("model") / "config.json"
+        path.write_text(tiny(**sizes).to_json_string())
+        return ModelSettings(
+            albert_config_file=str(path), spm_model_file=str(data / "spm_small.model")
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def refuses():
+    """Expects an InputError with a message: `with refuses("--x=1: must be ..."):`."""
+
+    def expect(message):
+        return pytest.raises(InputError, match=rf"^{re.escape(str(message))}\Z")
+
+    return expect
 
 
 @pytest.fixture(scope="session")

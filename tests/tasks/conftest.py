@@ -2,18 +2,15 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import DATA, SHARED
 
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import features, reading
 from albert_tf.text import tokenization
-
-DATA = Path(__file__).parents[1] / "fixtures"
-SHARED = Path(__file__).parents[3] / "shared"
 
 # Name: max_seq_length, doc_stride, max_query_length, do_lower_case.
 SETS = {
@@ -85,6 +82,22 @@ def recorded(request):
 
 
 @pytest.fixture(scope="session")
-def tokenizer(data):
-    """Of 1,500 pieces; it lower-cases, and strips accents."""
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+def dataset():
+    """Makes paragraphs of (context, (question, answer or None, its start), ...).
+
+    Without a start, the first occurrence counts. Questions are q00, q01, ..., q10, ...
+    """
+
+    def make(*paragraphs):
+        made = []
+        for i, (context, *asked) in enumerate(paragraphs):
+            questions = []
+            for j, (text, answer, *start) in enumerate(asked):
+                [start] = start or [context.find(answer or "")]
+                known = () if answer is None else (reading.Answer(answer, start),)
+                question = reading.Question(f"q{i}{j}", text, known, answer is None)
+                questions.append(question)
+            made.append(reading.Paragraph(context, tuple(questions)))
+        return reading.Dataset("f.json", "2.0", tuple(made))
+
+    return make

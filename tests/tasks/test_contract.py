@@ -20,134 +20,93 @@ from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
 from albert_tf.tasks.tagging.task import Tagging
-from albert_tf.text import tokenization
 from albert_tf.train import loop
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=40,
-    hidden_dropout_prob=0.1,
-    initializer_range=0.2,
-)
 WORDS = ["file", "list", "string", "object", "name"]
 # Of all three splits, and of the batches: no multiple of each other.
 ROWS, BATCH = 7, 4
 
 
-def table(folder, name, label):
-    lines = [
-        {"text": " ".join(WORDS[: n % 4 + 1]), "label": label(n)} for n in range(ROWS)
-    ]
-    return write(folder / f"{name}.jsonl", lines)
-
-
-def write(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(path)
+def write(folder, rows, *splits):
+    """Writes rows as the file of several flags."""
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {f"{split}_file": str(path) for split in splits}
 
 
 def texts(kind, label):
     def flags(folder):
-        files = {f"{s}_file": table(folder, s, label) for s in ("train", "dev", "test")}
+        rows = [
+            {"text": " ".join(WORDS[: n % 4 + 1]), "label": label(n)}
+            for n in range(ROWS)
+        ]
+        files = write(folder, rows, "train", "dev", "test")
         return {"task_name": "custom", "kind": kind, "max_seq_length": 9, **files}
 
     return flags
 
 
 def choices(folder):
-    lines = [
-        {
-            "article": " ".join(WORDS[n % 4 :]),
-            "question": "a _ is",
-            "options": WORDS[:3],
-            "answer": n % 3,
-        }
+    row = {"question": "a _ is", "options": WORDS[:3]}
+    rows = [
+        {**row, "article": " ".join(WORDS[n % 4 :]), "answer": n % 3}
         for n in range(ROWS)
     ]
-    flags = {"max_seq_length": 17, "max_qa_length": 7}
-    for split in ("train", "eval", "predict"):
-        flags[f"{split}_file"] = write(folder / f"{split}.jsonl", lines)
-    return flags
+    files = write(folder, rows, "train", "eval", "predict")
+    return {"max_seq_length": 17, "max_qa_length": 7, **files}
 
 
 def spans(version):
     def flags(folder):
-        asked = []
-        for n, word in enumerate([*WORDS, "none"]):
-            known = [] if word == "none" else [word]
-            answers = [
-                {"text": a, "answer_start": " ".join(WORDS).find(a)} for a in known
-            ]
-            one = {"id": str(n), "question": f"is {n} a {word}", "answers": answers}
-            if known or version == "2.0":
-                asked.append({**one, "is_impossible": not known})
-        paragraphs = [{"context": " ".join(WORDS), "qas": asked}]
+        context, asked = " ".join(WORDS), []
+        for n, word in enumerate(WORDS):
+            answer = {"text": word, "answer_start": context.find(word)}
+            asked.append({"question": f"is {n} a {word}", "answers": [answer]})
+        if version == "2.0":
+            asked.append({"question": "is none", "answers": [], "is_impossible": True})
+        asked = [{"id": str(n), **one} for n, one in enumerate(asked)]
+        paragraphs = [{"context": context, "qas": asked}]
+        path = folder / "squad.json"
         data = {"version": version, "data": [{"paragraphs": paragraphs}]}
-        (folder / "squad.json").write_text(json.dumps(data))
-        path = str(folder / "squad.json")
+        path.write_text(json.dumps(data))
         lengths = {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11}
-        return {"train_file": path, "predict_file": path, **lengths}
+        return {"train_file": str(path), "predict_file": str(path), **lengths}
 
     return flags
 
 
 def tags(folder):
-    lines = [
+    rows = [
         {"tokens": WORDS[: n % 4 + 1], "tags": ["x", "yy", "z", "x"][: n % 4 + 1]}
         for n in range(ROWS)
     ]
-    flags = {"max_seq_length": 5}
-    for split in ("train", "eval", "predict"):
-        flags[f"{split}_file"] = write(folder / f"{split}.jsonl", lines)
-    return flags
+    return {"max_seq_length": 5, **write(folder, rows, "train", "eval", "predict")}
 
 
+ASKED = {"question": "is 1 a list", "context": "file list"}
+CHOICE = {"article": "a list", "question": "it is", "options": ["file", "name"]}
+LABELS = {
+    "classification": lambda n: "yes" if n % 2 else "no",
+    "multi_label": lambda n: ["a", "b"][: n % 3],
+    "regression": lambda n: n / 2,
+}
 # By name: the family, its flags and files, and a row to ask with its fields.
 CASES = {
-    "classification": (
-        Classification,
-        texts("classification", lambda n: "yes" if n % 2 else "no"),
-        "a file",
-    ),
-    "multi_label": (
-        Classification,
-        texts("multi_label", lambda n: ["a", "b"][: n % 3]),
-        "a file",
-    ),
-    "regression": (Classification, texts("regression", lambda n: n / 2), "a file"),
-    "multiple_choice": (
-        MultipleChoice,
-        choices,
-        {"article": "a list", "question": "it is", "options": ["file", "name"]},
-    ),
+    kind: (Classification, texts(kind, label), "a file")
+    for kind, label in LABELS.items()
+}
+CASES |= {
+    "multiple_choice": (MultipleChoice, choices, CHOICE),
     "token_classification": (Tagging, tags, "a file, a list"),
-    "squad 1.1": (
-        QuestionAnswering,
-        spans("1.1"),
-        {"question": "is 1 a list", "context": "file list"},
-    ),
-    "squad 2.0": (
-        QuestionAnswering,
-        spans("2.0"),
-        {"question": "is 1 a list", "context": "file list"},
-    ),
+    "squad 1.1": (QuestionAnswering, spans("1.1"), ASKED),
+    "squad 2.0": (QuestionAnswering, spans("2.0"), ASKED),
 }
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture(scope="session")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
-
-
 @pytest.fixture(scope="module", params=CASES)
-def case(request, tmp_path_factory, data):
+def case(request, tmp_path_factory, new_model):
     """A family with small files of its own."""
 
     @dataclasses.dataclass
@@ -168,11 +127,7 @@ def case(request, tmp_path_factory, data):
 
     family, flags, row = CASES[request.param]
     folder = tmp_path_factory.mktemp("case")
-    config = folder / "config.json"
-    config.write_text(CONFIG.to_json_string())
-    model = ModelSettings(
-        albert_config_file=str(config), spm_model_file=str(data / "spm_small.model")
-    )
+    model = new_model(hidden_dropout_prob=0.1)
     return Case(family, flags(folder), row, model, folder)
 
 
@@ -186,8 +141,9 @@ def read(case, tokenizer, tmp_path):
     run = case.run_settings(tmp_path / "run", **WORK)
     settings = case.family.settings_class(**case.flags)
     settings, splits = case.family.read_examples(settings, None, run, lines.append)
-    settings = settings.with_defaults(None, CONFIG.max_position_embeddings)
-    task = case.family(settings, CONFIG, tokenizer)
+    config = AlbertConfig.from_json_file(case.model.albert_config_file)
+    settings = settings.with_defaults(None, config.max_position_embeddings)
+    task = case.family(settings, config, tokenizer)
     encoded = {
         use: [task.encode_split(s) for s in parts] for use, parts in splits.items()
     }
@@ -289,7 +245,7 @@ def test_what_is_stored_makes_the_same_task(read, tokenizer):
     task, _ = read
     stored = json.loads(json.dumps(task.description))
     assert registry.task(stored["kind"]) is type(task)
-    again = type(task).from_stored(stored, CONFIG, tokenizer)
+    again = type(task).from_stored(stored, task.config, tokenizer)
     assert json.loads(json.dumps(again.description)) == stored
     shapes = [[w.shape for w in t.build_model().weights] for t in (task, again)]
     assert shapes[0] == shapes[1]
@@ -304,8 +260,9 @@ def test_stored_values_of_other_types_are_refused(read, tokenizer):
     for key in stored.keys() - {"kind", "task"}:
         refused = 0
         for value in WRONG:
+            wrong = {**stored, key: value}
             try:
-                type(task).from_stored({**stored, key: value}, CONFIG, tokenizer, "t")
+                type(task).from_stored(wrong, task.config, tokenizer, "t")
             except InputError as mistake:
                 refused += 1
                 assert str(mistake).startswith(f"t: {key}="), mistake
@@ -337,6 +294,8 @@ def test_a_run_that_is_killed_ends_as_one_that_is_not(whole, fit, monkeypatch):
 def test_the_export_answers_as_predict_does(case, whole):
     [answer] = predict.load(whole)([case.row])
     row = {"text": case.row} if isinstance(case.row, str) else case.row
+    if case.family is QuestionAnswering:
+        assert (case.folder / "served/albert_model.tflite").stat().st_size > 1000
     served = tf.saved_model.load(str(case.folder / "served"))
     outputs = served.signatures["serving_default"](
         **{name: tf.constant([value]) for name, value in row.items()}

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from albert_tf.tasks import metrics
+from albert_tf.tasks import confusion, metrics
+from albert_tf.tasks.confusion import Confusion
 
 # Worked by hand. Class 1: 3 true, 4 predicted, 2 both.
 LABELS = np.array([1, 0, 1, 0, 0, 1, 0])
@@ -107,3 +109,20 @@ def test_scores_of_entities_are_those_worked_by_hand():
 def test_without_an_entity_every_score_is_zero():
     assert metrics.entity_scores([["O", "O"]], [["O", "O"]]) == (0, 0, 0)
     assert metrics.entity_report([["O", "O"]], [["O", "O"]]) == "no entity\n"
+
+
+@pytest.mark.parametrize("count", [2, 40])
+@pytest.mark.usefixtures("draws")
+def test_a_picture_shows_counts_of_few_classes(count, monkeypatch):
+    from matplotlib.axes import Axes
+
+    texts = []
+    write = Axes.text
+    monkeypatch.setattr(
+        Axes, "text", lambda self, *a, **k: (texts.append(a[2]), write(self, *a, **k))
+    )
+    labels = [f"${name}" for name in range(count)]
+    matrix = Confusion(tuple(labels), 3 * np.eye(count, dtype=int))
+    picture = tf.io.decode_png(confusion.draw({"dev": matrix, "other": matrix}))
+    assert picture.shape[1] > picture.shape[0] > 100
+    assert texts == (["3", "0", "0", "3"] * 2 if count == 2 else [])

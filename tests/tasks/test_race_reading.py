@@ -21,25 +21,6 @@ def write(path, *values):
     return path
 
 
-def refusal(read, *arguments):
-    with pytest.raises(InputError) as caught:
-        read(*arguments)
-    return str(caught.value)
-
-
-@pytest.fixture
-def refused(tmp_path):
-    """The message about a file with some objects, without the file's name."""
-
-    def message(*values):
-        path = write(tmp_path / "own.jsonl", *values)
-        text = refusal(reading.read_file, path)
-        assert text.startswith(f"{path}:")
-        return text.removeprefix(f"{path}:")
-
-    return message
-
-
 def test_a_file_for_each_passage_whatever_it_is_called(tmp_path):
     dev = tmp_path / "RACE/dev"
     (dev / "high").mkdir(parents=True)
@@ -68,7 +49,7 @@ def test_passages_in_one_file(tmp_path):
     (tmp_path / "dev/middle/all.txt").write_text(f"{text}\n{text}\n\n{text}\n")
     found = reading.read_split(tmp_path, "dev", ["middle"])
     assert [q.location.rpartition("/")[2] for q in found[::2]] == [
-        *("all.txt:1: question 1", "all.txt:2: question 1", "all.txt:4: question 1"),
+        *("all.txt:1: question 1", "all.txt:2: question 1", "all.txt:4: question 1")
     ]
     # The files beside it are not read.
     write(tmp_path / "dev/middle/a.txt", PASSAGE)
@@ -98,15 +79,13 @@ def test_each_underscore_of_race_is_a_blank_as_released():
     assert question.choices[1] == "It isylong yy."
 
 
-def test_a_list_of_questions_is_read_as_their_lines_are(tmp_path, refused):
+def test_a_list_of_questions_is_read_as_their_lines_are(tmp_path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps([SINGLE, {**SINGLE, "id": 7}, PASSAGE], indent=2))
     found = reading.read_file(path)
     names = ["own.json:row 1", "7", "middle7.txt-1", "middle7.txt-2"]
     assert [question.id for question in found] == names
     assert [question.answer for question in found] == [1, 1, 1, 2]
-    assert refused([SINGLE, []]) == "row 2: a list where an object is expected"
-    assert refused({**SINGLE, "id": [1]}) == "1: the id is a list; expected a text"
 
 
 @pytest.mark.parametrize("answer", ["B", 1])
@@ -131,36 +110,29 @@ ONE_OF_TWO = "expected a letter from A to B, or a number from 0 to 1"
 @pytest.mark.parametrize(
     "value, message",
     [
+        ([SINGLE, []], "row 2: a list where an object is expected"),
+        ({**SINGLE, "id": [1]}, "1: the id is a list; expected a text"),
         ({**SINGLE, "answer": "C"}, f'1: answer "C"; {ONE_OF_TWO}'),
         ({**SINGLE, "answer": 2}, f"1: answer 2; {ONE_OF_TWO}"),
         ({**SINGLE, "answer": True}, f"1: answer true; {ONE_OF_TWO}"),
         ({**SINGLE, "options": ["yes", "", ""]}, "1: 1 options; expected 2 to 26"),
-        (
-            {**SINGLE, "options": ["yes", 5]},
-            "1: the options are not a list of texts",
-        ),
+        ({**SINGLE, "options": ["yes", 5]}, "1: the options are not a list of texts"),
         ({"article": "", "options": []}, "1: the key 'question' is missing"),
-        (
-            {**PASSAGE, "answers": ["B", "BC"]},
-            '1: question 2: answer "BC"; expected a letter from A to C, or '
-            "a number from 0 to 2",
-        ),
-        (
-            {**PASSAGE, "answers": ["B"]},
-            "1: 2 questions, 2 lists of options, 1 answers; expected as many of each",
-        ),
-        (
-            {**PASSAGE, "questions": ["Who?", 3]},
-            "1: question 2: a number; expected a text",
-        ),
-        (
-            {**PASSAGE, "options": [["a", "b", "c"], "abc"]},
-            "1: question 2: the options are not a list of texts",
-        ),
+        ({**PASSAGE, "answers": ["B", "BC"]},
+         '1: question 2: answer "BC"; expected a letter from A to C, or '
+         "a number from 0 to 2"),
+        ({**PASSAGE, "answers": ["B"]},
+         "1: 2 questions, 2 lists of options, 1 answers; expected as many of each"),
+        ({**PASSAGE, "questions": ["Who?", 3]},
+         "1: question 2: a number; expected a text"),
+        ({**PASSAGE, "options": [["a", "b", "c"], "abc"]},
+         "1: question 2: the options are not a list of texts"),
     ],
-)
-def test_what_is_wrong_with_a_question(refused, value, message):
-    assert refused(value) == message
+)  # fmt: skip
+def test_what_is_wrong_with_a_question(tmp_path, refuses, value, message):
+    path = write(tmp_path / "own.jsonl", value)
+    with refuses(f"{path}:{message}"):
+        reading.read_file(path)
 
 
 def test_questions_may_have_different_numbers_of_options(tmp_path):
@@ -171,26 +143,27 @@ def test_questions_may_have_different_numbers_of_options(tmp_path):
     assert [len(question.options) for question in found] == [4, 2, 3, 3]
 
 
-def test_files_that_are_no_json(tmp_path):
-    path = tmp_path / "own.jsonl"
-    path.write_text("")
-    expected = f"{path}: no question; expected JSON with one or more"
-    assert refusal(reading.read_file, path) == expected
+def test_files_that_are_no_json(tmp_path, refuses):
+    path = write(tmp_path / "own.jsonl")
+    with refuses(f"{path}: no question; expected JSON with one or more"):
+        reading.read_file(path)
     path.write_text(json.dumps(SINGLE) + "\n\n{'article': 1}\n")
-    assert refusal(reading.read_file, path).startswith(f"{path}:3: not JSON: Expecting")
+    with pytest.raises(InputError, match=f"^{path}:3: not JSON: Expecting"):
+        reading.read_file(path)
 
 
-def test_folders_that_are_not_race(tmp_path):
-    assert refusal(reading.read_split, tmp_path, "dev") == (
+def test_folders_that_are_not_race(tmp_path, refuses):
+    with refuses(
         f"--data_dir={tmp_path}: no folder dev; expected the folder RACE of the data "
         f"set, with train, dev and test in it, or the one above it"
-    )
+    ):
+        reading.read_split(tmp_path, "dev")
     level = tmp_path / "dev/middle"
     (tmp_path / "dev").mkdir()
-    assert refusal(reading.read_split, tmp_path, "dev") == (
+    with refuses(
         f"{level}: no such folder; add it, or use --middle_only or --high_only"
-    )
+    ):
+        reading.read_split(tmp_path, "dev")
     level.mkdir()
-    assert refusal(reading.read_split, tmp_path, "dev") == (
-        f"{level}: no file; expected one for each passage, or all.txt"
-    )
+    with refuses(f"{level}: no file; expected one for each passage, or all.txt"):
+        reading.read_split(tmp_path, "dev")

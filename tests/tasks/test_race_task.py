@@ -1,26 +1,17 @@
+import itertools
 import json
 
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, InputError
+from albert_tf import AlbertConfig
 from albert_tf.tasks.base import Split
+from albert_tf.tasks.race import features, reading
 from albert_tf.tasks.race import task as race
 from albert_tf.tasks.race.reading import Question
 from albert_tf.tasks.settings.race import RaceSettings
 
 LENGTHS = {"max_seq_length": 40, "max_qa_length": 12}
-
-
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=48,
-)
 
 
 @pytest.fixture
@@ -30,15 +21,9 @@ def split(make):
     def of(answers, levels=("",), options=("list", "file", "string"), name="dev"):
         questions = [
             Question(
-                f"q{n}",
-                "object " * (n % 3),
-                "an _",
-                options,
-                answer,
-                levels[n % len(levels)],
-                f"own.jsonl:{n + 1}",
+                f"q{n}", "object " * (n % 3), "an _", options, answer, level, f"f:{n}"
             )
-            for n, answer in enumerate(answers)
+            for n, (answer, level) in enumerate(zip(answers, itertools.cycle(levels)))
         ]
         return make().encode_split(Split(name, questions))
 
@@ -46,16 +31,43 @@ def split(make):
 
 
 @pytest.fixture
-def make(tokenizer):
-    def task(choices=3, evaluation=None, **options):
-        settings = RaceSettings(
-            **{"task_name": "own", "choices": choices, **LENGTHS, **options}
-        )
-        task = race.MultipleChoice(settings, CONFIG, tokenizer)
-        task.set_splits({"dev": [evaluation]} if evaluation else {})
-        return task
+def make(tokenizer, tiny):
+    def task(**options):
+        given = {"task_name": "own", "choices": 3, **LENGTHS, **options}
+        config = tiny(vocab_size=1500, max_position_embeddings=48)
+        return race.MultipleChoice(RaceSettings(**given), config, tokenizer)
 
     return task
+
+
+@pytest.mark.parametrize("name", ["small 64 24", "small 256 128"])
+def test_inputs_are_the_released_ones(name, golden, data, tokenizer):
+    questions = reading.read_split(data / "race_own", "dev")
+    recorded = golden("race_own.json")[name]
+    names = ("max_seq_length", "max_qa_length")
+    lengths = RaceSettings(**{name: recorded[name] for name in names})
+    found = features.encode(tokenizer, questions, lengths)
+    *examples, padding = recorded["features"]
+    assert not padding["is_real_example"]
+    assert len(found) == len(examples) == 6
+    rows = [3, 0, 5, 1, 4, 2]
+    batch = found.batch(rows, 4, lengths.max_seq_length, lengths, tokenizer)
+    position = np.arange(lengths.max_seq_length)
+    for place, row in enumerate(rows):
+        assert questions[row].answer == examples[row]["label_id"]
+        for choice, wanted in enumerate(examples[row]["choices"]):
+            count, ones = wanted["n"], wanted["seg_ones"]
+            found_rows = {name: value[place, choice] for name, value in batch.items()}
+            assert found_rows["input_ids"][:count].tolist() == wanted["input_ids"]
+            assert (found_rows["input_ids"][count:] == 0).all()
+            mask = position < count
+            assert (found_rows["input_mask"] == mask).all()
+            assert (
+                found_rows["segment_ids"] == (mask & (position >= count - ones))
+            ).all()
+    longest = [max(c["n"] for c in example["choices"]) for example in examples]
+    used = np.minimum(found.whole_lengths, lengths.max_seq_length)
+    assert used.tolist() == longest
 
 
 def test_logits_loss_and_probabilities_are_the_released_ones(
@@ -123,10 +135,9 @@ def test_texts_decide_what_is_kept_and_answers_do_not(make, split):
     assert make().cache_file(split([0])) == "own_dev.npz"
 
 
-def test_a_question_without_answer_cannot_be_learned(make, split):
-    message = "own.jsonl:2: no answer; training and evaluation need one"
+def test_a_question_without_answer_cannot_be_learned(make, split, refuses):
     for part in ("train", "dev"):
-        with pytest.raises(InputError, match=f"^{message}$"):
+        with refuses("f:1: no answer; training and evaluation need one"):
             make().set_splits({part: [split([0, None])]})
 
 
@@ -169,11 +180,8 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     assert [len(json.loads(line)["probabilities"]) for line in lines] == [2, 2, 3]
 
 
-def test_the_folder_of_the_model_says_how_inputs_are_made(make):
-    assert make().description == {
-        "kind": "multiple_choice",
-        "task": "own",
-        "choices": 3,
-        "max_seq_length": 40,
-        "max_qa_length": 12,
-    }
+def test_lengths_leave_room_for_an_article(refuses):
+    with refuses(
+        "--max_seq_length=27: must be at least 28, --max_qa_length=24 and 4 more"
+    ):
+        RaceSettings(max_seq_length=27, max_qa_length=24)

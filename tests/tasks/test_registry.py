@@ -21,7 +21,7 @@ from albert_tf.tasks.pipelines import Example, Pipeline
 from albert_tf.tasks.serving import ServingFunction, TextInputs, text_specs
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import REQUIRED, TaskSettings
-from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.text import inputs
 
 
@@ -116,22 +116,17 @@ class EvenPipeline(Pipeline):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, tiny, data, fine_tune):
+def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, new_model, fine_tune):
     line = registry.Kind(f"{__name__}:EvenPipeline", f"{__name__}:Even")
     monkeypatch.setitem(registry.FINE_TUNED, "even", line)
     texts = [" ".join(["file"] * (1 + n % 5)) for n in range(11)]
     (tmp_path / "texts").write_text("\n".join(texts))
-    (tmp_path / "config.json").write_text(tiny(vocab_size=1500).to_json_string())
     given = {
         "train_file": str(tmp_path / "texts"),
         "output_dir": str(tmp_path / "run"),
         **{"do_train": True, "do_eval": True, "num_train_steps": 2},
     }
-    model = ModelSettings(
-        albert_config_file=str(tmp_path / "config.json"),
-        spm_model_file=str(data / "spm_small.model"),
-    )
-    log = fine_tune(Even, FineTuningSettings, given, model)
+    log = fine_tune(Even, FineTuningSettings, given, new_model())
     assert "eval_accuracy" in log
     assert json.loads((tmp_path / "run/task.json").read_text())["kind"] == "even"
 

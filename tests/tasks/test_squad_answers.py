@@ -214,15 +214,6 @@ def test_without_a_valid_span_the_released_texts_stand():
     ]
 
 
-@pytest.mark.parametrize("max_context", [[], [True]])
-def test_an_empty_context_has_no_spans(max_context):
-    read = window("a", 0, max_context)
-    logits = np.float32([3, 2, 1, -99, 0])
-    outputs = {"start_logits": logits, "end_logits": logits}
-    few = dataclasses.replace(LINEAR, n_best_size=3)
-    assert answers.make_spans(read, outputs, few) == ([], 6.0)
-
-
 def test_the_files_are_the_released_ones():
     span = answers.Span
     found = {

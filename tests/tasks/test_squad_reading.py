@@ -91,28 +91,18 @@ def article(**paragraph):
         ({"data": [[]]}, ":row 1: a list where an object is expected"),
         ({"data": [{}]}, ":row 1: the key 'paragraphs' is missing"),
         (article(qas=[]), ":row 1.paragraphs[0]: the key 'context' is missing"),
-        (
-            article(context="", qas=[{}]),
-            ":row 1.paragraphs[0].qas[0]: the key 'id' is missing",
-        ),
-        (
-            squad({"id": "q", "question": "?", "answers": "fox"}),
-            ": question 'q': answers is \"fox\"; expected dicts of text and answer_sta",
-        ),
-        (
-            squad({**question(), "answers": {"text": ["a", "b"], "answer_start": [1]}}),
-            ": question 'q1': 'answer_start' is None; expected a number",
-        ),
-        (
-            squad(question(is_impossible="no")),
-            ": question 'q1': 'is_impossible' is a text; expected a truth value",
-        ),
-        (
-            squad(question(), question("q2"), question()),
-            ": question id 'q1' occurs 2 times; each question needs its own id",
-        ),
+        (article(context="", qas=[{}]),
+         ":row 1.paragraphs[0].qas[0]: the key 'id' is missing"),
+        (squad({"id": "q", "question": "?", "answers": "fox"}),
+         ": question 'q': answers is \"fox\"; expected dicts of text and answer_sta"),
+        (squad({**question(), "answers": {"text": ["a", "b"], "answer_start": [1]}}),
+         ": question 'q1': 'answer_start' is None; expected a number"),
+        (squad(question(is_impossible="no")),
+         ": question 'q1': 'is_impossible' is a text; expected a truth value"),
+        (squad(question(), question("q2"), question()),
+         ": question id 'q1' occurs 2 times; each question needs its own id"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused_by_location(write, contents, message):
     path = write(contents)
     with pytest.raises(InputError) as error:

@@ -1,13 +1,13 @@
 import json
-from pathlib import Path
 
 import pytest
+from helpers import SHARED
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import squad
 from albert_tf.tasks.squad import reading, scores
 
-REAL = Path(__file__).parents[3] / "shared/data/squad"
+REAL = SHARED / "data/squad"
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,12 @@ def test_answers_without_words_agree_in_version_2_only():
 
 
 def dataset(version, **answers):
-    questions = tuple(
-        reading.Question(
-            id, "?", tuple(reading.Answer(text, 0) for text in texts), not texts
-        )
-        for id, texts in answers.items()
-    )
-    paragraphs = (reading.Paragraph("", questions),)
-    return reading.Dataset("f.json", version, paragraphs)
+    questions = []
+    for id, texts in answers.items():
+        known = tuple(reading.Answer(text, 0) for text in texts)
+        questions.append(reading.Question(id, "?", known, not texts))
+    paragraph = reading.Paragraph("", tuple(questions))
+    return reading.Dataset("f.json", version, (paragraph,))
 
 
 def test_version_1_worked_by_hand():
@@ -75,21 +73,12 @@ ODDS = {"p": 0.5, "q": -1.0, "r": 2.5, "s": -3.0, "t": 4.0}
 
 
 def test_version_2_worked_by_hand():
+    # q, s, and t, whose answer has no words.
+    expected = {"exact": 100 * 3 / 5, "f1": 100 * (2 / 3 + 3) / 5, "total": 5}
+    expected |= {"HasAns_exact": 100 * 2 / 3, "HasAns_f1": 100 * (2 / 3 + 2) / 3}
+    expected |= {"HasAns_total": 3, "NoAns_exact": 50, "NoAns_f1": 50, "NoAns_total": 2}
     found = scores.evaluate(V2, PREDICTIONS)
-    assert found == pytest.approx(
-        {
-            # q, s, and t, whose answer has no words.
-            "exact": 100 * 3 / 5,
-            "f1": 100 * (2 / 3 + 3) / 5,
-            "total": 5,
-            "HasAns_exact": 100 * 2 / 3,
-            "HasAns_f1": 100 * (2 / 3 + 2) / 3,
-            "HasAns_total": 3,
-            "NoAns_exact": 50,
-            "NoAns_f1": 50,
-            "NoAns_total": 2,
-        }
-    )
+    assert found == pytest.approx(expected)
     assert list(found)[:4] == ["exact", "f1", "total", "HasAns_exact"]
 
 
@@ -205,22 +194,17 @@ def test_missing_predictions_are_counted_and_score_0(write, version, caplog):
             squad.evaluate_files(data, write("p.json", others))
 
 
-@pytest.mark.parametrize("file", ["predictions", "odds"])
-def test_files_of_something_else_are_refused(write, file):
+@pytest.mark.parametrize(
+    ("file", "expected"), [("predictions", "answers"), ("odds", "numbers")]
+)
+def test_files_of_something_else_are_refused(write, file, expected):
     asked = {"id": "q", "question": "?", "answers": [], "is_impossible": True}
-    contents = {"predictions": {"q": ""}, "odds": {"q": 1.5}}
-    contents[file] = {"q": ["x"]}
-    paths = {name: write(f"{name}.json", found) for name, found in contents.items()}
-    expected = {"predictions": "answers", "odds": "numbers"}[file]
-    with pytest.raises(
-        InputError,
-        match=rf"{file}\.json: question 'q' has \['x'\]; expected {expected}",
-    ):
-        squad.evaluate_files(
-            write("data.json", squad_file(asked)),
-            paths["predictions"],
-            null_odds_json=paths["odds"],
-        )
+    data = write("data.json", squad_file(asked))
+    contents = {"predictions": {"q": ""}, "odds": {"q": 1.5}, file: {"q": ["x"]}}
+    predictions, odds = (write(f"{n}.json", found) for n, found in contents.items())
+    message = rf"{file}\.json: question 'q' has \['x'\]; expected {expected}"
+    with pytest.raises(InputError, match=message):
+        squad.evaluate_files(data, predictions, null_odds_json=odds)
 
 
 @pytest.mark.parametrize(
@@ -229,11 +213,7 @@ def test_files_of_something_else_are_refused(write, file):
         (V2, (PREDICTIONS, {"p": 1.0}), "no null odds for 4 of 5 questions, the first"),
         (V2, (PREDICTIONS, None, 1.0), "threshold 1.0: needs null odds to compare"),
         (dataset("1.1", q=[]), ({"q": "x"},), "f.json: question 'q' has no answer to"),
-        (
-            dataset("1.1", q=["x"]),
-            ({}, {}),
-            "f.json: null odds and thresholds are only for",
-        ),
+        (dataset("1.1", q=["x"]), ({}, {}), "f.json: null odds and thresholds are on"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(data, arguments, message):

@@ -76,6 +76,12 @@ OTHERS = [
     (SENTENCE.replace("tokens", "words"), "a.json", {"token_column": "words"}),
     (SENTENCE, "a.jsonl.gz", {}),
 ]
+COMMAS = [("1,000\nx", "a.txt"), ("1,000\tO\nx\tO", "a.csv")]
+
+
+@pytest.mark.parametrize(("text", "name"), COMMAS)
+def test_commas_may_be_part_of_words(text, name, written):
+    assert reading.read_file(written(text, name))[0].words == ("1,000", "x")
 
 
 @pytest.mark.parametrize(("text", "name", "columns"), OTHERS)
@@ -86,11 +92,6 @@ def test_files_as_others_write_them(text, name, columns, encoding, written):
     named = {"encoding": encoding} if encoding == "cp1252" else {}
     [sentence] = reading.read_file(path, **columns, **named)
     assert sentence[:2] == (TOKENS, ENTITIES)
-
-
-def test_the_token_may_stand_behind_its_label(written):
-    [sentence] = reading.read_file(written("O 1 #\n"), "1", token_column="3")
-    assert sentence[:2] == (("#",), ("O",))
 
 
 def test_numbers_that_are_words(written):
@@ -186,10 +187,6 @@ def test_entities_of_iob1_become_those_of_iob2(written):
     path = written("\n".join(rows))
     [sentence] = reading.read_file(path, tag_scheme="iob1")
     assert sentence.labels == ("B-LOC", "I-LOC", "B-LOC", "B-PER", "O", "B-PER")
-    # What begins with B- already stays.
-    path = written("a B-LOC\nb I-LOC\nc O")
-    [sentence] = reading.read_file(path, tag_scheme="iob1")
-    assert sentence.labels == ("B-LOC", "I-LOC", "O")
 
 
 def spans(*values):
@@ -198,71 +195,36 @@ def spans(*values):
 
 REFUSED = [
     ("\n\n", "a.txt", ": no sentence; expected one or more"),
-    (
-        "0 a O\n1 b O\n\n# 3\n0 c O\n0-1 d O\n1 e O\n\n2 f O",
-        "a.txt",
-        ": column 1 numbers the tokens; use --token_column=2, for CoNLL-U with "
-        "--label_column=4; or 1, if the numbers are the words",
-    ),
-    (
-        "a x O\n\nb O",
-        "a.txt",
-        ':3: "b O": expected 3 columns, as before, of which number 1 is the token',
-    ),
+    ("0 a O\n1 b O\n\n# 3\n0 c O\n0-1 d O\n1 e O\n\n2 f O", "a.txt",
+     ": column 1 numbers the tokens; use --token_column=2, for CoNLL-U with "
+     "--label_column=4; or 1, if the numbers are the words"),
+    ("a x O\n\nb O", "a.txt",
+     ':3: "b O": expected 3 columns, as before, of which number 1 is the token'),
     ("\tO", "a.txt", ':1: "\\tO": expected 2 columns'),
-    (
-        "a O\nb I-",
-        "a.txt",
-        ":2: label 'I-': needs the type of an entity, as in 'I-PER'",
-    ),
-    (
-        "a O\nb I-PER",
-        "a.txt",
-        ":2: label 'I-PER' after 'O'; expected 'B-PER' (IOB2), or --tag_scheme=iob1",
-    ),
-    ("a B-LOC\nb I-PER", "a.txt", ":2: label 'I-PER' after 'B-LOC'; expected 'B-PER'"),
+    ("a O\nb I-", "a.txt", ":2: label 'I-': needs the type of an entity, as in 'I-"),
+    ("a O\nb I-PER", "a.txt",
+     ":2: label 'I-PER' after 'O'; expected 'B-PER' (IOB2), or --tag_scheme=iob1"),
     ("a O\n\nb I-PER", "a.txt", ":3: label 'I-PER' at the beginning; expected 'B-PER'"),
-    (
-        "a B-PER\nb X-PER",
-        "a.txt",
-        ":2: label 'X-PER' and label 'B-PER': use only O, B-... and I-... (IOB2), "
-        "or no labels with B- and I-",
-    ),
-    (
-        "\nAnna,B-PER\nleft,O\n",
-        "a.csv",
-        ':2: "Anna,B-PER": commas between columns; use spaces or tabs, or JSON',
-    ),
+    ("a B-PER\nb X-PER", "a.txt",
+     ":2: label 'X-PER' and label 'B-PER': use only O, B-... and I-... (IOB2), "
+     "or no labels with B- and I-"),
+    ("\nAnna,B-PER\nleft,O\n", "a.csv",
+     ':2: "Anna,B-PER": commas between columns; use spaces or tabs, or JSON'),
     ('"a"', "a.json", ':1: "a"; expected an object with tokens'),
     ("{}", "a.json", ":1: tokens is null; expected a list of words without tabs and l"),
     ('{"tokens": ["a", ""]}', "a.json", ':1: tokens is ["a", ""]; expected a list of'),
-    ('{"tokens": ["a\\nb"]}', "a.json", r':1: tokens is ["a\nb"]; expected a list of'),
-    (
-        '{"tokens": ["a", "b"], "tags": ["O"]}',
-        "a.json",
-        ':1: tags is ["O"]; expected a list of 2 texts, one for each token',
-    ),
+    ('{"tokens": ["a", "b"], "tags": ["O"]}', "a.json",
+     ':1: tags is ["O"]; expected a list of 2 texts, one for each token'),
     ('{"tokens": ["a"], "tags": [0]}', "a.json", ":1: tags is [0]; expected a list of"),
-    (
-        spans([0, 9, "X"]),
-        "a.json",
-        ':1: span [0, 9, "X"]; expected its first character',
-    ),
-    (spans([0, 0, "X"]), "a.json", ':1: span [0, 0, "X"]; expected its first'),
+    (spans([0, 9, "X"]), "a.json", ':1: span [0, 9, "X"]; expected its first charac'),
     (spans([0, 4]), "a.json", ":1: span [0, 4]; expected its first"),
-    (
-        spans({"start": 0, "end": 4, "label": "X", "text": "nna"}),
-        "a.json",
-        ":1: span {",
-    ),
-    (
-        spans([0, 4, "X"], [2, 6, "Y"]),
-        "a.json",
-        ":1: spans (0, 4, 'X') and (2, 6, 'Y') overlap",
-    ),
+    (spans({"start": 0, "end": 4, "label": "X", "text": "nna"}), "a.json",
+     ":1: span {"),
+    (spans([0, 4, "X"], [2, 6, "Y"]), "a.json",
+     ":1: spans (0, 4, 'X') and (2, 6, 'Y') overlap"),
     (spans([4, 5, "X"]), "a.json", ":1: no word in the text, or in one of its spans"),
     ('{"text": "b", "label": {"a": 1}}', "a.json", ':1: {"a": 1}; expected spans'),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "name", "message"), REFUSED)
@@ -273,14 +235,13 @@ def test_what_is_refused(text, name, message, written):
     assert str(refused.value).startswith(f"{path}{message}")
 
 
-def test_labels_may_stand_before_their_tokens(written):
+def test_labels_may_stand_before_their_tokens(written, refuses):
     path = written("B-ACTOR\tSteve\nI-ACTOR\tCoogan\nO\tsings\n")
-    with pytest.raises(InputError) as refused:
-        reading.read_file(path)
-    assert str(refused.value) == (
+    with refuses(
         f"{path}: column 1 has the labels of entities; use --token_column=2 "
         f"--label_column=1; or --token_column=1, if they are the words"
-    )
+    ):
+        reading.read_file(path)
     [sentence] = reading.read_file(path, "1", token_column="2")
     assert sentence[:2] == (("Steve", "Coogan", "sings"), ("B-ACTOR", "I-ACTOR", "O"))
     [sentence] = reading.read_file(written("O UH\n"), token_column="1")
@@ -303,29 +264,13 @@ def test_spans_that_cut_words_are_logged(written):
     ]
 
 
-def test_commas_may_be_part_of_words(written):
-    for text, name in (("1,000\nx", "a.txt"), ("1,000\tO\nx\tO", "a.csv")):
-        assert reading.read_file(written(text, name))[0].words == ("1,000", "x")
-
-
 @pytest.mark.parametrize("column", ["1", "4", "0", "ner", "-1"])
-def test_a_column_that_is_not_there(column, written):
+def test_a_column_that_is_not_there(column, written, refuses):
     path = written("a x O")
-    with pytest.raises(InputError) as refused:
-        reading.read_file(path, column)
-    assert str(refused.value) == (
+    with refuses(
         f"--label_column={column}: {path} has 3 columns; expected the number of one, "
         f"from 1 on, but not that of the token"
-    )
+    ):
+        reading.read_file(path, column)
     with pytest.raises(InputError, match=r"^--token_column=4: .* has 3 columns"):
         reading.read_file(path, token_column="4")
-
-
-def test_labels_that_a_model_lacks(written):
-    sentences = reading.read_file(written("a O\nb B-PER"))
-    with pytest.raises(InputError) as refused:
-        reading.check_labels("some.txt", sentences, ("O", "B-LOC"))
-    assert str(refused.value) == (
-        "some.txt:2: label 'B-PER'; expected one of 'O', 'B-LOC' (those of "
-        "--train_file, of --labels or of the model's folder)"
-    )

@@ -5,7 +5,8 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import glue, metrics
-from albert_tf.tasks.text_task import TextTask
+from albert_tf.tasks.submission import glue_file, released_files
+from albert_tf.tasks.text_task import Example, TextTask
 
 TOPICS = TextTask(
     name="topics",
@@ -17,32 +18,12 @@ TOPICS = TextTask(
     metrics={"micro_f1": metrics.micro_f1},
     key_metric="micro_f1",
 )
-SCORES = dataclasses.replace(glue.STSB, bounds=None)
 
 
-def test_several_labels_are_read_from_lists_and_from_cells(tmp_path):
-    (tmp_path / "dev.jsonl").write_text(
-        '{"text": "a", "topics": ["ice", "sea"]}\n{"text": "b", "topics": []}\n'
-        '{"text": "c", "topics": "sun | ice"}\n{"text": "d", "topics": ""}\n'
-    )
-    examples = TOPICS.read("dev", tmp_path).rows
-    assert [x.label for x in examples] == [("ice", "sea"), (), ("sun", "ice"), ()]
-    assert TOPICS.targets(examples).tolist() == [
-        [1, 0, 1],
-        [0, 0, 0],
-        [0, 1, 1],
-        [0, 0, 0],
-    ]
-
-
-def test_rows_without_an_index_have_their_number(tmp_path):
-    (tmp_path / "test.tsv").write_text("text\na\nb\n")
-    assert [x.guid for x in TOPICS.read("test", tmp_path).rows] == ["0", "1"]
-
-
-def test_a_column_without_a_name_is_no_index(tmp_path):
-    # As pandas writes its own.
-    (tmp_path / "test.tsv").write_text("\ttext\n7\ta\n8\tb\n")
+# Pandas writes its own without a name.
+@pytest.mark.parametrize("text", ["text\na\nb\n", "\ttext\n7\ta\n8\tb\n"])
+def test_rows_without_an_index_have_their_number(tmp_path, text):
+    (tmp_path / "test.tsv").write_text(text)
     task = dataclasses.replace(TOPICS, index=None)
     assert [x.guid for x in task.read("test", tmp_path).rows] == ["0", "1"]
 
@@ -57,10 +38,10 @@ def test_predictions_are_the_likeliest_class_or_every_likely_label():
     assert TOPICS.decode_labels(found) == ["sea|ice", ""]
 
 
-def test_a_regression_stays_within_its_bounds_where_it_has_some():
+def test_a_regression_without_bounds_stays_as_it_is():
     outputs = np.array([[-0.25], [2.1], [5.5]], "float32")
-    assert glue.STSB.decode_labels(glue.STSB.decode(outputs)) == ["0.0", "2.1", "5.0"]
-    assert SCORES.decode_labels(SCORES.decode(outputs)) == ["-0.25", "2.1", "5.5"]
+    scores = dataclasses.replace(glue.STSB, bounds=None)
+    assert scores.decode_labels(scores.decode(outputs)) == ["-0.25", "2.1", "5.5"]
 
 
 def test_empty_cells_are_texts(tmp_path):
@@ -99,3 +80,56 @@ def test_an_empty_label_is_refused_and_an_empty_test_row_is_kept(tmp_path):
         ("1", ""),
         ("2", ""),
     ]
+
+
+# --- files of predictions ---
+
+EXAMPLES = [Example(guid, "a", None, None) for guid in ("0", "1", "x7")]
+PROBABILITIES = np.array([[0.1, 0.9], [0.75, 0.25], [0.5, 0.5]], "float32")
+NUMBERS = np.array([[-0.2], [3.14159], [5.75]], "float32")
+
+
+def test_the_released_files_hold_probabilities_and_labels():
+    assert released_files(glue.RTE, EXAMPLES, PROBABILITIES) == {
+        "test_results.tsv": "0.1\t0.9\n0.75\t0.25\n0.5\t0.5\n",
+        "submit_results.tsv": (
+            "index\tprediction\n0\tnot_entailment\n1\tentailment\nx7\tentailment\n"
+        ),
+    }
+
+
+def test_what_ends_a_cell_or_a_line_is_a_space_in_an_index():
+    examples = [Example(guid, "a", None, None) for guid in ("a\tb", "c\nd", "e\r")]
+    assert released_files(glue.STSB, examples, NUMBERS)["submit_results.tsv"] == (
+        "index\tprediction\na b\t0.0\nc d\t3.14159\ne \t5.0\n"
+    )
+
+
+def test_a_regression_is_within_its_bounds_where_it_is_submitted():
+    found = released_files(glue.STSB, EXAMPLES, NUMBERS)
+    assert found == {
+        "test_results.tsv": "-0.2\n3.14159\n5.75\n",
+        "submit_results.tsv": "index\tprediction\n0\t0.0\n1\t3.14159\nx7\t5.0\n",
+    }
+
+
+def test_the_sites_files_have_its_words_and_decimals():
+    text = glue_file(glue.STSB, EXAMPLES, NUMBERS)
+    assert text == "index\tprediction\n0\t0.000\n1\t3.142\nx7\t5.000\n"
+    text = glue_file(glue.COLA, EXAMPLES, PROBABILITIES)
+    assert text == "index\tprediction\n0\t1\n1\t0\nx7\t0\n"
+    text = glue_file(glue.AX, EXAMPLES[:1], np.array([[0.2, 0.1, 0.7]]))
+    assert text == "index\tprediction\n0\tneutral\n"
+
+
+def test_the_site_takes_eleven_files():
+    tasks = (
+        *(glue.COLA, glue.SST2, glue.MRPC, glue.STSB, glue.QQP, glue.MNLI),
+        *(glue.QNLI, glue.RTE, glue.WNLI, glue.AX),
+    )
+    names = [name for task in tasks for name in task.submission.values()]
+    assert sorted(names) == [
+        *("AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv"),
+        *("QQP.tsv", "RTE.tsv", "SST-2.tsv", "STS-B.tsv", "WNLI.tsv"),
+    ]
+    assert glue.MISMATCHED_MNLI.submission == {"test": "MNLI-mm.tsv"}
