@@ -1,8 +1,6 @@
-import signal
 import types
 
 import pytest
-import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.train import devices
@@ -43,27 +41,9 @@ def test_a_tpu_that_is_not_there_is_named():
         devices.create(DistributionSettings(use_tpu=True))
 
 
-def test_the_handler_of_sigterm_is_put_back_once_workers_are_connected(monkeypatch):
-    def take(cluster_resolver):  # as the coordination service does
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", take)
-    before = signal.getsignal(signal.SIGTERM)
-    devices._multi_worker()
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_the_loss_of_another_worker_is_one_line(monkeypatch):
-    def fail():
-        raise tf.errors.UnavailableError(None, None, "from a previous operation")
-
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with pytest.raises(tf.errors.UnavailableError), devices.worker_errors(strategy):
-        fail()
-    monkeypatch.setattr(devices, "is_multi_worker", lambda strategy: True)
-    with (
-        pytest.raises(InputError, match=r"^lost another worker: "),
-        devices.worker_errors(strategy),
+def test_workers_that_no_one_names_are_refused(refuses):
+    with refuses(
+        "--distribution=multi_worker: needs TF_CONFIG in the environment, or a start "
+        "with Slurm's srun"
     ):
-        fail()
+        devices.create(DistributionSettings(distribution="multi_worker"))

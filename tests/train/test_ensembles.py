@@ -1,6 +1,8 @@
 """Means of several models, beside what NumPy makes of the files of each."""
 
+import collections
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,29 +25,19 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture
-def run(data, tiny, tmp_path, fine_tune):
+def run(data, new_model, tmp_path, fine_tune):
     """Fine-tunes on MRPC or SQuAD, and returns the folder and the log."""
 
     def call(name, task="mrpc", layers=1, **flags):
         model = ModelSettings()
         if flags.get("do_train"):
-            config = tmp_path / f"config-{layers}.json"
-            sizes = {"vocab_size": 1500, "max_position_embeddings": 64}
-            model_config = tiny(**sizes, num_hidden_layers=layers)
-            config.write_text(model_config.to_json_string())
-            model = ModelSettings(
-                albert_config_file=str(config),
-                spm_model_file=str(data / "spm_small.model"),
-            )
+            model = new_model(max_position_embeddings=64, num_hidden_layers=layers)
         flags |= {"output_dir": str(tmp_path / name)}
         if task == "race":
-            lines = [
-                {"article": "a list", "question": "is", "options": ["a", "b"]},
-                {"article": "a file", "question": "was", "options": [*"abcd"]},
-            ]
+            row = {"article": "a list", "question": "is", "answer": 1}
+            rows = [{**row, "options": [*options]} for options in ("ab", "abcd")]
             file = tmp_path / "race.jsonl"
-            rows = (json.dumps({**line, "answer": 1}) for line in lines)
-            file.write_text("\n".join(rows))
+            file.write_text("\n".join(map(json.dumps, rows)))
             flags |= {"train_file": str(file), "eval_file": str(file)}
             family, settings = MultipleChoice, RaceRunSettings
         elif task == "squad":
@@ -85,9 +77,8 @@ def rows(folder):
 
 def test_classes_have_the_mean_of_the_probabilities(run, members, tmp_path):
     members("mrpc")
-    folder, log = run(
-        "all", do_eval=True, do_predict=True, ensemble=(f"{tmp_path}/m?",)
-    )
+    todo = {"do_eval": True, "do_predict": True}
+    folder, log = run("all", ensemble=(f"{tmp_path}/m?",), **todo)
     each = [rows(tmp_path / f"m{number}") for number in (1, 2, 3)]
     np.testing.assert_array_equal(rows(folder), np.mean(each, axis=0))
     table = json.loads((folder / "ensemble.json").read_text())
@@ -105,16 +96,11 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
     flags = {"version_2_with_negative": True, "doc_stride": 8, "max_query_length": 12}
     # More than there are spans, so that no list is cut.
     members("squad", **flags, null_score_diff_threshold=0.25, n_best_size=999)
-    folder, _ = run(
-        "all",
-        "squad",
-        do_eval=True,
-        do_predict=True,
-        ensemble=tuple(f"{tmp_path}/m{number}" for number in (1, 2, 3)),
-    )
+    parts = tuple(f"{tmp_path}/m{number}" for number in (1, 2, 3))
+    folder, _ = run("all", "squad", do_eval=True, do_predict=True, ensemble=parts)
 
-    def read(name, of=None):
-        folders = [tmp_path / f"m{number}" for number in (1, 2, 3)] if not of else [of]
+    def read(name, *folders):
+        folders = [Path(folder) for folder in folders or parts]
         return [json.loads((folder / f"{name}.json").read_text()) for folder in folders]
 
     [odds], every = read("null_odds", folder), read("null_odds")
@@ -125,14 +111,10 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
     for id, entries in best.items():
         given = [entry["probability"] for entry in entries]
         assert given == sorted(given, reverse=True)
-        means = dict.fromkeys(
-            (entry["text"] for each in every for entry in each[id]), 0
-        )
+        means, totals = collections.Counter(), collections.Counter()
         for entry in (entry for each in every for entry in each[id]):
             means[entry["text"]] += entry["probability"] / 3
-        # A text at several places has several entries.
-        totals = dict.fromkeys(means, 0)
-        for entry in entries:
+        for entry in entries:  # a text at several places has several
             totals[entry["text"]] += entry["probability"]
         assert totals == pytest.approx(means, abs=1e-12)
         assert predictions[id] == ("" if odds[id] > 0.25 else entries[0]["text"])
@@ -141,9 +123,8 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
 
 def test_the_best_ensemble_is_searched_forward(run, members, tmp_path):
     members("mrpc")
-    folder, log = run(
-        "all", do_eval=True, ensemble=(f"{tmp_path}/m?",), ensemble_search=2
-    )
+    search = {"ensemble": (f"{tmp_path}/m?",), "ensemble_search": 2}
+    folder, log = run("all", do_eval=True, **search)
     table = json.loads((folder / "ensemble.json").read_text())
     scores = [step["eval_accuracy"] for step in table["search"]]
     assert len(scores) == 2
@@ -198,31 +179,7 @@ def test_what_cannot_be_an_ensemble_is_refused(
     assert not (tmp_path / "all").exists()
 
 
-def test_raw_texts_get_the_mean_of_the_members(run, members, tmp_path):
-    members("mrpc")
-    folders = [f"{tmp_path}/m{number}" for number in (1, 2, 3)]
-    texts = [{"text_a": "a list of files", "text_b": "a file"}, {"text_a": "a string"}]
-    texts[1]["text_b"] = "an object"
-    each = [list(predict.load(folder)(texts)) for folder in folders]
-    answers = list(predict.load_ensemble([f"{tmp_path}/m?"])(texts))
-    for number, answer in enumerate(answers):
-        for label, value in answer["probabilities"].items():
-            mean = np.mean([a[number]["probabilities"][label] for a in each])
-            assert value == pytest.approx(mean, abs=1e-6)
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    config = PredictSettings(
-        model=",".join(folders),
-        input_file=f"{tmp_path}/x.jsonl",
-        output_file=f"{tmp_path}/y.jsonl",
-    )
-    predict.run(config, AnswerSettings())
-    lines = (tmp_path / "y.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == answers
-    with pytest.raises(InputError, match="--model: no fine-tuned model in 'nowhere'"):
-        predict.load_ensemble([*folders, "nowhere"])
-
-
-def test_members_may_batch_questions_of_other_numbers_of_options(run, tmp_path):
+def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, tmp_path):
     for number, length in ((1, 40), (2, 12)):
         lengths = {"max_seq_length": length, "max_qa_length": 7}
         run(f"m{number}", "race", **TRAIN, **lengths)
@@ -235,7 +192,15 @@ def test_members_may_batch_questions_of_other_numbers_of_options(run, tmp_path):
     folders = [f"{tmp_path}/m{number}" for number in (1, 2)]
     options = AnswerSettings(batch_size=2)
     each = [list(predict.load(folder, options)(asked)) for folder in folders]
-    for row, answer in enumerate(predict.load_ensemble(folders, options)(asked)):
+    answers = list(predict.load_ensemble([f"{tmp_path}/m?"], options)(asked))
+    for row, answer in enumerate(answers):
         mean = np.mean([answers[row]["probabilities"] for answers in each], axis=0)
         np.testing.assert_allclose(answer["probabilities"], mean, atol=1e-6)
         assert len(answer["probabilities"]) == counts[row]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    files = {"input_file": f"{tmp_path}/x.jsonl", "output_file": f"{tmp_path}/y.jsonl"}
+    predict.run(PredictSettings(model=",".join(folders), **files), options)
+    lines = (tmp_path / "y.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == answers
+    with pytest.raises(InputError, match="--model: no fine-tuned model in 'nowhere'"):
+        predict.load_ensemble([*folders, "nowhere"])

@@ -13,46 +13,20 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import (
-    AlbertClassifier,
-    AlbertConfig,
-    AlbertPretrainer,
-    InputError,
-    weights,
-)
+from albert_tf import AlbertClassifier, AlbertPretrainer, InputError, weights
 from albert_tf.data.batches import BucketedExamples
 from albert_tf.model import optimizers
-from albert_tf.tasks import classification, custom, metrics
+from albert_tf.tasks import classification, custom
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.settings.classification import ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.tasks.text_task import Example, TextTask
-from albert_tf.text import tokenization
 from albert_tf.train import finetune, seeds
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=40,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    classifier_dropout_prob=0.0,
-    initializer_range=0.2,
-)
 DECLARED = TextTask(
-    name="numbers",
-    files={"train": "train.tsv"},
-    text=("text",),
-    label="label",
-    labels=("0", "1", "2"),
-    metrics={"eval_accuracy": metrics.accuracy},
-    key_metric="eval_accuracy",
+    name="numbers", files={"train": "x.tsv"}, text=("text",), labels=("0", "1", "2")
 )
 LENGTHS = np.random.default_rng(2).integers(3, 19, 46)
 
@@ -60,10 +34,10 @@ LENGTHS = np.random.default_rng(2).integers(3, 19, 46)
 class Numbers(classification.Classification):
     """Random ids, whose first one says what the label is."""
 
-    def __init__(self, tokenizer, labels=None):
+    def __init__(self, config, tokenizer, labels=None):
         fields = custom.settings_fields(DECLARED)
         settings = ClassificationSettings(max_seq_length=18, **fields)
-        super().__init__(settings, CONFIG, tokenizer)
+        super().__init__(settings, config, tokenizer)
         random = np.random.default_rng(7)
         ids = random.integers(6, 1500, (46, 18), np.int32)
         self.labels = ids[:, 1] % 3 if labels is None else labels  # int32 [46]
@@ -87,8 +61,10 @@ class Numbers(classification.Classification):
 
 
 @pytest.fixture(scope="module")
-def task(data):
-    return Numbers(tokenization.SentencePieceTokenizer(str(data / "spm_small.model")))
+def task(tokenizer, tiny):
+    sizes = {"vocab_size": 1500, "num_hidden_layers": 1, "max_position_embeddings": 40}
+    sizes |= {"embedding_size": 6, "type_vocab_size": 2}
+    return Numbers(tiny(**sizes, classifier_dropout_prob=0.0), tokenizer)
 
 
 DEFAULTS = {
@@ -117,11 +93,12 @@ def trained(task, tmp_path_factory):
     """A run with the defaults, for tests that only read it: its folder and outcome."""
     folder = tmp_path_factory.mktemp("trained")
     settings = FineTuningSettings(**DEFAULTS, output_dir=str(folder))
-    return folder, seeds.run(task, settings, one_device(), log=io.StringIO())
+    return folder, run(task, settings)
 
 
-def one_device():
-    return tf.distribute.OneDeviceStrategy("/cpu:0")
+def run(task, settings, log=None):
+    device = tf.distribute.OneDeviceStrategy("/cpu:0")
+    return seeds.run(task, settings, device, log=log or io.StringIO())
 
 
 def weights_of(outcome):
@@ -135,25 +112,10 @@ def test_batches_of_any_length_in_pieces_make_the_same_steps(
     task, config, trained, settings
 ):
     _, whole = trained
-    parts = seeds.run(task, config(**settings), one_device(), log=io.StringIO())
+    parts = run(task, config(**settings))
     for one, two in zip(weights_of(whole), weights_of(parts), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
     assert whole.metrics["eval_loss"] == pytest.approx(parts.metrics["eval_loss"])
-
-
-def test_a_stopped_run_ends_the_same(task, config, tmp_path, trained):
-    source, whole = trained
-    # As a kill after step 3 leaves it: the rate is that of six steps.
-    target = tmp_path / "run"
-    target.mkdir()
-    for path in source.glob("model.ckpt-3*"):
-        (target / path.name).write_bytes(path.read_bytes())
-    log = io.StringIO()
-    again = seeds.run(task, config(), one_device(), log=log)
-    assert "Resuming from" in log.getvalue()
-    assert again.best == {**whole.best}
-    for one, two in zip(weights_of(whole), weights_of(again), strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 def test_scores_belong_to_their_examples(task, trained):
@@ -175,20 +137,20 @@ def test_scores_belong_to_their_examples(task, trained):
 def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
     # A rate this high makes the last step worse than the first.
     settings = config(learning_rate=0.05, num_train_steps=9)
-    outcome = seeds.run(task, settings, one_device(), log=io.StringIO())
+    outcome = run(task, settings)
     best = task.build_model()
     weights.load(best, tmp_path / "run" / "model.ckpt-best")
     for one, two in zip(weights_of(outcome), best.weights, strict=True):
         np.testing.assert_array_equal(one, two)
 
 
-def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
+def test_training_stops_when_it_gets_no_better(config, task):
     labels = np.zeros(46, np.int32)  # right from the start on, so never better again
-    task = Numbers(tokenizer_of_task, labels)
+    task = Numbers(task.config, task.tokenizer, labels)
     log, metrics_of, traced = io.StringIO(), task.batch_metrics, []
     task.batch_metrics = lambda *given: traced.append(given) or metrics_of(*given)
     settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
-    outcome = seeds.run(task, settings, one_device(), log=log)
+    outcome = run(task, settings, log)
     steps = int(outcome.trainer.optimizer.iterations)
     assert steps == outcome.best["step"] + 2 < 40
     assert (
@@ -199,20 +161,15 @@ def test_training_stops_when_it_gets_no_better(config, tokenizer_of_task):
     outcome.trainer.evaluate()
     assert len(traced) == 2
     again = io.StringIO()
-    seeds.run(task, settings, one_device(), log=again)
+    run(task, settings, again)
     assert "Stopped at step" in again.getvalue()
-
-
-@pytest.fixture
-def tokenizer_of_task(task):
-    return task.tokenizer
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     log = io.StringIO()
     settings = config(num_runs=2, seed=11)
-    outcome = seeds.run(task, settings, one_device(), log=log)
+    outcome = run(task, settings, log)
     summary = json.loads((tmp_path / "run" / "runs.json").read_text())
     values = [run["eval_accuracy"] for run in summary["runs"]]
     assert values[0] != values[1]
@@ -221,7 +178,7 @@ def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     assert summary["mean"] == pytest.approx(np.mean(values))
     assert summary["spread"] == pytest.approx(np.std(values, ddof=1))
     single = config(output_dir=str(tmp_path / "single"), seed=12)
-    second = seeds.run(task, single, one_device(), log=io.StringIO())
+    second = run(task, single)
     assert second.best["eval_accuracy"] == values[1]
     assert metadata.read_task(tmp_path / "run" / "run-2")["kind"] == "classification"
 
@@ -233,7 +190,7 @@ def test_a_head_is_new_unless_the_file_has_one_that_fits(task, trained, caplog):
     done = task.load(model, path)
     assert done.endswith("(tf1) and the head (its labels: 0, 1, 2)")
     np.testing.assert_array_equal(model.weights[-1], first.trainer.model.weights[-1])
-    other = Numbers(task.tokenizer)
+    other = Numbers(task.config, task.tokenizer)
     other.text_task = dataclasses.replace(DECLARED, labels=("0", "1"))
     two = other.build_model()
     before = keras.ops.convert_to_numpy(two.head.output_dense.kernel)
@@ -244,35 +201,24 @@ def test_a_head_is_new_unless_the_file_has_one_that_fits(task, trained, caplog):
     assert not caplog.records
 
 
-def saved(model, folder):
-    """Writes a checkpoint of step 0 as a run does."""
-    optimizer = optimizers.AdamW(1e-3)
-    optimizer.build(model.trainable_variables)
-    weights.save(model, folder / "model.ckpt-3", format="tf1", optimizer=optimizer)
-    return folder
-
-
-NARROW = dataclasses.replace(CONFIG, hidden_size=6)
-
-
 @pytest.mark.parametrize("flags", [{}, {"do_train": False}])
 def test_a_folder_with_another_model_is_left_as_it_is(
     task, config, tmp_path, snapshot, flags
 ):
-    folder = saved(AlbertClassifier(NARROW, 3), tmp_path / "run")
+    folder = tmp_path / "run"
+    model = AlbertClassifier(dataclasses.replace(task.config, hidden_size=6), 3)
+    optimizer = optimizers.AdamW(1e-3)
+    optimizer.build(model.trainable_variables)
+    weights.save(model, folder / "model.ckpt-3", format="tf1", optimizer=optimizer)
     before = snapshot(tmp_path)
-    with pytest.raises(InputError) as refused:
-        seeds.run(task, config(**flags), one_device(), log=io.StringIO())
-    assert re.fullmatch(
-        rf"--output_dir={folder}: model.ckpt-3 has another model \(.*\); "
-        rf"use another folder",
-        str(refused.value),
-    )
+    message = rf"^--output_dir={folder}: model.ckpt-3 has another model \(.*\); use ano"
+    with pytest.raises(InputError, match=message):
+        run(task, config(**flags))
     assert snapshot(tmp_path) == before
 
 
 def test_a_pooler_that_the_weights_lack_is_a_word_at_the_start(task, tmp_path):
-    pretrained = AlbertPretrainer(CONFIG, sentence_head=False)
+    pretrained = AlbertPretrainer(task.config, sentence_head=False)
     weights.save(pretrained, tmp_path / "hf", "hf")
     path = tmp_path / "hf/model.safetensors"
     tensors = safetensors.numpy.load_file(path)
@@ -297,7 +243,7 @@ def test_without_training_the_best_checkpoint_is_used(task, config, tmp_path, tr
     shutil.copytree(folder, tmp_path / "run")
     log = io.StringIO()
     settings = config(do_train=False)
-    evaluated = seeds.run(task, settings, one_device(), log=log)
+    evaluated = run(task, settings, log)
     assert f"Using the best checkpoint of {tmp_path / 'run'}" in log.getvalue()
     assert evaluated.metrics["eval_loss"] == trained.best["eval_loss"]
 
@@ -306,7 +252,7 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
     # A rate this high makes the last step worse than the first.
     newest = {"checkpoint": "newest", "save_checkpoints_steps": 1}
     settings = config(learning_rate=0.05, num_train_steps=9, **newest)
-    trained = seeds.run(task, settings, one_device(), log=io.StringIO())
+    trained = run(task, settings)
     assert trained.best["step"] < 9
     last = task.build_model()
     weights.load(last, tmp_path / "run" / "model.ckpt-9")
@@ -314,7 +260,7 @@ def test_the_newest_checkpoint_is_used_where_it_is_asked_for(task, config, tmp_p
         np.testing.assert_array_equal(one, two)
     log = io.StringIO()
     settings = config(do_train=False, **newest)
-    evaluated = seeds.run(task, settings, one_device(), log=log)
+    evaluated = run(task, settings, log)
     assert f"Resuming from {tmp_path}/run/model.ckpt-9: " in log.getvalue()
     assert evaluated.metrics["eval_loss"] != trained.best["eval_loss"]
 
@@ -342,7 +288,7 @@ def test_a_run_begins_with_the_best_checkpoint_of_another(
     log = io.StringIO()
     given = {flag: str(tmp_path / "start"), "checkpoint": choice}
     settings = config(**given, do_train=False, do_eval=True)
-    seeds.run(task, settings, one_device(), log=log)
+    run(task, settings, log)
     assert f"Starting from {tmp_path}/start/{names[choice]}: " in log.getvalue()
 
 
@@ -356,7 +302,7 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     flags = ModelSettings(albert_dropout_prob=0.3)
     opened = finetune.open_folder(settings, flags)
     assert opened.config == dataclasses.replace(
-        CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
+        task.config, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
     )
     assert opened.tokenizer.path == str(start / "spm_small.model")
     hub = config(albert_hub_module_handle=str(start))
@@ -366,37 +312,18 @@ def test_model_and_vocabulary_come_from_where_the_weights_are(
     assert finetune.open_folder(hub, named).config.hidden_size == 768
 
 
-def test_a_run_that_starts_from_one_that_kept_case_keeps_it(config, tmp_path, data):
-    vocabulary = str(data / "spm_small.model")
-    cased = tokenization.SentencePieceTokenizer(vocabulary, do_lower_case=False)
-    metadata.write(tmp_path / "start", cased, {"kind": "classification"})
-    (tmp_path / "start/albert_config.json").write_text(CONFIG.to_json_string())
-    settings = config(init_checkpoint=str(tmp_path / "start"))
-    for flags, kept in (
-        (ModelSettings(), True),
-        (ModelSettings(spm_model_file=vocabulary), True),
-        (ModelSettings(spm_model_file="from_tf_hub"), True),
-        (ModelSettings(spm_model_file=vocabulary, do_lower_case=True), False),
-    ):
-        tokenizer = finetune.open_folder(settings, flags).tokenizer
-        assert tokenizer.do_lower_case is not kept
-        assert len(tokenizer.tokenize("THE")) != len(tokenizer.tokenize("the")) or (
-            not kept
-        )
-
-
 def test_early_stopping_needs_something_to_evaluate_on(task, config):
-    blind = Numbers(task.tokenizer)
+    blind = Numbers(task.config, task.tokenizer)
     blind.evaluation = None
     with pytest.raises(InputError, match=r"^--early_stopping=2: no data to evaluate"):
-        seeds.run(blind, config(early_stopping=2), one_device(), log=io.StringIO())
+        run(blind, config(early_stopping=2))
 
 
 def test_several_runs_do_not_overwrite_a_single_one(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model.ckpt-3.index").write_text("")
     with pytest.raises(InputError, match=r"has a single run; use another"):
-        seeds.check(config(num_runs=2), one_device())
+        seeds.check(config(num_runs=2), tf.distribute.OneDeviceStrategy("/cpu:0"))
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -416,13 +343,13 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_logged", passed_on)
         with pytest.raises(SystemExit) as stopped:
-            seeds.run(task, settings, one_device(), log=log)
+            run(task, settings, log)
     assert (stopped.value.code, len(batches)) == (130, 3)
     assert log.getvalue().endswith(
         "Stopped by SIGINT at step 2: saved; run the same command again to resume\n"
     )
     log = io.StringIO()
-    seeds.run(task, settings, one_device(), log=log)
+    run(task, settings, log)
     assert re.findall(r"(eval at step \d|\nstep \d)", log.getvalue()) == [
         *("eval at step 2", "\nstep 3", "\nstep 4", "eval at step 4")
     ]
@@ -444,40 +371,36 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint_before(
     )
     with monkeypatch.context() as patch, pytest.raises(InputError) as mistake:
         patch.setattr(tf.raw_ops, "SaveV2", fail_later)
-        seeds.run(task, settings, one_device(), log=io.StringIO())
+        run(task, settings)
     assert str(mistake.value) == f"{prefix}-2: cannot be written: No space left"
     assert not list((tmp_path / "run").glob("*.tmp-*"))
     log = io.StringIO()
-    seeds.run(task, settings, one_device(), log=log)
+    run(task, settings, log)
     assert f"{prefix}-1: " in log.getvalue()
 
 
-def test_an_export_that_could_not_be_written_is_refused_first(tmp_path):
-    def check(folder, run):
-        settings = FineTuningSettings(do_eval=True, output_dir=run, export_dir=folder)
-        finetune._check_export(settings)
-
-    check(None, "run")
-    check("", "run")
+def test_an_export_that_could_not_be_written_is_refused_first(tmp_path, refuses):
+    run, full = tmp_path / "runs/one", tmp_path / "full"
     (tmp_path / "file").touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/notes.txt").touch()
-    run = tmp_path / "runs/one"
+    full.mkdir()
+    (full / "notes.txt").touch()
     own = f"the run writes its own files there (--output_dir={run}); use another folder"
+    other = "exists and is no SavedModel; expected a new folder"
+
+    def check(folder):
+        settings = {"do_eval": True, "output_dir": str(run), "export_dir": str(folder)}
+        finetune._check_export(FineTuningSettings(**settings))
+
     for folder, message in (
-        (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
-        (tmp_path / "full", "exists and is no SavedModel; expected a new folder"),
+        *((tmp_path / "file", other), (full, other)),
         (tmp_path / "file/in/it", "cannot be written: Not a directory"),
-        (run, own),
-        (run.parent, own),
-        (run / "run-12", own),
-        (run / "summaries/export", own),
+        *((run, own), (run.parent, own)),
+        *((run / "run-12", own), (run / "summaries/export", own)),
     ):
-        with pytest.raises(InputError) as refused:
-            check(str(folder), str(run))
-        assert str(refused.value) == f"--export_dir={folder}: {message}"
+        with refuses(f"--export_dir={folder}: {message}"):
+            check(folder)
     (tmp_path / "served").mkdir()
     (tmp_path / "served/saved_model.pb").touch()
     for folder in ("served", "new", "runs/one/export", "runs/run-1"):
-        check(str(tmp_path / folder), str(run))
+        check(tmp_path / folder)
     assert not list(tmp_path.rglob("*.writing")) and not (tmp_path / "new").exists()

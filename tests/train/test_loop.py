@@ -4,6 +4,7 @@ A run is a process where its devices, signals or exit code are what matters.
 """
 
 import io
+import itertools
 import json
 import os
 import re
@@ -12,31 +13,17 @@ import signal
 import socket
 import time
 import types
-from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
+from helpers import ROOT
 
 from albert_tf import InputError, weights
 from albert_tf.data import records
 
-SCRIPT = Path(__file__).parents[1].parent / "run_pretraining.py"
+SCRIPT = ROOT / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
 PATIENCE = 300  # seconds
-SIZES = {
-    "vocab_size": 23,
-    "embedding_size": 8,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 17,
-    "type_vocab_size": 2,
-    "initializer_range": 0.2,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
 # Runs in a process that has imported everything already, so a start takes no seconds.
 START = """
 import os, runpy, sys
@@ -90,24 +77,18 @@ class Run:
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory):
-    """Writes a model's configuration and records, and returns their folder."""
+def files(tmp_path_factory, tiny):
+    """Writes a model's configurations and records, and returns their folder."""
     folder = tmp_path_factory.mktemp("files")
-    (folder / "config.json").write_text(json.dumps(SIZES))
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
-    dropout["num_hidden_layers"] = 1
-    (folder / "dropout.json").write_text(json.dumps({**SIZES, **dropout}))
+    for name, changes in {
+        "config": {},
+        "dropout": {**dropout, "num_hidden_layers": 1},
+        "generated": {"vocab_size": 1500},
+    }.items():
+        config = tiny(**{"num_hidden_layers": 2, "type_vocab_size": 2, **changes})
+        (folder / f"{name}.json").write_text(config.to_json_string())
     random = np.random.default_rng(5)
-    spec = {
-        **dict.fromkeys(
-            ("input_ids", "input_mask", "segment_ids"), records.Feature("int", T)
-        ),
-        **dict.fromkeys(
-            ("masked_lm_positions", "masked_lm_ids"), records.Feature("int", P)
-        ),
-        "masked_lm_weights": records.Feature("float", P),
-        "next_sentence_labels": records.Feature("int", 1),
-    }
     lengths = random.integers(6, T + 1, (ROWS, 1))
     batch = {
         "input_ids": random.integers(0, 23, (ROWS, T)),
@@ -118,6 +99,10 @@ def files(tmp_path_factory):
         # Microbatches have unequal numbers of predictions.
         "masked_lm_weights": np.arange(P) < random.integers(1, P + 1, (ROWS, 1)),
         "next_sentence_labels": random.integers(0, 2, (ROWS, 1)),
+    }
+    spec = {
+        name: records.Feature("float" if "weights" in name else "int", value.shape[1])
+        for name, value in batch.items()
     }
     with records.create(str(folder / "train.tfrecord")) as writer:
         writer.write(records.encode(spec, batch))
@@ -249,9 +234,7 @@ def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, run, tmp_path
     pooler = "bert/pooler/dense/kernel"
     assert np.abs(first[pooler]).min() > 0
     np.testing.assert_array_equal(first[pooler], last[pooler])
-    trained = [
-        name for name in first if "adam" not in name and "LayerNorm/beta" in name
-    ]
+    trained = [n for n in first if "adam" not in n and "LayerNorm/beta" in n]
     assert len(trained) > 2
     assert all(np.abs(first[name] - last[name]).max() > 1e-3 for name in trained)
 
@@ -262,8 +245,7 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, whole, tmp_p
     steps = sorted(np.random.default_rng().choice(np.arange(8, 80), 5, replace=False))
     for step in steps:
         start("killed", *flags, **options).kill_at(step)
-    saved = (tmp_path / "killed").glob("model.ckpt-*.index")
-    last = max(int(path.stem.partition("-")[2]) for path in saved)
+    last = max(steps_saved(tmp_path / "killed"))
     text = start("killed", *flags, **options).wait().text
     assert f"Resuming from {tmp_path / 'killed'}/model.ckpt-{last}" in text
     assert not list((tmp_path / "killed").glob("*.tmp-*"))
@@ -305,9 +287,6 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_
     lines = [json.loads(line) for line in written.splitlines()]
     evaluations = [line for line in lines if line["kind"] == "eval"]
     assert [line["step"] for line in evaluations] == [4, 8, 10]
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [
-        *range(1, 11)
-    ]
     best = max(evaluations, key=lambda line: line["masked_lm_accuracy"])
     noted = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
     assert noted["step"] == best["step"]
@@ -363,44 +342,27 @@ def test_a_loss_that_is_not_finite_stops_the_run(run, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        (
-            "--max_seq_length=128",
-            "--max_seq_length=128: the records of {train} have 14",
-        ),
-        (
-            "--max_predictions_per_seq=20",
-            "--max_predictions_per_seq=20: the records of {train} have 3",
-        ),
+        ("--max_seq_length=128",
+         "--max_seq_length=128: the records of {train} have 14"),
+        ("--max_predictions_per_seq=20",
+         "--max_predictions_per_seq=20: the records of {train} have 3"),
         ("--input_file=none*.x", "--input_file=none*.x: no such file"),
-        (
-            "--dynamic_masking",
-            "{train}: no description of it in {train}.json; --dynamic_masking needs "
-            "the one that create_pretraining_data.py writes",
-        ),
-        (
-            "--train_batch_size=9 --gradient_accumulation_steps=2",
-            "--train_batch_size=9: must be a multiple of 2 (1 devices x 2 "
-            "microbatches)",
-        ),
-        (
-            "--nodo_train --do_eval",
-            "--output_dir={run}: no checkpoint to evaluate, and no --init_checkpoint",
-        ),
+        ("--dynamic_masking",
+         "{train}: no description of it in {train}.json; --dynamic_masking needs "
+         "the one that create_pretraining_data.py writes"),
+        ("--train_batch_size=9 --gradient_accumulation_steps=2",
+         "--train_batch_size=9: must be a multiple of 2 (1 devices x 2 "
+         "microbatches)"),
+        ("--nodo_train --do_eval",
+         "--output_dir={run}: no checkpoint to evaluate, and no --init_checkpoint"),
     ],
-)
-def test_flags_that_do_not_fit_are_refused(run, files, tmp_path, flag, message):
-    with pytest.raises(InputError) as refused:
-        run("run", *flag.split())
+)  # fmt: skip
+def test_flags_that_do_not_fit_are_refused(
+    run, files, tmp_path, flag, message, refuses
+):
     names = {"train": files / "train.tfrecord", "run": tmp_path / "run"}
-    assert str(refused.value) == message.format(**names)
-
-
-def test_a_mistake_is_one_line(start):
-    text = start("run", "--distribution=multi_worker").wait(2).text
-    assert text == (
-        "error: --distribution=multi_worker: needs TF_CONFIG in the environment, or a "
-        "start with Slurm's srun\n"
-    )
+    with refuses(message.format(**names)):
+        run("run", *flag.split())
 
 
 LOST = "error: lost another worker: it ended (see its log) or does not respond; run "
@@ -426,7 +388,6 @@ def test_workers_with_different_checkpoints_are_refused(start, run, tmp_path):
 
 OVERFLOW_ON_ONE_REPLICA = """
 import types
-import keras
 import numpy as np
 import tensorflow as tf
 from albert_tf.train import checkpoints, devices, loop
@@ -466,11 +427,15 @@ assert (model.get_weights()[0] != before[0]).all()
 """
 
 
-def test_overflow_on_one_replica_skips_the_step_on_all(processes):
-    process = processes.Process(target=exec, args=(OVERFLOW_ON_ONE_REPLICA, {}))
+def execute(processes, code):
+    process = processes.Process(target=exec, args=(code, {}))
     process.start()
     process.join(PATIENCE)
     assert process.exitcode == 0
+
+
+def test_overflow_on_one_replica_skips_the_step_on_all(processes):
+    execute(processes, OVERFLOW_ON_ONE_REPLICA)
 
 
 DROPOUT_OF_REPLICAS = """
@@ -499,11 +464,8 @@ assert len(different) == 6, seen
 
 
 def test_replicas_drop_different_values(processes, files):
-    code = DROPOUT_OF_REPLICAS.format(config=str(files / "dropout.json"))
-    process = processes.Process(target=exec, args=(code, {}))
-    process.start()
-    process.join(PATIENCE)
-    assert process.exitcode == 0
+    config = str(files / "dropout.json")
+    execute(processes, DROPOUT_OF_REPLICAS.format(config=config))
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -522,24 +484,19 @@ def test_an_evaluation_that_a_kill_prevented_comes_first(run, files, tmp_path):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_generated_records_are_masked_while_training(run, files, data, tmp_path):
+def test_generated_records_are_masked_while_training(run, data, tmp_path):
     from albert_tf import corpus
 
     text = tmp_path / "text.txt"
     text.write_bytes((data / "docs200.txt").read_bytes()[:20_000])
-    corpus.generate(
-        corpus.CorpusSettings(
-            input_file=(str(text),),
-            output_file=(str(tmp_path / "made.tfrecord@2"),),
-            spm_model_file=str(data / "spm_small.model"),
-            max_seq_length=16,
-            masked_lm_prob=0.0,
-            dupe_factor=1,
-            num_workers=1,
-        )
+    settings = corpus.CorpusSettings(
+        input_file=(str(text),),
+        output_file=(str(tmp_path / "made.tfrecord@2"),),
+        spm_model_file=str(data / "spm_small.model"),
+        **{"max_seq_length": 16, "masked_lm_prob": 0.0},
+        **{"dupe_factor": 1, "num_workers": 1},
     )
-    sizes = {**SIZES, "vocab_size": 1500}
-    (files / "generated.json").write_text(json.dumps(sizes))
+    corpus.generate(settings)
     # The pattern takes in the description, too.
     flags = [f"--input_file={tmp_path}/made.tfrecord*", "--dynamic_masking"]
     flags += ["--num_train_steps=3", "--output_bias_from_data", "--do_eval"]
@@ -567,9 +524,7 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, whole, tmp_pa
     assert steps[1] < 40  # and not at the next line of progress
     text = start("run", *flags, **options).wait().text
     assert f"Resuming from {tmp_path / 'run'}/model.ckpt-{steps[2]}: " in text
-    assert sorted(path.name for path in (tmp_path / "run").glob("*.index")) == sorted(
-        f"model.ckpt-{step}.index" for step in (*steps[1:], 80)
-    )
+    assert steps_saved(tmp_path / "run") == {*steps[1:], 80}
     assert_equal(tmp_path / "run", whole, 80)
 
 
@@ -619,90 +574,47 @@ def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
     assert not (tmp_path / "run/.lock").exists()
 
 
-class Recorder:
-    """Stands for checkpoints, reporter and trainer; lists what is asked of them.
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("skipped", [(), (1, 3)])
+def test_events_come_at_their_steps(skipped, run, files, tmp_path, monkeypatch):
+    """Calls whose updates float16 skips count for none."""
+    from albert_tf.train.step import Trainer
 
-    Args:
-        overflows: calls of `train` that make no update, as in float16.
-        accuracies: of one evaluation after the other.
-    """
+    train, calls = Trainer.train, itertools.count(1)
 
-    folder = None
-    examples_seen = 0
+    def skip(self, num_steps):
+        metrics = train(self, num_steps)
+        if next(calls) in skipped:
+            self.optimizer.iterations.assign_sub(num_steps)
+        return metrics
 
-    def __init__(self, overflows=(), accuracies=(0.5,) * 9):
-        self.best = {}
-        self.events = []
-        iterations = keras.Variable(0, dtype="int32")
-        self.optimizer = types.SimpleNamespace(iterations=iterations)
-        self.task = types.SimpleNamespace(
-            evaluation=[],
-            key_metric="accuracy",
-            on_new_best_checkpoint=lambda folder, metrics: None,
-        )
-        self._accuracies = iter(accuracies)
-        self._overflows = list(overflows)
-        self._calls = 0
-
-    def __getattr__(self, name):
-        return lambda *values: self.events.append(name)
-
-    def train(self, num_steps):
-        self._calls += 1
-        if self._calls not in self._overflows:
-            self.optimizer.iterations.assign_add(num_steps)
-        self.events.append(num_steps)
-        return {"loss": 1.0}
-
-    def start_window(self):
-        pass
-
-    def evaluate(self):
-        return {"accuracy": next(self._accuracies)}
-
-    def log(self, text):
-        self.events.append(text)
+    monkeypatch.setattr(Trainer, "train", skip)
+    flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=3"]
+    flags += ["--log_steps=4", "--save_checkpoints_steps=5", "--keep_checkpoint_max=9"]
+    run("run", *flags)
+    written = (tmp_path / "run/metrics.jsonl").read_text()
+    lines = [json.loads(line) for line in written.splitlines()]
+    steps = {kind: [x["step"] for x in lines if x["kind"] == kind] for kind in KINDS}
+    assert steps == {"train": [1, 4, 8, 10], "eval": [3, 6, 9, 10]}
+    # After an evaluation only the best so far are saved.
+    assert {5, 10} <= steps_saved(tmp_path / "run") <= {3, 5, 6, 9, 10}
 
 
-def events(recorder, **settings):
-    """Runs the loop; lists the steps that it trains, and what it does between them."""
+KINDS = ("train", "eval")
+
+
+def steps_saved(folder):
+    names = [path.stem for path in folder.glob("model.ckpt-*.index")]
+    return {int(n.partition("-")[2]) for n in names if not n.endswith("best")}
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_checkpoints_come_by_the_clock_too(run, tmp_path, monkeypatch):
     from albert_tf.train import loop
 
-    settings = {"num_train_steps": 10, "log_steps": 4, **settings}
-    settings = {"save_checkpoints_steps": 5, "eval_every_steps": 3, **settings}
-    settings["output_dir"] = "x"
-    strategy = types.SimpleNamespace(cluster_resolver=None)
-    config = loop.TrainingSettings(**settings)
-    loop._Loop(config, strategy, recorder, recorder, recorder).run()
-    return recorder.events
-
-
-def test_the_loop_trains_to_the_next_event():
-    best = ["save", "mark_best", "log_eval"]
-    assert events(Recorder()) == [
-        *(1, "log_train", 2, *best, 1, "log_train", 1, "save", 1, "log_eval"),
-        *(2, "log_train", 1, "log_eval", 1, "log_train", "save", "log_eval"),
-        "finish",
-    ]
-
-
-def test_checkpoints_come_by_the_clock_too(monkeypatch):
-    from albert_tf.train import loop
-
-    now = iter(range(0, 9999, 100))  # seconds, at one look at the clock and the next
+    now = itertools.count(0, 100)  # seconds, at one look at the clock and the next
     clock = types.SimpleNamespace(monotonic=lambda: next(now))
     monkeypatch.setattr(loop, "time", clock)
-    made = events(
-        Recorder(),
-        log_steps=1,
-        eval_every_steps=99,
-        save_checkpoints_steps=99,
-        save_checkpoints_minutes=4.0,
-    )
-    lines = [event for event in made if event in ("log_train", "save")]
-    assert lines[:8] == [*3 * ["log_train"], "save", *3 * ["log_train"], "save"]
-
-
-def test_steps_that_float16_skips_are_no_event():
-    with_overflows = events(Recorder(overflows=(1, 3)))
-    assert with_overflows[:7] == [1, 1, "log_train", 2, 2, "save", "mark_best"]
+    flags = ("--save_checkpoints_steps=99", "--keep_checkpoint_max=9")
+    run("run", "--save_checkpoints_minutes=4", *flags)
+    assert steps_saved(tmp_path / "run") == {3, 6, 9, 10}
