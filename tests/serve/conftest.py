@@ -4,76 +4,58 @@ import types
 
 import keras
 import pytest
+from helpers import tiny
 
-from albert_tf import AlbertConfig, weights
+from albert_tf import weights
 from albert_tf.model import models
 from albert_tf.serve import convert
-from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=64,
-    initializer_range=0.3,
-)
+SIZES = {"vocab_size": 1500, "max_position_embeddings": 64, "type_vocab_size": 2}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 2}
+CONFIG = tiny(**SIZES, initializer_range=0.3)
 SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
-SPANS = {
-    "doc_stride": 16,
-    "max_query_length": 12,
-    "n_best_size": 5,
-    "max_answer_length": 9,
-    "start_n_top": 2,
-    "end_n_top": 3,
-}
+SPANS = {"doc_stride": 16, "max_query_length": 12, "n_best_size": 5}
+SPANS |= {"max_answer_length": 9, "start_n_top": 2, "end_n_top": 3}
+CONDITIONAL = {**SPANS, "version": "2.0", "head": "conditional"}
+LINEAR = {**SPANS, "version": "1.1", "head": "linear", "kind": "question_answering"}
 # Of a text that repeats itself, spans are as good as each other.
 STORY = "".join(f"line {n} of file {n * n} is at {n + 5}. " for n in range(20))
 QUESTION = {"question": SHORT, "context": STORY}
+TEXT, PAIR = [{"text": SHORT}, {"text": ""}], [{"text_a": LONG, "text_b": SHORT}]
+CHOICE = {"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}
+LABELS = {"labels": ["no", "yes", "maybe"], "texts": 1}
+GAPS = [{"text": "a [MASK] and [MASK]"}, {"text": LONG * 9 + "[MASK]"}]
 # By name: the model, its task.json (None: pretrained) and rows.
 CASES = {
     "classification": (
         lambda: models.AlbertClassifier(CONFIG, 3),
-        {"labels": ["no", "yes", "maybe"], "texts": 1},
-        [{"text": LONG}, {"text": SHORT}, {"text": ""}],
+        LABELS,
+        [{"text": LONG}, *TEXT],
     ),
     "multi_label": (
         lambda: models.AlbertClassifier(CONFIG, 2),
         {"labels": ["a", "b"], "texts": 2},
-        [{"text_a": LONG, "text_b": SHORT}],
+        PAIR,
     ),
     "regression": (
         lambda: models.AlbertClassifier(CONFIG, 1),
         {"bounds": [-1, 1], "texts": 2},
-        [{"text_a": LONG, "text_b": SHORT}],
+        PAIR,
     ),
     "multiple_choice": (
         lambda: models.AlbertMultipleChoice(CONFIG),
         {"max_qa_length": 20},
-        [{"article": LONG, "question": "a _ b", "options": ["list", "tuple"]}],
+        [CHOICE],
     ),
     "question_answering": (
         lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
-        {
-            **SPANS,
-            "version": "2.0",
-            "head": "conditional",
-            "null_score_diff_threshold": 100.0,
-        },
+        {**CONDITIONAL, "null_score_diff_threshold": 100.0},
         [QUESTION, {"question": LONG, "context": ""}],
     ),
     "linear": (
         lambda: models.AlbertSpanLabeler(CONFIG),
-        {
-            **SPANS,
-            "kind": "question_answering",
-            "version": "1.1",
-            "head": "linear",
-            "null_score_diff_threshold": None,
-        },
+        {**LINEAR, "null_score_diff_threshold": None},
         [QUESTION],
     ),
     "token_classification": (
@@ -81,35 +63,16 @@ CASES = {
         {"labels": ["O", "B-A", "I-A"]},
         [{"text": LONG * 3}, {"text": ""}],
     ),
-    "fill_mask": (
-        lambda: models.AlbertPretrainer(CONFIG),
-        None,
-        [{"text": "a [MASK] and [MASK]"}, {"text": LONG * 9 + "[MASK]"}],
-    ),
-    "score": (
-        lambda: models.AlbertPretrainer(CONFIG),
-        None,
-        [{"text": SHORT}, {"text": ""}],
-    ),
-    "sentence_order": (
-        lambda: models.AlbertPretrainer(CONFIG),
-        None,
-        [{"text_a": SHORT, "text_b": LONG}],
-    ),
+    "fill_mask": (lambda: models.AlbertPretrainer(CONFIG), None, GAPS),
+    "score": (lambda: models.AlbertPretrainer(CONFIG), None, TEXT),
+    "sentence_order": (lambda: models.AlbertPretrainer(CONFIG), None, PAIR),
 }
 
 
 @pytest.fixture(scope="session")
 def cases():
-    """The models and rows of each kind, and what they are made of."""
-    return types.SimpleNamespace(
-        config=CONFIG, short=SHORT, long=LONG, by_name=CASES, spans=SPANS
-    )
-
-
-@pytest.fixture(scope="session")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+    """The models and rows of each kind, and their configuration."""
+    return types.SimpleNamespace(config=CONFIG, by_name=CASES)
 
 
 @pytest.fixture(scope="session")
@@ -143,10 +106,8 @@ def converted(tmp_path_factory, run_of):
         run = run_of(case)
         if (run, format) not in done:
             written = done[run, format] = tmp_path_factory.mktemp("written") / "x.y"
-            settings = convert.ConversionSettings(
-                input=str(run), output=str(written), output_format=format
-            )
-            convert.convert(settings)
+            paths = {"input": str(run), "output": str(written)}
+            convert.convert(convert.ConversionSettings(**paths, output_format=format))
         return run, done[run, format]
 
     return make

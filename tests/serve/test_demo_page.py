@@ -60,53 +60,34 @@ def build(stub):
     return demo_page.build(stub)
 
 
+def marked(text, **entity):
+    return {"text": text, "entities": [entity]}
+
+
 @pytest.mark.parametrize(
     ("kind", "answer", "texts", "component", "shown"),
     [
-        (
-            "classification",
-            {"label": "good", "probabilities": PROBABILITIES},
-            {"text": "x"},
-            "label",
-            PROBABILITIES,
-        ),
-        (
-            "multiple_choice",
-            {"choice": 1, "answer": "same", "probabilities": [0.4, 0.6]},
-            {"article": "a", "question": "q", "options": "same\nsame"},
-            "label",
-            {"1. same": 0.4, "2. same": 0.6},
-        ),
-        (
-            "question_answering",
-            {"answer": "Rome", "begin": 3, "end": 7, "probability": 0.5},
-            {"question": "q", "context": "In Rome."},
-            "highlightedtext",
-            {
-                "text": "In Rome.",
-                "entities": [{"start": 3, "end": 7, "entity": "50.0%"}],
-            },
-        ),
-        (
-            "question_answering",
-            {"answer": "", "begin": -1, "end": -1, "probability": 0.0},
-            {"question": "q", "context": "In Rome."},
-            "highlightedtext",
-            {"text": "no answer in this passage", "entities": []},
-        ),
-        (
-            "token_classification",
-            {"spans": [{"type": "PER", "begin": 0, "end": 3, "probability": 0.9}]},
-            {"text": "Ann met Bo."},
-            "highlightedtext",
-            {
-                "text": "Ann met Bo.",
-                "entities": [{"start": 0, "end": 3, "entity": "PER"}],
-            },
-        ),
+        ("classification", {"label": "good", "probabilities": PROBABILITIES},
+         {"text": "x"}, "label", PROBABILITIES),
+        ("multiple_choice",
+         {"choice": 1, "answer": "same", "probabilities": [0.4, 0.6]},
+         {"article": "a", "question": "q", "options": "same\nsame"}, "label",
+         {"1. same": 0.4, "2. same": 0.6}),
+        ("question_answering",
+         {"answer": "Rome", "begin": 3, "end": 7, "probability": 0.5},
+         {"question": "q", "context": "In Rome."}, "highlightedtext",
+         marked("In Rome.", start=3, end=7, entity="50.0%")),
+        ("question_answering",
+         {"answer": "", "begin": -1, "end": -1, "probability": 0.0},
+         {"question": "q", "context": "In Rome."}, "highlightedtext",
+         {"text": "no answer in this passage", "entities": []}),
+        ("token_classification",
+         {"spans": [{"type": "PER", "begin": 0, "end": 3, "probability": 0.9}]},
+         {"text": "Ann met Bo."}, "highlightedtext",
+         marked("Ann met Bo.", start=0, end=3, entity="PER")),
         ("a new kind", {"value": 7}, {"text": "x"}, "json", {"value": 7}),
     ],
-)
+)  # fmt: skip
 def test_each_kind_has_its_component(kind, answer, texts, component, shown):
     stub = Stub(kind, {name: name == "options" for name in texts}, answer)
     page = build(stub)

@@ -7,32 +7,22 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, InputError, weights
+from albert_tf import InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import convert, predict
 from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks import registry
-from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=140,
-    initializer_range=0.5,
-)
+SEQUENCE = "AlbertForSequenceClassification"
 MODELS = {
-    "AlbertForSequenceClassification": lambda k: models.AlbertClassifier(CONFIG, k),
-    "AlbertForTokenClassification": lambda k: models.AlbertTokenClassifier(CONFIG, k),
-    "AlbertForQuestionAnswering": lambda k: models.AlbertSpanLabeler(CONFIG),
-    "conditional": lambda k: models.AlbertConditionalSpanLabeler(CONFIG),
-    "AlbertForMultipleChoice": lambda k: models.AlbertMultipleChoice(CONFIG),
-    "AlbertForMaskedLM": lambda k: models.AlbertPretrainer(CONFIG, False),
+    SEQUENCE: models.AlbertClassifier,
+    "AlbertForTokenClassification": models.AlbertTokenClassifier,
+    "AlbertForQuestionAnswering": lambda config, k: models.AlbertSpanLabeler(config),
+    "conditional": lambda config, k: models.AlbertConditionalSpanLabeler(config),
+    "AlbertForMultipleChoice": lambda config, k: models.AlbertMultipleChoice(config),
+    "AlbertForMaskedLM": lambda config, k: models.AlbertPretrainer(config, False),
 }
 TEXT, PAIR = {"text": "a file"}, {"text_a": "a file", "text_b": "a list"}
 QUESTION = {"question": "what is a file?", "context": "a file is a list of strings"}
@@ -40,19 +30,19 @@ CHOICE = {"article": "a file", "question": "is it a list?", "options": ["yes", "
 # Of each: the class, changes of config.json, a row, and what its answer has.
 FOLDERS = {
     "classes": (
-        "AlbertForSequenceClassification",
+        SEQUENCE,
         {"id2label": {"2": "c", "0": "a", "1": "b"}},
         PAIR,
         {"probabilities": ["a", "b", "c"]},
     ),
     "old": (
-        "AlbertForSequenceClassification",
-        {"id2label": None, "architectures": ["AlbertForSequenceClassification", "x"]},
+        SEQUENCE,
+        {"id2label": None, "architectures": [SEQUENCE, "x"]},
         TEXT,
         {"probabilities": ["LABEL_0", "LABEL_1"]},
     ),
     "several": (
-        "AlbertForSequenceClassification",
+        SEQUENCE,
         {
             "id2label": {"0": "a", "1": "b", "2": "c"},
             "problem_type": "multi_label_classification",
@@ -60,12 +50,7 @@ FOLDERS = {
         TEXT,
         {"labels": None, "probabilities": ["a", "b", "c"]},
     ),
-    "number": (
-        "AlbertForSequenceClassification",
-        {"id2label": {"0": "stars"}},
-        PAIR,
-        {"value": None},
-    ),
+    "number": (SEQUENCE, {"id2label": {"0": "stars"}}, PAIR, {"value": None}),
     "tags": (
         "AlbertForTokenClassification",
         {"id2label": {"0": "O", "1": "B-X"}},
@@ -80,18 +65,19 @@ FOLDERS = {
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
+@pytest.fixture
+def make(tiny):
+    def build(name, labels=2):
+        keras.utils.set_random_seed(3)
+        sizes = {"vocab_size": 1500, "max_position_embeddings": 140}
+        config = tiny(**sizes, num_hidden_layers=1, initializer_range=0.5)
+        return MODELS[name](config, labels)
 
-
-def make(name, labels=2, seed=3):
-    keras.utils.set_random_seed(seed)
-    return MODELS[name](labels)
+    return build
 
 
 @pytest.fixture
-def folder(tmp_path, tokenizer):
+def folder(tmp_path, tokenizer, make):
     """Writes a folder of Hugging Face, as transformers writes it; returns its row."""
 
     def write(name):
@@ -118,14 +104,17 @@ def test_a_folder_of_hugging_face_answers(folder, name):
         assert names is None or list(answer[key]) == names
 
 
+def convert_to(format, path, output):
+    paths = {"input": str(path), "output": str(output)}
+    convert.convert(ConversionSettings(**paths, output_format=format))
+
+
 @pytest.mark.parametrize("format", ["tf1", "keras", "hf"])
 @pytest.mark.parametrize("name", ["classes", "several", "number", "tags", "spans"])
 def test_a_converted_folder_answers_alike(folder, tmp_path, name, format):
     path, row, _ = folder(name)
     output = str(tmp_path / "new") + ("/a.keras" if format == "keras" else "")
-    convert.convert(
-        ConversionSettings(input=str(path), output=output, output_format=format)
-    )
+    convert_to(format, path, output)
     (expected,), (found,) = predict.load(path)([row]), predict.load(output)([row])
     assert expected == found
     assert (tmp_path / "new/task.json").exists() == (format != "hf")
@@ -143,11 +132,8 @@ def test_a_row_is_one_text_or_two_where_no_file_says(folder, tmp_path):
         list(predictor([{"text_b": "a list"}]))
     lines = tmp_path / "lines.tsv"
     lines.write_text("a file\ta list\na file\n")
-    settings = predict.PredictSettings(
-        model=str(path),
-        input_file=str(lines),
-        output_file=str(tmp_path / "answers.jsonl"),
-    )
+    files = {"input_file": str(lines), "output_file": str(tmp_path / "answers.jsonl")}
+    settings = predict.PredictSettings(model=str(path), **files)
     predict.run(settings, predict.AnswerSettings(runtime="tensorflow"))
     answers = (tmp_path / "answers.jsonl").read_text().splitlines()
     for answer, expected in zip(map(json.loads, answers), (both, first), strict=True):
@@ -155,8 +141,8 @@ def test_a_row_is_one_text_or_two_where_no_file_says(folder, tmp_path):
 
 
 RELEASED = {
-    "classification": ("AlbertForSequenceClassification", PAIR, "label"),
-    "multi_label": ("AlbertForSequenceClassification", TEXT, "labels"),
+    "classification": (SEQUENCE, PAIR, "label"),
+    "multi_label": (SEQUENCE, TEXT, "labels"),
     "token_classification": ("AlbertForTokenClassification", TEXT, "spans"),
     "multiple_choice": ("AlbertForMultipleChoice", CHOICE, "choice"),
     "regression": ("AlbertForMultipleChoice", TEXT, "value"),  # also one output
@@ -165,7 +151,7 @@ RELEASED = {
 
 
 @pytest.fixture
-def released(tmp_path, tokenizer):
+def released(tmp_path, tokenizer, make):
     """Writes a checkpoint as the released code leaves it."""
 
     def write(name, labels=2):
@@ -241,7 +227,7 @@ def test_options_that_contradict_a_folder_are_refused(folder):
     ],
 )
 def test_what_a_configuration_does_not_say(tmp_path, changes, expected):
-    values = {"architectures": ["AlbertForSequenceClassification"]}
+    values = {"architectures": [SEQUENCE]}
     (tmp_path / "config.json").write_text(json.dumps({**values, **changes}))
     if expected is None:
         assert metadata.find_task(tmp_path) == {}
@@ -253,15 +239,9 @@ def test_what_a_configuration_does_not_say(tmp_path, changes, expected):
 
 def test_a_preset_of_kerashub_answers(tmp_path, data):
     keras_hub = pytest.importorskip("keras_hub")
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=1500,
-        num_layers=1,
-        num_heads=2,
-        embedding_dim=4,
-        hidden_dim=8,
-        intermediate_dim=12,
-        max_sequence_length=32,
-    )
+    sizes = {"vocabulary_size": 1500, "max_sequence_length": 32, "embedding_dim": 4}
+    sizes |= {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
+    backbone = keras_hub.models.AlbertBackbone(**sizes)
     vocabulary = (data / "spm_small.model").read_bytes()
     preprocessor = keras_hub.models.AlbertTextClassifierPreprocessor(
         keras_hub.tokenizers.AlbertTokenizer(vocabulary), 16
@@ -283,9 +263,7 @@ def test_a_folder_without_a_vocabulary_keeps_its_labels(folder, tmp_path, data):
     for name in ("spiece.model", "tokenizer.json", "tokenizer_config.json"):
         (path / name).unlink()
     output = tmp_path / "new"
-    convert.convert(
-        ConversionSettings(input=str(path), output=str(output), output_format="tf1")
-    )
+    convert_to("tf1", path, output)
     shutil.copy(data / "spm_small.model", output)
     (answer,) = predict.load(output)([row])
     assert list(answer["probabilities"]) == ["a", "b", "c"]

@@ -1,35 +1,23 @@
 """The exported modules, loaded where this package cannot be imported."""
 
+import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import DATA, ROOT
 
 from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.model import models
-from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import hub
 from albert_tf.text import inputs
-from albert_tf.text.tokenization import SentencePieceTokenizer, WordPieceTokenizer
+from albert_tf.text.tokenization import WordPieceTokenizer
 
-ROOT = Path(__file__).parents[2]
-VOCABULARY = ROOT / "tests/fixtures/spm_small.model"
-CONFIG = AlbertConfig(
-    vocab_size=1500,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=17,
-    initializer_range=0.2,
-    hidden_dropout_prob=0.3,
-)
+VOCABULARY = DATA / "spm_small.model"
 TEXTS = ["The river rose.", "A cat sat in 1,995, ﬁne", "", "nobody " * 9]
 SECOND = ["", "the end", "why?", "a " * 9]
 TOKENS = {
@@ -104,14 +92,14 @@ np.savez(out, **results)
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return SentencePieceTokenizer(str(VOCABULARY))
+def config(tiny):
+    return tiny(vocab_size=1500, num_hidden_layers=2, hidden_dropout_prob=0.3)
 
 
 @pytest.fixture(scope="module")
-def model():
+def model(config):
     keras.utils.set_random_seed(3)
-    return models.AlbertPretrainer(CONFIG)
+    return models.AlbertPretrainer(config)
 
 
 @pytest.fixture(scope="module")
@@ -258,22 +246,17 @@ def test_our_modules_load_as_weights_again(model, folder):
     for ours, theirs in zip(copy.variables, model.variables, strict=True):
         if ours.trainable:
             np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-    classifier = models.AlbertClassifier(CONFIG, 4)
+    classifier = models.AlbertClassifier(model.config, 4)
     weights.load(classifier, folder / "module", only="encoder")
     with pytest.raises(InputError, match="does not fit AlbertClassifier"):
         weights.load(classifier, folder / "module")
 
 
-def test_the_weights_are_stored_once(tmp_path, tokenizer):
-    config = AlbertConfig(
-        vocab_size=40000,
-        embedding_size=64,
-        hidden_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=700,
+def test_the_weights_are_stored_once(tmp_path, tokenizer, tiny):
+    sizes = {"vocab_size": 40000, "embedding_size": 64, "hidden_size": 255}
+    model = models.AlbertPretrainer(
+        tiny(**sizes, intermediate_size=700, num_hidden_layers=2)
     )
-    model = models.AlbertPretrainer(config)
     hub.export_encoder(model, tokenizer, tmp_path / "module")
     sizes = [f.stat().st_size for f in tmp_path.rglob("*") if f.is_file()]
     weights_alone = 4 * model.count_params()
@@ -281,8 +264,8 @@ def test_the_weights_are_stored_once(tmp_path, tokenizer):
     assert [path.name for path in tmp_path.iterdir()] == ["module"]
 
 
-def test_an_encoder_alone_that_shares_attention_only(tokenizer, tmp_path):
-    config = AlbertConfig(**{**CONFIG.to_dict(), "parameter_sharing": "attention"})
+def test_an_encoder_alone_that_shares_attention_only(tokenizer, config, tmp_path):
+    config = dataclasses.replace(config, parameter_sharing="attention")
     encoder = models.AlbertEncoder(config, dtype="mixed_bfloat16")
     hub.export_encoder(encoder, tokenizer, tmp_path / "module")
     module = tf.saved_model.load(str(tmp_path / "module"))
@@ -313,34 +296,29 @@ def settings(folder, **more):
     )
 
 
-def test_a_fine_tuned_model_gives_its_encoder(tmp_path, capsys):
-    weights.save(models.AlbertClassifier(CONFIG, 3), tmp_path, "tf1")
+def test_a_fine_tuned_model_gives_its_encoder(config, tmp_path, capsys):
+    weights.save(models.AlbertClassifier(config, 3), tmp_path, "tf1")
     hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
     assert ": the encoder, " in capsys.readouterr().out
     source = weights.open_source(tmp_path / "out")
-    assert type(weights.model_for(source, CONFIG)) is models.AlbertEncoder
+    assert type(weights.model_for(source, config)) is models.AlbertEncoder
 
 
-def test_what_cannot_be_exported_is_named(tmp_path, model):
+def test_what_cannot_be_exported_is_named(tmp_path, model, refuses):
     weights.save(model, tmp_path, "tf1")
     (tmp_path / "file").touch()
-    with pytest.raises(InputError) as refused:
-        hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/file"))
-    assert str(refused.value) == (
+    with refuses(
         f"{tmp_path}/file: exists and is no SavedModel; expected a new folder"
-    )
-    with pytest.raises(InputError) as refused:
-        hub.export(settings(tmp_path))
-    assert str(refused.value) == (
+    ):
+        hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/file"))
+    with refuses(
         f"no vocabulary in {tmp_path}: expected --spm_model_file or --vocab_file"
-    )
+    ):
+        hub.export(settings(tmp_path))
     with pytest.raises(InputError, match="must be two folders side by side"):
         hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/out/below"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
-    with pytest.raises(InputError) as refused:
+    with refuses(f"{tmp_path}/out: exists and is no SavedModel; expected a new folder"):
         hub.export(settings(tmp_path, spm_model_file=str(VOCABULARY)))
-    assert str(refused.value) == (
-        f"{tmp_path}/out: exists and is no SavedModel; expected a new folder"
-    )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]

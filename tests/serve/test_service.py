@@ -3,16 +3,15 @@
 import collections
 import dataclasses
 import json
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import DATA
 
 from albert_tf import weights
 from albert_tf.model import models
-from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import saved_models
 from albert_tf.tasks import serving, text_graphs
 from albert_tf.tasks.race import features as race
@@ -22,36 +21,17 @@ from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, reading
 from albert_tf.tasks.squad.graph import question_answering
+from albert_tf.tasks.tagging.graph import tag_texts
 from albert_tf.text import inputs
-from albert_tf.text.tokenization import SentencePieceTokenizer, WordPieceTokenizer
 
-DATA = Path(__file__).parents[1] / "fixtures"
-VOCABULARY = str(DATA / "spm_small.model")
-CONFIG = AlbertConfig(
-    vocab_size=1503,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=96,
-    initializer_range=0.4,
-)
 LENGTH = 23
 TEXTS = ["The river rose.", "A cat sat in 1,995, ﬁne", "", "nobody " * 30, "Σας ÉTÉ"]
 SECOND = ["", "the end " * 20, "why?", "a " * 30, "\u200b각"]
 FIXED = {"labels": ("yes", "no", "maybe")}
 ARTICLES = ["The river rose. " * 20, "", "A cat sat.", "It rose.", "a", "b", "c"]
 # More blanks in tests/tasks/test_race_reading.py.
-ASKED = [
-    "The _ is a _ .",
-    "Who rose?",
-    "",
-    "The ____ .",
-    "a_b_c é_ü 日_本",
-    "a_b is __",
-]
-ASKED += ["un_ , _ed , a__b"]
+ASKED = ["The _ is a _ .", "Who rose?", "", "The ____ .", "a_b_c é_ü 日_本"]
+ASKED += ["a_b is __", "un_ , _ed , a__b"]
 OPTIONS = [["river", "a_b", "", "x"], ["the cat " * 9, "b", "c", "d"], ["_"] * 4]
 OPTIONS += [["cat", "river", "", ""], ["a", "b", "c", ""], ["x_y", *"bcd"], [*"abcd"]]
 
@@ -85,41 +65,33 @@ json.dump(results, open(sys.argv[2], "w"))
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return SentencePieceTokenizer(VOCABULARY)
-
-
-def made(kind, *arguments):
-    keras.utils.set_random_seed(3)
-    model = kind(CONFIG, *arguments)
-    # Heads start at 0.02, so that all probabilities would be nearly the same.
-    for variable in model.trainable_variables:
-        if "output" in variable.path.split("/")[-2]:
-            variable.assign(keras.random.normal(variable.shape, stddev=0.5, seed=5))
-    return model
-
-
-@pytest.fixture(scope="module")
-def built():
+def built(tiny):
     """One model of each kind."""
+    sizes = {"vocab_size": 1503, "num_hidden_layers": 2, "initializer_range": 0.4}
+    config = tiny(**sizes, max_position_embeddings=96)
+
+    def made(kind, *arguments):
+        keras.utils.set_random_seed(3)
+        model = kind(config, *arguments)
+        # Heads start at 0.02, so that all probabilities would be nearly the same.
+        for variable in model.trainable_variables:
+            if "output" in variable.path.split("/")[-2]:
+                variable.assign(keras.random.normal(variable.shape, stddev=0.5, seed=5))
+        return model
+
     return {
         "labels": made(models.AlbertClassifier, 3),
         "two": made(models.AlbertClassifier, 2),
         "value": made(models.AlbertClassifier, 1),
+        "words": made(models.AlbertTokenClassifier, 3),
         "choice": made(models.AlbertMultipleChoice),
         "spans": made(models.AlbertSpanLabeler),
         "beams": made(models.AlbertConditionalSpanLabeler, 4, 6),
     }
 
 
-SQUAD = SquadSettings(
-    version="1.1",
-    max_seq_length=40,
-    doc_stride=13,
-    max_query_length=9,
-    n_best_size=7,
-    max_answer_length=11,
-)
+SIZES = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
+SQUAD = SquadSettings(version="1.1", n_best_size=7, max_answer_length=11, **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -146,48 +118,35 @@ def null_thresholds(built, tokenizer, asked):
 @pytest.fixture(scope="module")
 def every(built, tokenizer, asked, null_thresholds):
     """An answer and its inputs, by name."""
-    lengths = {"max_seq_length": LENGTH}
     questions = dict(zip(("question", "context"), asked, strict=True))
-    second = dataclasses.replace(SQUAD, version="2.0")
+    choices = {"article": ARTICLES, "question": ASKED, "options": OPTIONS}
     plain, pairs = {"text": TEXTS}, {"text_a": TEXTS, "text_b": SECOND}
-    made = {
-        "labels": (text_graphs.classifier, "labels", plain, FIXED | lengths),
-        "many": (
-            *(text_graphs.classifier, "labels", pairs),
-            FIXED | lengths | {"multi_label": True, "threshold": 0.7, "pairs": True},
-        ),
-        "two": (
-            *(text_graphs.classifier, "two", pairs),
-            lengths | {"labels": ("no", "yes"), "threshold": 0.6, "pairs": True},
-        ),
-        "value": (
-            *(text_graphs.regressor, "value", plain),
-            lengths | {"bounds": (-0.4, 0.5)},
-        ),
-        "embeddings": (text_graphs.embeddings, "value", plain, lengths),
-        "choice": (
-            *(multiple_choice, "choice"),
-            {"article": ARTICLES, "question": ASKED, "options": OPTIONS},
-            {"settings": RaceSettings(max_seq_length=LENGTH, max_qa_length=8)},
-        ),
-        "spans": (question_answering, "spans", questions, {"settings": SQUAD}),
-        "beams": (
-            *(question_answering, "beams", questions),
-            {"settings": second, "threshold": null_thresholds["beams"]},
-        ),
-        "linear": (
-            *(question_answering, "spans", questions),
-            {"settings": second, "threshold": null_thresholds["linear"]},
-        ),
-    }
-    return {
-        name: (make(built[model], tokenizer, **options), given)
-        for name, (make, model, given, options) in made.items()
-    }
+    found = {}
+
+    def add(name, make, model, given, **options):
+        found[name] = (make(built[model], tokenizer, **options), given)
+
+    length, classifier = {"max_seq_length": LENGTH}, text_graphs.classifier
+    add("labels", classifier, "labels", plain, **FIXED, **length)
+    several = {"multi_label": True, "threshold": 0.7, "pairs": True}
+    add("many", classifier, "labels", pairs, **FIXED, **length, **several)
+    second = {"labels": ("no", "yes"), "threshold": 0.6, "pairs": True}
+    add("two", classifier, "two", pairs, **length, **second)
+    add("value", text_graphs.regressor, "value", plain, **length, bounds=(-0.4, 0.5))
+    add("embeddings", text_graphs.embeddings, "value", plain, **length)
+    add("words", tag_texts, "words", plain, **length, labels=("O", "B-X", "I-X"))
+    race_settings = RaceSettings(**length, max_qa_length=8)
+    add("choice", multiple_choice, "choice", choices, settings=race_settings)
+    add("spans", question_answering, "spans", questions, settings=SQUAD)
+    version_2 = dataclasses.replace(SQUAD, version="2.0")
+    for name, model in (("beams", "beams"), ("linear", "spans")):
+        options = {"settings": version_2, "threshold": null_thresholds[name]}
+        add(name, question_answering, model, questions, **options)
+    return found
 
 
 # The others are of the same functions, or the contract's test exports them.
-SAVED = ("many", "embeddings", "choice", "beams")
+SAVED = ("many", "embeddings", "choice", "beams", "words")
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +253,17 @@ def test_embeddings_of_every_layer(served, built, tokenizer):
     assert found["mean"].shape == (len(TEXTS), 2, 12)
 
 
+def test_words(served, every):
+    """Python answers as the graph does: tests/tasks/test_tagging_graph.py."""
+    kind, given = every["words"]
+    outputs = kind.respond(text=tf.constant(given["text"]))
+    found = outputs_of(served, "words")
+    for name in ("types", "texts", "begins", "ends"):
+        assert (found[name] == plain(outputs[name].numpy())).all()
+    assert close(found["probabilities"], outputs["probabilities"])
+    assert (found["begins"] >= 0).any()
+
+
 def test_choices(served, built, tokenizer):
     questions = [
         Question("", article, text, tuple(present(options)), None, "", "")
@@ -398,6 +368,8 @@ def test_one_text_is_answered_as_in_a_batch(served):
         name, _, output = key.partition("/one/")
         if output:
             many = served[0][f"{name}/{output}"][1:2]
+            if name == "words":  # padded to the text with the most spans
+                many = many[:, : one.shape[1]]
             if one.dtype.kind == "f":
                 assert np.abs(one - many).max(initial=0) < 1e-5, key
             else:
@@ -406,10 +378,10 @@ def test_one_text_is_answered_as_in_a_batch(served):
 
 def test_served_models_load_as_weights_again(served, built):
     folder = served[1]
-    kinds = {"many": "labels", "choice": "choice", "beams": "beams"}
+    kinds = {"many": "labels"} | {kind: kind for kind in ("choice", "beams", "words")}
     for name, kind in kinds.items():
         source = weights.open_source(folder / name)
-        assert source.config() == CONFIG
+        assert source.config() == built[kind].config
         copy = weights.model_for(source, source.config())
         assert type(copy) is type(built[kind])
         made, original = copy.get_config(), built[kind].get_config()
@@ -418,25 +390,6 @@ def test_served_models_load_as_weights_again(served, built):
         for ours, theirs in zip(copy.weights, built[kind].weights, strict=True):
             if ours.trainable:
                 np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("embeddings", tf.constant(TEXTS)),
-        ("many", {"text_a": tf.constant(TEXTS), "text_b": tf.constant(SECOND)}),
-    ],
-)
-def test_keras_calls_what_is_served(name, given, served):
-    results, root = served
-    layer = keras.layers.TFSMLayer(root / name, call_endpoint="serving_default")
-    outputs = layer(given)
-    assert {f"{name}/{output}" for output in outputs} <= results.keys() and outputs
-    for output, found in outputs.items():
-        found, expected = plain(np.asarray(found)), results[f"{name}/{output}"]
-        assert (
-            close(found, expected) if found.dtype == "f" else (found == expected).all()
-        )
 
 
 @pytest.mark.parametrize("name", SAVED)
@@ -454,24 +407,3 @@ def test_no_questions_have_no_answers_of_a_linear_head(every):
     outputs = every["linear"][0].respond(question=none, context=none)
     assert outputs["answer"].shape == outputs["begin"].shape == (0,)
     assert len(outputs["n_best_answers"]) == 0
-
-
-def test_words_of_a_vocab_txt(tmp_path, built):
-    recorded = json.loads((DATA / "tokenizer_wordpiece.json").read_text())
-    (tmp_path / "vocab.txt").write_text("\n".join(recorded["vocab"]), encoding="utf-8")
-    words = WordPieceTokenizer(str(tmp_path / "vocab.txt"))
-    context = "The Résumé (of 中文) was the last; and " * 9
-    answer = question_answering(built["spans"], words, SQUAD)
-    found = answer.respond(
-        question=tf.constant(["the last"]), context=tf.constant([context])
-    )
-    span = candidates(built["spans"], words, ["the last"], [context])[0].spans[0]
-    assert (found["begin"].numpy()[0], found["end"].numpy()[0]) == (
-        span.begin,
-        span.end,
-    )
-    assert (
-        found["answer"].numpy()[0].decode()
-        == span.text
-        == context[span.begin : span.end]
-    )
