@@ -4,6 +4,7 @@ import inspect
 import json
 import pickle
 import random
+import re
 import shutil
 
 import keras
@@ -13,7 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 import albert_tf
-from albert_tf import AlbertConfig, AlbertPretrainer, InputError, weights
+from albert_tf import AlbertPretrainer, InputError, weights
 from albert_tf.serve import predict
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
@@ -25,31 +26,19 @@ GOOD, BAD = ["file", "list"], ["object", "name"]
 TEXTS = [f"the {word} {n}" for n in range(6) for word in (*GOOD, *BAD)]
 STARS = [5 if text.split()[1] in GOOD else 1 for text in TEXTS]
 TABLE = [{"review": t, "stars": s} for t, s in zip(TEXTS, STARS, strict=True)]
-LEARNS = {
-    "learning_rate": 0.002,
-    "batch_size": 8,
-    "max_seq_length": 11,
-    "epochs": 6.0,
-    "classifier_dropout_prob": 0.0,
-}
+LEARNS = {"learning_rate": 0.002, "batch_size": 8, "max_seq_length": 11, "epochs": 6.0}
+LEARNS["classifier_dropout_prob"] = 0.0
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory, data):
+def base(tmp_path_factory, data, tiny):
     """The folder of a pretrained model."""
     folder = tmp_path_factory.mktemp("pretrained")
-    config = AlbertConfig(
-        vocab_size=1500,
-        embedding_size=12,
-        hidden_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=3,
-        intermediate_size=48,
-        max_position_embeddings=40,
-        initializer_range=0.1,
-    )
+    sizes = {"vocab_size": 1500, "embedding_size": 12, "hidden_size": 24}
+    sizes |= {"num_hidden_layers": 1, "intermediate_size": 48, "type_vocab_size": 2}
+    sizes |= {"max_position_embeddings": 40, "initializer_range": 0.1}
     keras.utils.set_random_seed(3)
-    weights.save(AlbertPretrainer(config), folder, "tf1")
+    weights.save(AlbertPretrainer(tiny(**sizes)), folder, "tf1")
     shutil.copy(data / "spm_small.model", folder)
     return folder
 
@@ -58,14 +47,9 @@ def base(tmp_path_factory, data):
 def model(base, tmp_path_factory):
     """A classifier that has learned."""
     model = albert_tf.TextClassifier.from_pretrained(base, **LEARNS)
-    return model.fit(
-        TABLE,
-        validation=TABLE,
-        text="review",
-        label="stars",
-        output_dir=tmp_path_factory.mktemp("runs") / "stars",
-        verbose=False,
-    )
+    settings = {"text": "review", "label": "stars", "verbose": False}
+    folder = tmp_path_factory.mktemp("runs") / "stars"
+    return model.fit(TABLE, validation=TABLE, output_dir=folder, **settings)
 
 
 def test_it_learns_and_answers_with_the_labels_it_was_given(model):
@@ -93,23 +77,13 @@ def test_an_evaluation_gives_the_metrics_of_the_run(model, snapshot):
 
 def test_fit_is_what_the_script_does(model, base, tmp_path, fine_tune, snapshot):
     (tmp_path / "table.jsonl").write_text("".join(json.dumps(r) + "\n" for r in TABLE))
-    flags = {
-        "task_name": "custom",
-        "train_file": str(tmp_path / "table.jsonl"),
-        "dev_file": str(tmp_path / "table.jsonl"),
-        "text_columns": ("review",),
-        "label_column": "stars",
-        "max_seq_length": 11,
-        "learning_rate": 0.002,
-        "train_batch_size": 8,
-        "num_train_epochs": 6.0,
-        "warmup_proportion": 0.1,
-        "eval_every_epochs": 1.0,
-        "init_checkpoint": str(base),
-        "output_dir": str(tmp_path / "run"),
-        "do_train": True,
-        "do_eval": True,
-    }
+    files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "table.jsonl"))
+    flags = {"task_name": "custom", "do_train": True, "do_eval": True, **files}
+    flags |= {"text_columns": ("review",), "label_column": "stars"}
+    flags |= {"max_seq_length": 11, "learning_rate": 0.002, "train_batch_size": 8}
+    flags |= {"num_train_epochs": 6.0, "warmup_proportion": 0.1}
+    flags |= {"eval_every_epochs": 1.0, "init_checkpoint": str(base)}
+    flags["output_dir"] = str(tmp_path / "run")
     model_settings = ModelSettings(classifier_dropout_prob=0.0)
     fine_tune(Classification, ClassifierRunSettings, flags, model_settings)
     ours, theirs = snapshot(model.folder_), snapshot(tmp_path / "run")
@@ -155,14 +129,8 @@ def test_weights_of_others_are_not_replaced(model, base, snapshot):
 def test_what_is_saved_answers_alike(model, tmp_path):
     for _ in range(2):  # replaces what it wrote
         model.save(tmp_path / "saved")
-    probabilities = model.predict_proba(TEXTS)
-    loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
-    assert loaded.evaluate(TABLE)["eval_accuracy"] == 1.0
-    np.testing.assert_array_equal(loaded.predict(TABLE), STARS)
-    assert loaded.predict([{"text": "the name"}]).tolist() == [1]
     with pytest.raises(InputError, match=r"TextRegressor expects a model for regres"):
         albert_tf.TextRegressor.load(tmp_path / "saved")
-    np.testing.assert_allclose(loaded.predict_proba(TEXTS), probabilities, atol=1e-6)
     [answer] = predict.load(tmp_path / "saved")(["the file 0"])
     assert answer == model(["the file 0"])[0]
 
@@ -247,6 +215,8 @@ def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
 
 
 def test_another_model_has_to_be_fitted(model, base):
+    with pytest.raises(InputError, match="none: no such file"):
+        albert_tf.TextClassifier.from_pretrained(base / "none")
     other = albert_tf.TextClassifier(base).set_params(model=model.folder_)
     np.testing.assert_array_equal(other.predict(TEXTS), STARS)
     copy = pickle.loads(pickle.dumps(model))
@@ -323,51 +293,33 @@ def test_class_weights_and_the_best_labels(base, eagerly):
 CONTEXT = "the file is a list"
 ANSWER = {"text": ["list"], "answer_start": [14]}
 CHOICE = {"article": "a", "question": "b _", "options": ["c", "d"]}
+ASKED = {"question": "a file", "context": "a name"}
+LISTS = [{"text": t, "label": [[4], [4, 7], []][n % 3]} for n, t in enumerate(TEXTS)]
+NUMBERS = [
+    {**row, "more": "a", "label": row["stars"] + n} for n, row in enumerate(TABLE)
+]
+QUESTIONS = [
+    {"question": "what", "context": CONTEXT, "answers": ANSWER},
+    {"question": "who", "context": CONTEXT, "answers": []},
+    {**ASKED, "answers": None},
+]
+CHOICES = [{**CHOICE, "answer": "B"}, {**CHOICE, "article": "e f", "answer": 0}]
+WORDS = [
+    {"tokens": ["the", "file"], "ner": ["O", "B-X"]},
+    {"tokens": ["a"], "ner": ["O"]},
+]
+WINDOWS = {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11}
 PIPELINES = {
     "labels": (albert_tf.TextClassifier, {"text": "review", "label": "stars"}, TABLE),
-    "several labels": (
-        albert_tf.TextClassifier,
-        {"kind": "multi_label"},
-        [{"text": t, "label": [[4], [4, 7], []][n % 3]} for n, t in enumerate(TEXTS)],
-    ),
-    "numbers": (
-        albert_tf.TextRegressor,
-        {"text": ("review", "more")},
-        [
-            {**row, "more": "a", "label": row["stars"] + n}
-            for n, row in enumerate(TABLE)
-        ],
-    ),
-    "questions": (
-        albert_tf.QuestionAnswerer,
-        {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11},
-        [
-            {"question": "what", "context": CONTEXT, "answers": ANSWER},
-            {"question": "who", "context": CONTEXT, "answers": []},
-            {"question": "a file", "context": "a name", "answers": None},
-        ],
-    ),
+    "several labels": (albert_tf.TextClassifier, {"kind": "multi_label"}, LISTS),
+    "numbers": (albert_tf.TextRegressor, {"text": ("review", "more")}, NUMBERS),
+    "questions": (albert_tf.QuestionAnswerer, WINDOWS, QUESTIONS),
     "choices": (
         albert_tf.MultipleChoice,
         {"max_seq_length": 17, "max_qa_length": 7},
-        [{**CHOICE, "answer": "B"}, {**CHOICE, "article": "e f", "answer": 0}],
+        CHOICES,
     ),
-    "words": (
-        albert_tf.TokenClassifier,
-        {},
-        [
-            {"tokens": ["the", "file"], "tags": ["O", "B-X"]},
-            {"tokens": ["a"], "tags": ["O"]},
-        ],
-    ),
-    "named words": (
-        albert_tf.TokenClassifier,
-        {"label_column": "ner"},
-        [
-            {"tokens": ["the", "file"], "ner": ["O", "B-X"]},
-            {"tokens": ["a"], "ner": ["O"]},
-        ],
-    ),
+    "words": (albert_tf.TokenClassifier, {"label_column": "ner"}, WORDS),
 }
 
 
@@ -436,87 +388,55 @@ def test_pretrained_models_answer(base, tmp_path):
     np.testing.assert_allclose(vectors[0], row["embedding"], atol=1e-6)
 
 
-# Settings, what `fit` is given, and the message.
+# Settings, what `fit` is given, and the message. More of rows: test_rows.
+DATA, SEVERAL = (TEXTS, STARS), {"kind": "multi_label"}
 REFUSED = [
-    ({"epochs": "3"}, (TEXTS, STARS), 'num_train_epochs="3": must be float | None'),
-    ({"epochs": -1}, (TEXTS, STARS), "--num_train_epochs=-1: must be a number above"),
-    (
-        {"epochs": 1, "num_train_epochs": 1},
-        (TEXTS, STARS),
-        "epochs and num_train_epochs: give one of them",
-    ),
-    (
-        {"distribution": "multi_worker"},
-        (TEXTS, STARS),
-        "TextClassifier: runs in one process; use the script where several",
-    ),
-    ({"eval_every_steps": 3}, (TEXTS, STARS), "=3: no data to evaluate on"),
+    ({"epochs": "3"}, DATA, 'num_train_epochs="3": must be float | None'),
+    ({"epochs": -1}, DATA, "--num_train_epochs=-1: must be a number above"),
+    ({"epochs": 1, "num_train_epochs": 1}, DATA,
+     "epochs and num_train_epochs: give one of them"),
+    ({"eval_every_steps": 3}, DATA, "=3: no data to evaluate on"),
+    ({"distribution": "multi_worker"}, DATA,
+     "TextClassifier: runs in one process; use the script where several"),
     ({}, ("t.csv", [1]), 'train: "t.csv"; expected a table: a DataFrame'),
     ({}, ([None, "a"], [1, 2]), "train, row 1: 'text' is missing (None or NaN)"),
     ({}, ([b"a", b"\xff"], [1, 2]), "train, row 2: 'text' is not UTF-8"),
-    ({}, ([("a", "b"), "ab"], [1, 2]), 'train, row 2: "ab"; expected 2 values (text_a'),
     ({}, ([("a", "b", "c")] * 2, [1, 2]), '["a", "b", "c"]; expected 1 values (text)'),
-    (
-        {},
-        (["a", "b"], [1, {"c": 2}]),
-        """train, row 2: {"c": 2} under 'label'; expec""",
-    ),
+    ({}, (["a", "b"], [1, {"c": 2}]),
+     """train, row 2: {"c": 2} under 'label'; expec"""),
     ({}, (["a", "b"], [1, None]), "train, row 2: null under 'label'"),
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
     ({}, (TEXTS, ["a"] * 24), "train: 1 different labels"),
     ({}, (TEXTS[:3], HOT), "train, row 1: a list ['1', '1', '0']; expected one text"),
-    (
-        {"kind": "multi_label"},
-        (TEXTS[:3], HOT),
-        "train: each row has 3 labels, all of them 0 or 1; expected lists of",
-    ),
-]
+    (SEVERAL, (TEXTS[:3], HOT),
+     "train: each row has 3 labels, all of them 0 or 1; expected lists of"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "given", "message"), REFUSED)
 def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=re.escape(message)):
         albert_tf.TextClassifier(base, **settings).fit(*given)
-    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("kind", "settings", "call", "message"),
     [
-        (
-            lambda base: albert_tf.TextClassifier(base, epoch=3),
-            "TextClassifier: no setting 'epoch'; did you mean epochs?",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base, kind="regression"),
-            "TextClassifier: kind='regression'; expected classification or multi_label",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier(base).predict(["a"]),
-            "not fine-tuned; TextClassifier expects a model for classification or "
-            "multi_label, or fit() first",
-        ),
-        (
-            lambda base: albert_tf.TextClassifier.from_pretrained(base / "none"),
-            "none: no such file",
-        ),
-        (
-            lambda base: albert_tf.QuestionAnswerer(base).fit(
-                [{"question": "a", "context": "b", "answers": "c"}]
-            ),
-            'train, row 1: answers is "c"; expected dicts of text and answer_start',
-        ),
-        (
-            lambda base: albert_tf.FillMask(base).predict(None),
-            "texts: null; expected a table",
-        ),
-        (
-            lambda base: albert_tf.FillMask().predict("a [MASK]"),
-            "FillMask: no model; pass a folder or a name",
-        ),
+        ("TextClassifier", {"epoch": 3}, None,
+         "TextClassifier: no setting 'epoch'; did you mean epochs?"),
+        ("TextClassifier", {"kind": "regression"}, None,
+         "TextClassifier: kind='regression'; expected classification or multi_label"),
+        ("TextClassifier", {}, ("predict", ["a"]),
+         "not fine-tuned; TextClassifier expects a model for classification or "
+         "multi_label, or fit() first"),
+        ("QuestionAnswerer", {}, ("fit", [{**ASKED, "answers": "c"}]),
+         'train, row 1: answers is "c"; expected dicts of text and answer_start'),
+        ("FillMask", {}, ("predict", None), "texts: null; expected a table"),
+        ("FillMask", {"model": None}, ("predict", "a [MASK]"),
+         "FillMask: no model; pass a folder or a name"),
     ],
-)
-def test_mistakes_are_refused(base, call, message):
-    with pytest.raises(InputError) as refused:
-        call(base)
-    assert message in str(refused.value)
+)  # fmt: skip
+def test_mistakes_are_refused(base, kind, settings, call, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        made = getattr(albert_tf, kind)(**{"model": base, **settings})
+        getattr(made, call[0])(call[1])

@@ -5,13 +5,12 @@ import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
 from albert_tf import commands
 
-ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
 SLOW = {"keras", "matplotlib", "official", "orbit", "tensorflow", "torch"}
 

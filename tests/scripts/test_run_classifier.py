@@ -3,20 +3,8 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "fixtures"
-SIZES = {
-    "vocab_size": 1500,
-    "embedding_size": 6,
-    "hidden_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 40,
-}
-
+from helpers import DATA, ROOT
 
 # How lines of TensorFlow, Keras, Python and LiteRT begin: a time, level or kind.
 FOREIGN = re.compile(r"\d{4}-\d\d-\d\d |[IWEF]\d{4} |[A-Z]+: |\S+Warning: |To enable ")
@@ -33,42 +21,26 @@ def run(script, *arguments):
     )
 
 
-def test_every_released_flag_is_understood_and_tensorflow_is_quiet(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(SIZES))
-    result = run(
-        "run_classifier.py",
+# But --num_tpu_cores, which goes with --use_tpu alone.
+FLAGS = """
+--task_name=CoLA --vocab_file=unused --init_checkpoint= --albert_hub_module_handle=
+--do_lower_case --max_seq_length=33 --do_train --do_eval --do_predict
+--train_batch_size=4 --eval_batch_size=3 --predict_batch_size=5 --learning_rate=2e-5
+--train_step=2 --warmup_step=1 --save_checkpoints_steps=1 --keep_checkpoint_max=1
+--iterations_per_loop=1000 --nouse_tpu --optimizer=adamw --tpu_name= --tpu_zone=
+--gcp_project= --master= --export_dir= --threshold_to_export=nan
+"""
+
+
+def test_every_released_flag_is_understood_and_tensorflow_is_quiet(tmp_path, new_model):
+    files = (
         f"--data_dir={DATA}/glue_own",
-        f"--albert_config_file={tmp_path}/config.json",
-        "--task_name=CoLA",
-        "--vocab_file=unused",
+        f"--albert_config_file={new_model().albert_config_file}",
         f"--spm_model_file={DATA}/spm_small.model",
         f"--output_dir={tmp_path}/run",
         f"--cached_dir={tmp_path}/cache",
-        "--init_checkpoint=",
-        "--albert_hub_module_handle=",
-        "--do_lower_case",
-        "--max_seq_length=33",
-        "--do_train",
-        "--do_eval",
-        "--do_predict",
-        "--train_batch_size=4",
-        "--eval_batch_size=3",
-        "--predict_batch_size=5",
-        "--learning_rate=2e-5",
-        "--train_step=2",
-        "--warmup_step=1",
-        "--save_checkpoints_steps=1",
-        "--keep_checkpoint_max=1",
-        "--iterations_per_loop=1000",
-        "--nouse_tpu",
-        "--optimizer=adamw",
-        "--tpu_name=",
-        "--tpu_zone=",
-        "--gcp_project=",
-        "--master=",  # --num_tpu_cores goes with --use_tpu alone
-        "--export_dir=",
-        "--threshold_to_export=nan",
     )
+    result = run("run_classifier.py", *files, *FLAGS.split())
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "cache/cola_train.npz").exists()
     names = {path.name for path in (tmp_path / "run").iterdir()}
