@@ -187,8 +187,10 @@ class TextTask:
         numbers = {label: number for number, label in enumerate(self.labels)}
         if self.label_separator is None:
             return np.array([numbers[label] for label in given], np.int32)
-        rows = [[label in labels for label in numbers] for labels in given]
-        return np.array(rows, np.int32).reshape(len(given), len(numbers))
+        targets = np.zeros((len(given), len(numbers)), np.int32)
+        for row, labels in zip(targets, given, strict=True):
+            row[[numbers[label] for label in labels]] = 1
+        return targets
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         """Returns predictions from outputs of the model.
