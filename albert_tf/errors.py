@@ -17,7 +17,7 @@ _LOCATION = re.compile(
 # Text of a file or a flag must not move a terminal's cursor, nor end the line.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-_QUOTED = 40
+_MAX_QUOTE_LENGTH = 40
 # The exit status of a command that ends with an InputError.
 MISTAKE = 2
 _log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class InputError(ValueError):
         """Returns the message with control characters escaped."""
         text = super().__str__()
         lines = text.split("\n") if self._has_lines else [text]
-        return "\n".join(_UNPRINTABLE.sub(_escaped, line) for line in lines)
+        return "\n".join(_UNPRINTABLE.sub(_escape, line) for line in lines)
 
 
-def _escaped(character: re.Match[str]) -> str:
+def _escape(character: re.Match[str]) -> str:
     return character[0].encode("unicode_escape").decode()
 
 
@@ -91,17 +91,17 @@ def wrap_write(path: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def log_failure(what: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
-    """Logs a failure as a warning and goes on, such as for the pictures of a run.
+def log_failure(item: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
+    """Logs a failure in the block as a warning; for output that a run can do without.
 
     Args:
-        what: is missing after a failure, for the message.
+        item: the output that is missing after a failure, for the message.
         log: gets the line.
     """
     try:
         yield
     except Exception as error:
-        log(f"Warning: no {what}: {summarize(error)}")
+        log(f"Warning: no {item}: {summarize(error)}")
 
 
 def summarize(error: BaseException) -> str:
@@ -122,4 +122,5 @@ def quote(value: Any) -> str:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):  # keys of other types, cycles
         text = type(value).__name__
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
+    is_short = len(text) <= _MAX_QUOTE_LENGTH
+    return text if is_short else f"{text[:_MAX_QUOTE_LENGTH]}..."

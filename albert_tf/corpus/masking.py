@@ -1,15 +1,15 @@
 """Masks n-grams of whole words, a batch at a time, without a loop over tokens.
 
-Paper 3.1: spans of n words, n drawn with probability 1/n up to `ngram`, until 15 % of
-the tokens are to be predicted; 80 % of these become [MASK], 10 % stay, 10 % become a
-random token. The settings have other shares.
+Paper 3.1: spans of n words, n up to `ngram` with probability 1/n, until 15 % of the
+tokens are to be predicted. 80 % of these become [MASK], 10 % stay, 10 % become a random
+token. The settings can change these shares.
 
 All draws of a row depend only on its own seed, so a row is masked alike in any batch.
 The generator draws the seeds; `dynamic_masking` makes them from the row's position in
 the run.
 
-Letters: B rows, T tokens a row, W words of the row that has most, K words of the batch,
-P slots for predictions.
+Letters: B rows, T tokens of a row, W words of the row with the most words, K words of
+the batch, P slots for predictions.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ import numpy as np
 
 from albert_tf.corpus.config import CorpusSettings
 
-# Uses of draws: each has 2^32 draws of a seed's sequence. With `do_permutation`, spans
-# are taken twice.
+# Each use of random numbers has its own 2^32 numbers of a seed's sequence. Spans are
+# taken twice with `do_permutation`.
 _SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
-# A word's key holds, from the highest bit on: when it is tried, the length of its span,
-# and its number in the row. The last two have this many bits.
+# A word's key consists of its random rank, the random length of its span, and its
+# number in the row, from the highest to the lowest bit. The last two have this many.
 _BITS = 16
 _NUMBER = (1 << _BITS) - 1
 FEATURES = {
@@ -32,20 +32,19 @@ FEATURES = {
     "masked_lm_ids": np.int32,
     "masked_lm_weights": np.float32,
 }
-# Turns that are prepared at once: most rows are full long before their last word.
+# Turns that are prepared at once; most rows are full long before their last word.
 _TURNS = 32
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
-    """How to mask.
+    """The rules of masking.
 
     Attributes:
-        config: `masked_lm_prob` and the other settings of masking. In
-            `released_behaviour` the text on both sides of a [SEP] counts as one: a
-            token that continues a word joins it across, and spans reach across.
+        config: `masked_lm_prob` and the other settings of masking. With
+            `released_behaviour`, words and spans may continue after a [SEP].
         mask_id: id of [MASK].
-        replacements: int [R], the ids that a random token is drawn from.
+        replacements: int [R], the ids of random tokens.
     """
 
     config: CorpusSettings
@@ -62,7 +61,7 @@ class Rules:
     ) -> "Rules":
         """Returns the rules for a vocabulary.
 
-        **As released:** a token may be replaced by any token; here by no special one.
+        **As released:** any token may replace a token. Here special tokens may not.
         """
         replacements = np.arange(vocab_size)
         if not config.released_behaviour:
@@ -81,15 +80,15 @@ class Rules:
 def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
     """Draws numbers that depend only on a seed, a use and an index.
 
-    They are numbers of the sequence splitmix64, any of which can be made by itself.
+    They are numbers of the sequence splitmix64, each of which is computed by itself.
 
     Args:
         seeds: uint64 [N].
-        use: what is drawn.
-        index: int [N], not negative: the number in the sequence of a seed and a use.
+        use: one of the constants of this module, such as `HALVES`.
+        index: int [N], at least 0: the index in the sequence of a seed and a use.
 
     Returns:
-        uint64 [N], evenly from all.
+        uint64 [N], uniformly distributed.
     """
     z = np.asarray(index).astype(np.uint64)
     z += np.uint64((use << 32) + 1)
@@ -112,8 +111,8 @@ class Words:
         sizes: int [K], tokens of each word.
         row: int [K], the row of each word.
         rank: int [K], its number within the row.
-        limit: int [K], one past the number of the last word that a span from it may
-            hold.
+        limit: int [K], the number of the word at which a span from it must end at the
+            latest.
         per_row: int [B], words of each row.
         row_first: int [B], the number of each row's first word.
         tokens_per_row: int [B], tokens of each row that may be masked.
@@ -152,20 +151,19 @@ def mask(
 ) -> None:
     """Masks a batch of features, see `shards.spec`.
 
-    The spans of a row begin at its words, taken in random order. For each, n is drawn;
-    a span that would exceed the row's predictions loses words until it fits; one that
-    does not fit, or touches a word already taken, is skipped. So the spans accepted
-    are shorter than those drawn: 0.61/0.26/0.14 of 1, 2, 3 words against the drawn
-    0.55/0.27/0.18 (as released).
+    The words of a row are tried in random order, and n is drawn for each. A span that
+    exceeds the row's number of predictions is shortened. It is skipped if it still does
+    not fit, or overlaps another span. Therefore accepted spans are shorter than drawn
+    spans, as released: 0.61/0.26/0.14 have 1, 2, 3 words, instead of 0.55/0.27/0.18.
 
     Args:
-        batch: `input_ids`, replaced by what the model sees, `input_mask`, `segment_ids`
-            and `token_boundary`; gets `masked_lm_positions` in rising order,
+        batch: `input_ids`, which change, `input_mask`, `segment_ids` and
+            `token_boundary`; gets `masked_lm_positions` in rising order,
             `masked_lm_ids` (the original ids) and `masked_lm_weights` [B, P], zeros in
             unused slots.
-        rules: how to mask.
-        seeds: uint64 [B], decide what is drawn for each row.
-        counts: raised by the spans drawn and accepted, by their words, and by the
+        rules: the rules.
+        seeds: uint64 [B], the seed of each row.
+        counts: counts the drawn and the accepted spans by their words, and the
             predictions of each kind.
     """
     config = rules.config
@@ -174,7 +172,7 @@ def mask(
     for column in (0, *sep_positions(batch)):
         maskable[rows, column] = False
     words = Words(batch["token_boundary"] > 0, maskable, config)
-    # [CLS] and [SEP] count among the tokens of which a share is predicted.
+    # The share refers to all tokens, including [CLS] and [SEP].
     quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
     quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
     spans = _Spans(words, rules, seeds, counts)
@@ -184,13 +182,13 @@ def mask(
     row, column = np.divmod(predicted, maskable.shape[1])
     output[predicted] = _replace(original[predicted], seeds[row], column, rules, counts)
     if config.do_permutation:
-        more = spans.take(quota, _SPANS_TO_PERMUTE)
-        moved = words.tokens[np.repeat(more, words.sizes)]
-        row, column = np.divmod(moved, maskable.shape[1])
-        shuffled = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
-        output[moved] = original[moved[shuffled]]
-        counts["predictions_permuted"] += moved.size
-        predicted = np.sort(np.concatenate([predicted, moved]))
+        is_permuted = spans.take(quota, _SPANS_TO_PERMUTE)
+        permuted = words.tokens[np.repeat(is_permuted, words.sizes)]
+        row, column = np.divmod(permuted, maskable.shape[1])
+        order = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
+        output[permuted] = original[permuted[order]]
+        counts["predictions_permuted"] += permuted.size
+        predicted = np.sort(np.concatenate([predicted, permuted]))
     batch["input_ids"] = output.reshape(maskable.shape)
     _write_slots(batch, predicted, original, config.prediction_slots)
 
@@ -202,7 +200,7 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 
 
 class _Spans:
-    """Takes spans of words, for all rows at once, never a word twice.
+    """Takes spans of words for all rows at once; takes each word at most once.
 
     Tables of [B, W + 1] numbers are flat, with a row every `width` numbers.
     """
@@ -213,28 +211,28 @@ class _Spans:
         self._seeds = np.repeat(seeds, words.per_row)
         self._counts = counts
         self._width = int(words.per_row.max(initial=0)) + 1
-        self._at = words.row * self._width + words.rank
+        self._index = words.row * self._width + words.rank
         shape = words.per_row.size * self._width
-        self._taken = np.zeros(shape, bool)
+        self._is_taken = np.zeros(shape, bool)
         self._limit = np.zeros(shape, np.int64)
-        self._limit[self._at] = words.limit
-        # Tokens of the row's earlier words; after the last word, those of all.
+        self._limit[self._index] = words.limit
+        # Tokens of the row's earlier words; after the last word, tokens of all words.
         tokens = words.tokens_per_row
         self._before = np.repeat(tokens, self._width)
         first_token = np.cumsum(tokens) - tokens
-        self._before[self._at] = words.first - np.repeat(first_token, words.per_row)
+        self._before[self._index] = words.first - np.repeat(first_token, words.per_row)
 
     def take(self, quota: np.ndarray, use: int) -> np.ndarray:
         """Takes spans until each row has `quota` more tokens or no span fits.
 
         Args:
             quota: int [B].
-            use: what is drawn, see `draw`.
+            use: see `draw`.
 
         Returns:
-            bool [K], whether a word was taken by this call.
+            bool [K], whether this call has taken the word.
         """
-        earlier = self._taken.copy()
+        was_taken = self._is_taken.copy()
         rows = np.arange(quota.size)
         room = quota.copy()
         for turn, (begin, n) in enumerate(self._turns(use)):
@@ -242,18 +240,18 @@ class _Spans:
             if not rows.size:
                 break
             room[rows] -= self._try(begin[rows], n[rows], rows, room[rows])
-        return (self._taken & ~earlier)[self._at]
+        return (self._is_taken & ~was_taken)[self._index]
 
     def _turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Draws in which order the words of each row are tried, and the spans.
+        """Draws the order of the words of each row, and the lengths of their spans.
 
         Yields:
-            For each turn the word's place in the tables and the words of its span, int
-            [B] each; without meaning for a row that has no more words.
+            The word's index in the tables and the number of words of its span, int [B]
+            each, for each turn; undefined for a row that has no more words.
         """
-        drawn = draw(self._seeds, use, self._words.rank) >> np.uint64(_BITS + 1)
-        keys = np.full(self._taken.size, np.iinfo(np.int64).max)
-        keys[self._at] = drawn.view(np.int64) << _BITS | self._words.rank
+        numbers = draw(self._seeds, use, self._words.rank) >> np.uint64(_BITS + 1)
+        keys = np.full(self._is_taken.size, np.iinfo(np.int64).max)
+        keys[self._index] = numbers.view(np.int64) << _BITS | self._words.rank
         keys = np.sort(keys.reshape(-1, self._width), axis=1)
         row_begins = np.arange(len(keys)) * self._width
         for turn in range(0, self._width - 1, _TURNS):
@@ -270,15 +268,15 @@ class _Spans:
         """Takes at most one span from one word of each row.
 
         Args:
-            begin: int [R], place of the word in the tables.
-            n: int [R], words of the span that was drawn.
-            rows: int [R], its row.
+            begin: int [R], index of the word in the tables.
+            n: int [R], number of words of the drawn span.
+            rows: int [R], the word's row.
             room: int [R], tokens that may still be taken.
 
         Returns:
             int [R], tokens taken.
         """
-        before, taken, ngram = self._before, self._taken, self._rules.config.ngram
+        before, is_taken, ngram = self._before, self._is_taken, self._rules.config.ngram
         end = np.minimum(begin + n, rows * self._width + self._limit[begin])
         for _ in range(ngram - 1):
             end -= (before[end] - before[begin] > room) & (end > begin + 1)
@@ -286,9 +284,9 @@ class _Spans:
         fits = tokens <= room
         words = [np.minimum(begin + i, end - 1) for i in range(ngram)]
         for word in words:
-            fits &= ~taken[word]
+            fits &= ~is_taken[word]
         for word in words:
-            taken[word[fits]] = True
+            is_taken[word[fits]] = True
         self._count("spans_drawn", n)
         self._count("spans", (end - begin)[fits])
         return tokens * fits
@@ -306,17 +304,17 @@ def _replace(
     rules: Rules,
     counts: Counter,
 ) -> np.ndarray:
-    """Draws what the model sees in the place of each label; all are [N]."""
-    drawn = draw(seeds, _REPLACED, columns)
-    kind = (drawn >> np.uint64(32)) / 2.0**32
-    other = (drawn & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
-    other = rules.replacements[other >> np.uint64(32)]
-    masked = kind < rules.config.mask_replace_prob
-    unchanged = ~masked & (kind < 1 - rules.config.random_replace_prob)
-    counts["predictions_masked"] += int(masked.sum())
-    counts["predictions_kept"] += int(unchanged.sum())
-    counts["predictions_random"] += int((~masked & ~unchanged).sum())
-    return np.where(masked, rules.mask_id, np.where(unchanged, labels, other))
+    """Draws the input that replaces each label: [MASK], itself or another; all [N]."""
+    numbers = draw(seeds, _REPLACED, columns)
+    kind = (numbers >> np.uint64(32)) / 2.0**32
+    random = (numbers & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
+    random_ids = rules.replacements[random >> np.uint64(32)]
+    is_masked = kind < rules.config.mask_replace_prob
+    is_kept = ~is_masked & (kind < 1 - rules.config.random_replace_prob)
+    counts["predictions_masked"] += int(is_masked.sum())
+    counts["predictions_kept"] += int(is_kept.sum())
+    counts["predictions_random"] += int((~is_masked & ~is_kept).sum())
+    return np.where(is_masked, rules.mask_id, np.where(is_kept, labels, random_ids))
 
 
 def _write_slots(

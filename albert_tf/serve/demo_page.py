@@ -96,14 +96,14 @@ _COMPONENTS = {
 
 
 def _render(row: Values, answer: Values) -> Any:
-    """Returns the value of the component of an answer."""
+    """Returns an answer as the value of its component."""
     if "spans" in answer:
-        return _highlighted(row["text"], answer["spans"])
+        return _highlight(row["text"], answer["spans"])
     if "begin" in answer:
         if not answer["answer"]:
             return {"text": "no answer in this passage", "entities": []}
         span = {**answer, "type": f"{answer['probability']:.1%}"}
-        return _highlighted(row["context"], [span])
+        return _highlight(row["context"], [span])
     if "in_order" in answer:
         probability = answer["in_order"]
         return {"in order": probability, "in the other order": 1 - probability}
@@ -113,7 +113,7 @@ def _render(row: Values, answer: Values) -> Any:
     return answer["probabilities"]
 
 
-def _highlighted(text: str, spans: list[dict[str, Any]]) -> Values:
+def _highlight(text: str, spans: list[dict[str, Any]]) -> Values:
     names = {"start": "begin", "end": "end", "entity": "type"}
-    entities = [{ours: span[name] for ours, name in names.items()} for span in spans]
+    entities = [{key: span[name] for key, name in names.items()} for span in spans]
     return {"text": text, "entities": entities}

@@ -33,8 +33,8 @@ class PretrainedPipeline(pipelines.Pipeline):
 
         if self.parts == ("encoder",):
             return models.AlbertEncoder(self.config)
-        reads_order = "sentence" in self.parts
-        return models.AlbertPretrainer(self.config, sentence_head=reads_order)
+        sentence_head = "sentence" in self.parts
+        return models.AlbertPretrainer(self.config, sentence_head=sentence_head)
 
 
 class _MaskedLM(PretrainedPipeline):
@@ -65,10 +65,10 @@ class FillMask(_MaskedLM):
         names = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
         # A model may have more ids than its vocabulary.
         names += [""] * (config.vocab_size - len(names))
-        self._scored: Any = slice(None)
+        self._candidates: Any = slice(None)
         if options.targets is not None:
-            self._scored = target_ids(tokenizer, options.targets)
-        self._pieces = np.array(names, object)[self._scored]
+            self._candidates = target_ids(tokenizer, options.targets)
+        self._pieces = np.array(names, object)[self._candidates]
 
     def preprocess(self, row):
         text = row["text"]
@@ -80,24 +80,25 @@ class FillMask(_MaskedLM):
         ids = self._cut(inputs.encode_masked(self.tokenizer, cut))
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
         # The model requires a position.
-        read = self._inputs(ids, gaps if gaps.size else [0])
-        return pipelines.Example(row, [read], len(gaps))
+        model_inputs = self._inputs(ids, gaps if gaps.size else [0])
+        return pipelines.Example(row, [model_inputs], len(gaps))
 
     def select(self, inputs, outputs):
         count = len(inputs["masked_lm_positions"])
-        shares = pipelines.softmax(outputs["mlm_logits"][:count])[:, self._scored]
-        best = np.argsort(-shares, axis=-1, kind="stable")[:, : self._top_k]
-        return self._pieces[best], np.take_along_axis(shares, best, axis=-1)
+        probabilities = pipelines.softmax(outputs["mlm_logits"][:count])
+        probabilities = probabilities[:, self._candidates]
+        best = np.argsort(-probabilities, axis=-1, kind="stable")[:, : self._top_k]
+        return self._pieces[best], np.take_along_axis(probabilities, best, axis=-1)
 
     def postprocess(self, example, outputs):
-        count, [(pieces, shares)] = example.context, outputs
-        shares = pipelines.round_floats(shares[:count])
+        count, [(pieces, probabilities)] = example.context, outputs
+        probabilities = pipelines.round_floats(probabilities[:count])
         gaps = [
             [
                 {"piece": piece, "probability": probability}
-                for piece, probability in zip(*each, strict=True)
+                for piece, probability in zip(*gap, strict=True)
             ]
-            for each in zip(pieces[:count], shares, strict=True)
+            for gap in zip(pieces[:count], probabilities, strict=True)
         ]
         text = example.row["text"]
         answer: dict[str, Any] = {"gaps": gaps}
@@ -115,12 +116,12 @@ class Score(_MaskedLM):
     def preprocess(self, row):
         all_ids = self.tokenizer.encode(row["text"])
         ids = self._cut(all_ids)
-        read = []
+        rows = []
         for position in range(1, len(ids) - 1):
-            masked = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
-            right = {"masked_lm_ids": np.array([ids[position]])}
-            read.append({**self._inputs(masked, [position]), **right})
-        return pipelines.Example(row, read, len(all_ids) - len(read))
+            masked_ids = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
+            label = {"masked_lm_ids": np.array([ids[position]])}
+            rows.append({**self._inputs(masked_ids, [position]), **label})
+        return pipelines.Example(row, rows, len(all_ids) - len(rows))
 
     def select(self, inputs, outputs):
         logits = outputs["mlm_logits"][0].astype(float)
@@ -146,13 +147,13 @@ class SentenceOrder(PretrainedPipeline):
 
     def preprocess(self, row):
         # An exported model also computes the masked LM, at one unused position.
-        unused = {"masked_lm_positions": np.zeros(1, np.int32)}
-        read = self.join(row["text_a"], row["text_b"])
-        return pipelines.Example(row, [{**read, **unused}])
+        positions = {"masked_lm_positions": np.zeros(1, np.int32)}
+        pair = self.join(row["text_a"], row["text_b"])
+        return pipelines.Example(row, [{**pair, **positions}])
 
     def postprocess(self, example, outputs):
-        chances = pipelines.softmax(outputs[0]["sop_logits"])
-        return {"in_order": pipelines.round_floats(chances[0])}
+        probabilities = pipelines.softmax(outputs[0]["sop_logits"])
+        return {"in_order": pipelines.round_floats(probabilities[0])}
 
 
 class Embedding(PretrainedPipeline):
@@ -172,7 +173,7 @@ class Embedding(PretrainedPipeline):
             )
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Other runtimes only have the last layer.
+        # Other runtimes have only the last layer.
         self.outputs = ("encoder_outputs",)
         if self._pooling == "pooled":
             self.outputs = ("pooled_output",)
@@ -202,8 +203,8 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
         InputError: a word is not one token.
     """
     ids = [tokenizer.encode(target) for target in targets]
-    for target, each in zip(targets, ids, strict=True):
-        if len(each) != 1 or each == [tokenizer.unk_id]:
+    for target, tokens in zip(targets, ids, strict=True):
+        if len(tokens) != 1 or tokens == [tokenizer.unk_id]:
             raise InputError(
                 f"target {target!r}: must be one token of the vocabulary, not "
                 f"{tokenizer.tokenize(target)}"
@@ -220,17 +221,17 @@ def fill_masks(
 
     Args:
         text: a text with one or more [MASK].
-        gaps: tokens for each [MASK]; one without tokens stays.
+        gaps: tokens for each [MASK]; a [MASK] without tokens stays.
         tokenizer: the vocabulary.
     """
-    marks_words = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
-    result, *others = text.split(MASK)
-    for number, after in enumerate(others):
+    is_sentencepiece = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
+    result, *parts = text.split(MASK)
+    for number, part in enumerate(parts):
         piece = gaps[number][0]["piece"] if number < len(gaps) and gaps[number] else ""
         if piece.startswith(WORD_MARK):
             piece = piece[len(WORD_MARK) :]
             result += " " if result and not result[-1].isspace() else ""
-        elif piece.startswith("##") or (piece and marks_words):
+        elif piece.startswith("##") or (piece and is_sentencepiece):
             piece, result = piece.removeprefix("##"), result.rstrip()
-        result += (piece or MASK) + after
+        result += (piece or MASK) + part
     return result

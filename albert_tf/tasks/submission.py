@@ -1,4 +1,4 @@
-"""Predictions as files: the released ones, and those that GLUE's site takes."""
+"""Formats predictions as the released code does, and for GLUE's site."""
 
 import re
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ def released_files(
 ) -> dict[str, str]:
     """Returns the files that the released code writes for a test table, by name.
 
-    `test_results.tsv` holds the outputs, between tabs; `submit_results.tsv` a header
-    and for each example its guid and label. **As released**, but for regressions: the
-    release does not hold those of `submit_results.tsv` within their bounds.
+    `test_results.tsv` has the outputs of an example in each line, `submit_results.tsv`
+    has a header, and the guid and label of an example in each line. **As released**,
+    except that the numbers of regressions are clipped to their bounds in the latter.
 
     Args:
         task: the task.
         examples: n examples.
-        outputs: float [n, K] probabilities; float [n, 1] of a regression.
+        outputs: float [n, K] probabilities, or float [n, 1] numbers of a regression.
     """
-    # Not of `tolist`, whose float64 would show more digits than a float32 has.
+    # `tolist` would give float64, which shows more digits than a float32 has.
     lines = ("\t".join(map(str, row)) + "\n" for row in np.asarray(outputs))
     words = task.decode_labels(task.decode(outputs))
     return {
@@ -51,7 +51,7 @@ def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) 
 
 
 def _two_columns(examples: Sequence[Example], words: Sequence[str]) -> str:
-    # A cell of a CSV table may hold what ends a cell or a line here.
+    # A cell of a CSV table may contain a tab or the end of a line.
     lines = (
         f"{_SEPARATORS.sub(' ', example.guid)}\t{_SEPARATORS.sub(' ', word)}\n"
         for example, word in zip(examples, words, strict=True)

@@ -55,16 +55,16 @@ def classifier(
     def respond(**texts):
         logits = model(inputs(*texts.values()))["logits"]
         probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
-        every = tf.broadcast_to(names, tf.shape(probabilities))
-        outputs = {"probabilities": probabilities, "labels": every}
+        label_names = tf.broadcast_to(names, tf.shape(probabilities))
+        outputs = {"probabilities": probabilities, "labels": label_names}
         if multi_label:
-            least = THRESHOLD if threshold is None else threshold
-            return {**outputs, "chosen": tf.cast(probabilities >= least, tf.int32)}
+            lowest = THRESHOLD if threshold is None else threshold
+            return {**outputs, "chosen": tf.cast(probabilities >= lowest, tf.int32)}
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         if threshold is not None:
             choice = tf.cast(probabilities[:, 1] >= threshold, tf.int32)
-        own = tf.gather(probabilities, choice, batch_dims=1)
-        return {**outputs, "label": tf.gather(names, choice), "probability": own}
+        outputs["probability"] = tf.gather(probabilities, choice, batch_dims=1)
+        return {**outputs, "label": tf.gather(names, choice)}
 
     return ServingFunction(model, inputs, respond, text_specs(pairs))
 
@@ -114,7 +114,7 @@ def embeddings(
     `first`, float32 [B, L, H], each layer's output for [CLS].
 
     Args:
-        model: an `AlbertEncoder`, or a model with one, without its head.
+        model: an `AlbertEncoder`, or a model that has one.
         tokenizer: the vocabulary.
         max_seq_length: maximum tokens of an input.
 

@@ -1,4 +1,4 @@
-"""Pipelines for labels or numbers of texts and of pairs of texts."""
+"""Pipelines that predict labels or numbers for texts or pairs of texts."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        self.fields = {"text": False, "text_b": None}  # if `task.json` does not say
+        self.fields = {"text": False, "text_b": None}  # if `task.json` has no `texts`
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
             self.fields = dict.fromkeys(names, False)
@@ -30,7 +30,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
 
 
 class ClassificationPipeline(TextPipeline):
-    """One label per text, or several."""
+    """Predicts one label per text, or several."""
 
     options = ("threshold", "top_k", "labels")
 
@@ -53,25 +53,26 @@ class ClassificationPipeline(TextPipeline):
         return probabilities
 
     def decide(self, row, scores):
-        each = dict(zip(self.labels, pipelines.round_floats(scores), strict=True))
-        listed = each
+        floats = pipelines.round_floats(scores)
+        probabilities = dict(zip(self.labels, floats, strict=True))
+        top = probabilities
         if self.top_k is not None:
-            best = sorted(each, key=each.__getitem__, reverse=True)[: self.top_k]
-            listed = {label: each[label] for label in best}
+            best = sorted(top, key=top.__getitem__, reverse=True)[: self.top_k]
+            top = {label: probabilities[label] for label in best}
         if self.multi_label:
-            least = THRESHOLD if self.threshold is None else self.threshold
-            chosen = np.flatnonzero(scores >= least)
-            labels = [self.labels[i] for i in chosen]
-            return {"labels": labels, "probabilities": listed}
+            threshold = THRESHOLD if self.threshold is None else self.threshold
+            labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
+            return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]
-        return {"label": label, "probability": each[label], "probabilities": listed}
+        probability = probabilities[label]
+        return {"label": label, "probability": probability, "probabilities": top}
 
 
 class RegressionPipeline(TextPipeline):
-    """The number of a text."""
+    """Predicts a number for a text."""
 
     def score(self, example, outputs):
         [value] = outputs[0]["logits"]

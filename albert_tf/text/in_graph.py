@@ -1,11 +1,10 @@
-"""The tokenizers of `tokenization`, and `inputs`, as TensorFlow operations.
+"""The functions of `tokenization` and `inputs` as TensorFlow operations.
 
-A SavedModel that takes text needs them, as it runs without Python.
+A SavedModel that takes text needs them, because it runs without Python.
 
-TensorFlow's own Unicode operations have another version of Unicode than Python, lower
-case by the locale of the machine, and no combining classes. The cleaning is therefore
-not written again: the graph looks up tables of the results of the Python functions for
-all characters.
+TensorFlow's Unicode operations have another version of Unicode than Python, depend on
+the machine's locale, and know no combining classes. The graph therefore cleans text
+with tables: they hold the results of the Python functions for all characters.
 """
 
 import functools
@@ -41,8 +40,8 @@ class GraphTokenizer(tf.Module):
 
     Assign it to an attribute of a `tf.Module` or Keras layer, or save it on its own:
     the SavedModel is complete, and loads in any program that imports tensorflow_text.
-    Bytes that are not UTF-8 count as U+FFFD. As every tokenizer of tensorflow_text, it
-    has to be created or loaded after `tf.random.set_seed`.
+    Bytes that are not UTF-8 count as U+FFFD. Like every tokenizer of tensorflow_text,
+    it has to be created or loaded after `tf.random.set_seed`.
     """
 
     def __init__(
@@ -94,8 +93,8 @@ class GraphTokenizer(tf.Module):
             texts: string [B], UTF-8.
 
         Returns:
-            ids, begins and ends, int32 [B, None] each: for each text what
-            `tokenizer.encode_with_offsets` returns. A character that is not UTF-8
+            ids, begins and ends, int32 [B, None] each: the result of
+            `tokenizer.encode_with_offsets` for each text. A character that is not UTF-8
             counts as one U+FFFD.
         """
         # A space at its end separates a text from the next one.
@@ -113,8 +112,8 @@ class GraphTokenizer(tf.Module):
             codes: int32 [B, None], the characters.
 
         Returns:
-            The characters of the cleaned texts, int32 [B, None], and the index in all
-            of `codes` that each comes from, int32 [N].
+            The characters of the cleaned texts, int32 [B, None], and the index of the
+            origin of each in the values of `codes`, int32 [N].
         """
         origins = tf.range(tf.size(codes.values))
         for step in self._encoder.cleaning:
@@ -138,7 +137,7 @@ class _SentencePiece(tf.Module):
         else:
             self.cleaning += (_character_table(tokenization.DECOMPOSED.function),)
         if tokenizer.do_lower_case:
-            self.cleaning += (_lowered(str),)
+            self.cleaning += (_lower_case(str),)
         self._model = _sentencepiece(tokenizer.model, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
         if with_offsets:
@@ -149,7 +148,7 @@ class _SentencePiece(tf.Module):
         model, characters = _byte_model(tokenizer.model)
         self._bytes = _sentencepiece(model, tf.int32)
         self._characters = np.array(characters, np.int32)
-        # For the id of a byte: 1 if the byte begins a character, else 0; otherwise -1.
+        # By id: 1 for a byte that begins a character, 0 for another byte, else -1.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
@@ -157,7 +156,7 @@ class _SentencePiece(tf.Module):
             tokenizer.piece_to_id(piece): [len(part.strip(WORD_MARK)) for part in parts]
             for piece, parts in tokenizer.comma_pieces.items()
         }
-        # In the order of the values of `_split_commas`.
+        # The order is the same as in the values of `_split_commas`.
         parts = [lengths[id] for id in sorted(lengths)]
         self._part_lengths = _flat(parts)
         self._part_starts = _flat([np.cumsum([0, *part[:-1]]) for part in parts])
@@ -173,7 +172,7 @@ class _SentencePiece(tf.Module):
 
         Args:
             codes: int32 [B, None], the characters of the cleaned texts.
-            origins: int32 [N], the index of the original character of each.
+            origins: int32 [N], the index of each character's origin.
 
         Returns:
             The ids, int32 [B, None], and begin and end of each in original characters,
@@ -182,7 +181,8 @@ class _SentencePiece(tf.Module):
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
         origins = tf.gather(origins, self._normal_characters(cleaned))
         pieces = self._model.tokenize(cleaned)
-        begin, length = self._cut(self._pieces.tokenize(cleaned).values, pieces.values)
+        texts = self._pieces.tokenize(cleaned).values
+        begin, length = self._spans(texts, pieces.values)
         ids, source, entry = self._split_commas.replace(pieces)
         within = tf.zeros_like(begin)
         begin = tf.gather(begin, source)
@@ -214,7 +214,7 @@ class _SentencePiece(tf.Module):
         count = tf.gather(self._characters, bytes.values)
         return tf.ragged.range(character, character + count).values
 
-    def _cut(self, pieces: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _spans(self, pieces: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns begins and lengths of pieces without their word marks.
 
         Args:
@@ -238,14 +238,14 @@ class _SentencePiece(tf.Module):
 
 
 class _WordPiece(tf.Module):
-    """WordPiece: cleaning, and the longest pieces."""
+    """WordPiece: cleaning, then the longest pieces of each word."""
 
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer, with_offsets: bool):
         super().__init__()
         finish = tokenizer.finish.function
         self.cleaning = (
             _character_table(tokenization.IDEOGRAPHS_ALONE.function),
-            _lowered(finish) if tokenizer.do_lower_case else _character_table(finish),
+            (_lower_case if tokenizer.do_lower_case else _character_table)(finish),
             _single_spaces,
         )
         self._model = tf_text.FastWordpieceTokenizer(
@@ -279,7 +279,7 @@ class _WordPiece(tf.Module):
             tf.gather(word_lengths, word_pieces.value_rowids()),
             tf.gather(self._lengths, ids.values),
         )
-        # The pieces are all characters but the spaces.
+        # The pieces cover all characters except spaces.
         origins = tf.boolean_mask(origins, ~_is_space(codes.values))
         begin = tf.cumsum(length, exclusive=True)
         first = tf.gather(origins, begin)
@@ -301,7 +301,7 @@ class _Replacement:
     def __call__(
         self, ragged: tf.RaggedTensor, origins: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces integers, int32 [B, None], which pass on their origins."""
+        """Replaces integers, int32 [B, None]; results have their input's origin."""
         replaced, source, _ = self.replace(ragged)
         return replaced, tf.gather(origins, source)
 
@@ -363,12 +363,12 @@ def _character_table(function: Callable[[str], str]) -> _Replacement:
 @functools.cache
 def _mark_order() -> Callable:
     """Returns the step that sorts combining marks canonically; origins stay."""
-    class_of = _Ranges(unicodedata.combining)
+    combining_class = _Ranges(unicodedata.combining)
 
     def order(codes: tf.RaggedTensor, origins: tf.Tensor):
         flat = codes.values
-        classes = tf.cast(class_of(flat), tf.int64)
-        # Marks are sorted among those of the same letter in the same text.
+        classes = tf.cast(combining_class(flat), tf.int64)
+        # Only marks of the same letter in the same text are sorted.
         letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
         key = letter * 256 + classes
         ordered = tf.gather(flat, tf.argsort(key, stable=True))
@@ -378,19 +378,19 @@ def _mark_order() -> Callable:
 
 
 @functools.cache
-def _lowered(after: Callable[[str], str]) -> Callable:
-    """Returns the step of `str.lower`, then another function of a character.
+def _lower_case(finish: Callable[[str], str]) -> Callable:
+    """Returns the step that computes `str.lower`, then `finish` for each character.
 
     Only the capital sigma depends on its neighbours: it becomes "ς" at the end of a
-    word, where characters such as apostrophes are ignored.
+    word. Characters such as apostrophes do not count for this.
     """
-    table = CharacterMap(after)
+    table = CharacterMap(finish)
     replace = _character_table(lambda c: c.lower().translate(table))
-    kind_of = _Ranges(_sigma_kind)
+    sigma_kind = _Ranges(_sigma_kind)
 
     def lower(codes: tf.RaggedTensor, origins: tf.Tensor):
         flat, rows = codes.values, codes.value_rowids()
-        kinds = kind_of(flat)
+        kinds = sigma_kind(flat)
         index = tf.where(kinds != _IGNORED)[:, 0]
         row, cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
         joined = (row[1:] == row[:-1]) & cased[1:] & cased[:-1]  # letters i and i + 1
@@ -437,17 +437,17 @@ def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
 
 
 def _pick(
-    table: np.ndarray, source: tf.Tensor, entry: tf.Tensor, own: tf.Tensor
+    table: np.ndarray, source: tf.Tensor, entry: tf.Tensor, default: tf.Tensor
 ) -> tf.Tensor:
-    """Returns `table[entry]`, or `own[source]` where `entry` is -1; int32 [M]."""
-    pool = tf.concat([table, own], axis=0)
+    """Returns `table[entry]`, or `default[source]` if `entry` is -1; int32 [M]."""
+    pool = tf.concat([table, default], axis=0)
     return tf.gather(pool, tf.where(entry < 0, source + len(table), entry))
 
 
 def _resplit(
     ragged: tf.RaggedTensor, count: tf.Tensor, values: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Returns [B, None] of values [M], `count` of them for each old value."""
+    """Returns values [M] as [B, None], with `count` values for each of `ragged`."""
     limits = tf.concat([[0], tf.cumsum(count)], axis=0)
     splits = tf.cast(tf.gather(limits, ragged.row_splits), tf.int64)
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
@@ -467,9 +467,9 @@ def _attach_deleted(
         codes: int32 [B, None], the characters of the texts, each of which ends in a
             space.
         ids: int32 [B, None], the pieces.
-        begins: int32 [N], the character of each piece, counted through all texts; -1
-            for a piece without text.
-        ends: int32 [N], the character after it.
+        begins: int32 [N], the first character of each piece as an index into the values
+            of `codes`; -1 for a piece without text.
+        ends: int32 [N], the character after each piece.
     """
     spaces = tf.cast(tf.where(_is_space(codes.values)), tf.int32)[:, 0]
     has_text = begins >= 0
@@ -482,7 +482,7 @@ def _attach_deleted(
     end_before = tf.concat([[0], end], axis=0)
     word = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
     begin = tf.minimum(begin, tf.maximum(word, end_before[:-1]))
-    # A piece without text is at the begin of the next piece with text.
+    # A piece without text is at the beginning of the next piece with text.
     rank = tf.cumsum(tf.cast(has_text, tf.int32), exclusive=True)
     last = tf.gather(tf.cast(codes.row_limits(), tf.int32) - 1, ids.value_rowids())
     begin = tf.minimum(tf.gather(tf.concat([begin, size], axis=0), rank), last)
@@ -498,7 +498,7 @@ def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     not return.
 
     Returns:
-        The model, and for each of its ids the number of characters that begin there.
+        The model, and the number of characters that begin in the piece of each id.
     """
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     model = sentencepiece_model_pb2.ModelProto.FromString(contents)
@@ -516,7 +516,7 @@ def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     return model.SerializeToString(), [1, *bytes, *(len(s.piece) for s in symbols)]
 
 
-def without_end_spaces(texts: tf.Tensor) -> tf.Tensor:
+def rstrip(texts: tf.Tensor) -> tf.Tensor:
     """Computes `str.rstrip`, for string [N]."""
     spaces = "".join(map(chr, _SPACES))
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
@@ -567,7 +567,7 @@ def join(
 
 
 def single(id: int, count: tf.Tensor) -> Part:
-    """Returns a part for `assemble`: an id in each row with `count`, int64 [B], 1."""
+    """Returns a part for `assemble`: an id, in rows with 1 in `count`, int64 [B]."""
     return tf.constant([id]), tf.zeros_like(count), count
 
 
@@ -577,8 +577,8 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     `tf.concat` needs many more operations, among them assertions.
 
     Args:
-        parts: for each part the values, int32 [N], and start and length of each row in
-            them, int64 [B] each.
+        parts: values, int32 [N], and the start and length of each row in them, int64
+            [B] each.
 
     Returns:
         int32 [B, None].
@@ -619,14 +619,14 @@ def pad(
     Args:
         ids: int32 [B, None].
         first_lengths: int64 [B], tokens of segment 0.
-        pad_id: the id after the end of an input.
+        pad_id: the id of padding.
         length: T; None: the length of the longest input, or 1 without inputs.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
     """
     if length is None:
-        # The model reads the first token, also without inputs.
+        # The model reads the first token even if there are no inputs.
         length = tf.maximum(tf.cast(ids.bounding_shape(axis=1), tf.int32), 1)
     padded = ids.to_tensor(pad_id, shape=tf.stack([-1, length]))
     mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
@@ -643,8 +643,8 @@ def split_words(
         texts: string [B], UTF-8.
 
     Returns:
-        The words, string [B, None], and the characters where each begins and ends,
-        int32 [B, None] each.
+        The words, string [B, None], and the first character of each and the character
+        after it, int32 [B, None] each.
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     classes = codes.with_values(_word_classes()(codes.values))

@@ -118,9 +118,9 @@ class SquadSettings(TaskSettings):
 class SquadRunSettings(FineTuningSettings):
     """How to fine-tune on SQuAD; defaults as released.
 
-    **As released:** an epoch is as many windows as there are questions, though a long
-    context makes several windows of one. Here it is all windows; `--train_step` gives
-    the released number of updates.
+    **As released:** an epoch has as many windows as there are questions, although a
+    long context has several windows. Here it has all windows; `--train_step` gives the
+    released number of updates.
     """
 
     released_epochs: ClassVar[float | None] = 3.0

@@ -20,7 +20,7 @@ from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
 from albert_tf.tasks.squad.features import PER_TOKEN
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
-from albert_tf.text.in_graph import GraphTokenizer, without_end_spaces
+from albert_tf.text.in_graph import GraphTokenizer, rstrip
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
@@ -282,7 +282,7 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
     texts = tf.strings.substr(
         tf.gather(context, spans["row"]), begin, end - begin, unit="UTF8_CHAR"
     )
-    texts = without_end_spaces(texts)
+    texts = rstrip(texts)
     end = begin + tf.strings.length(texts, "UTF8_CHAR")
     return {**spans, "text": texts, "begin": begin, "end": end}
 
