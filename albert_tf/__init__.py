@@ -7,11 +7,11 @@ The rooms, in reading order; each one's own docstring lists its files:
     text       strings to ids, in Python and in a TensorFlow graph
     data       records, tables and batches
     corpus     raw text to pretraining records
-    tasks      what a model is trained to do: data, head, loss, scores
+    tasks      tasks: data, head, loss, scores
     train      the step, the one loop, checkpoints, reports, fine-tuning
     serve      answers to raw text; SavedModel, TF-Hub, LiteRT, ONNX
     estimators TextClassifier and others: fit, predict, save in a few lines
-    commands   what `albert-tf` runs, and the scripts of a checkout
+    commands   the commands of `albert-tf`, which the scripts of a checkout run
     errors, flags      the one exception; settings classes as command lines
 
 Where the paper's parts are:

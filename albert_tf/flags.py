@@ -90,8 +90,8 @@ def field(
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
-    given = {key: value for key, value in metadata.items() if value is not None}
-    return dataclasses.field(default=default, metadata={"help": help} | given | others)
+    used = {key: value for key, value in metadata.items() if value is not None}
+    return dataclasses.field(default=default, metadata={"help": help} | used | others)
 
 
 class Settings:
@@ -119,17 +119,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Checks the fields in their order; a class with more to check extends it."""
-        own = fields(type(self))
-        for item in own:
+        own_fields = fields(type(self))
+        for item in own_fields:
             value = getattr(self, item.name)
             if expected := _missed_range(value, **item.metadata):
                 raise InputError(f"--{item.name}={value}: must be {expected}")
-        given = {item.name: self._as_flag(item) for item in own}
-        for item in own:
-            flag, needed = given[item.name], item.metadata.get("requires", ())
+        values = {item.name: self._as_flag(item) for item in own_fields}
+        for item in own_fields:
+            flag, needed = values[item.name], item.metadata.get("requires", ())
             for other in item.metadata.get("excludes", ()):
-                if flag and given[other]:
-                    raise InputError(f"{flag} and {given[other]}: give one of them")
+                if flag and values[other]:
+                    raise InputError(f"{flag} and {values[other]}: give one of them")
             if flag and needed and not any(getattr(self, other) for other in needed):
                 raise InputError(f"{flag}: requires --{' or --'.join(needed)}")
 
@@ -316,7 +316,7 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
         flags.FLAGS.verbosity = -1  # warnings; the default would become 0 afterwards
-    if verbosity.value < 0:  # 3: it logs as errors what is none, such as no GPU
+    if verbosity.value < 0:  # 3: it logs harmless events as errors, such as no GPU
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     else:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -368,7 +368,7 @@ def _flags_of(line: str) -> list[str]:
 
 
 def _read_config(path: str) -> list[str]:
-    """Returns the flags of a JSON file: names and values, or those of a `run.json`."""
+    """Returns the flags of a JSON file: names and values, or a `run.json`."""
     with wrap_read(path, "a JSON object of flags"):
         content = json.loads(Path(path).read_text("utf-8"))
         given = dict(content.get("flags", content)).items()
@@ -433,7 +433,7 @@ def _help(text: str, full: bool) -> str:
 def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
     """Yields a class and its bases, each with the fields that it introduces.
 
-    The fields are those of `settings`, which may redefine fields of a base.
+    The fields are the fields of `settings`, which may redefine fields of a base.
     """
     left = {item.name: item for item in fields(settings)}
     groups = [c for c in settings.__mro__ if dataclasses.is_dataclass(c)]

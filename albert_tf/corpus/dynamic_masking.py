@@ -1,7 +1,7 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
 Each epoch then has other masks and another order of the halves, from records that hold
-every instance once. `token_boundary` says where words begin, so no tokenizer is needed.
+every instance once. `token_boundary` marks words' first tokens: no tokenizer is needed.
 
 It runs in Python inside `tf.data`, on the host that reads the records (for a TPU, the
 coordinator). A graph that is saved, or sent elsewhere by `tf.data.service`, cannot
@@ -51,7 +51,7 @@ class DynamicMasking:
         """Masks a batch inside `tf.data`; fastest with some hundred rows at once.
 
         Args:
-            batch: what `records.parser(spec)` returns, see `shards.spec`. Records
+            batch: the result of `records.parser(spec)`, see `shards.spec`. Records
                 that are masked already may have another number of slots than P.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run. A row's masks

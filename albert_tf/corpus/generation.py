@@ -110,7 +110,7 @@ def _make_files(
     ]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
-    # By subset and number of the output file.
+    # The keys are the subset and number of the output file.
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
     for (path, _, each), result in zip(jobs, results, strict=True):
         counts[each.subset].update(result["counts"])

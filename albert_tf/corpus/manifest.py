@@ -68,7 +68,7 @@ def _is_whole(description: Mapping[str, Any]) -> bool:
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
-    """Copies a vocabulary beside a description, unless a file of its name is there.
+    """Copies a vocabulary to a description's folder, unless it has a file of its name.
 
     Raises:
         InputError: the copy cannot be written.

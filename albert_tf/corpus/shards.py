@@ -70,7 +70,7 @@ class Block(NamedTuple):
 
 
 def record_file(path: str) -> str:
-    """Returns the file of a shard's records, given the JSON file beside it."""
+    """Returns the file of a shard's records, given its JSON file."""
     return f"{path.removesuffix('.json')}.part"
 
 

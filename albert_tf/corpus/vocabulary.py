@@ -212,7 +212,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
 
 
 def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:
-    """Returns an error that says what to do about an error of the trainer."""
+    """Returns an error with advice about an error of the trainer."""
     if not count:
         named = ",".join(settings.input_file)
         return InputError(f"--input_file={named}: no text in it")

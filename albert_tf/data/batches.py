@@ -201,7 +201,7 @@ class Records(Source):
         return epochs.skip(skipped).enumerate(start)
 
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
-        """Reads serialised examples, those of some files in turn."""
+        """Reads serialised examples of some files in turn."""
         compression = records.compression(self.files)
         at_once = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
@@ -273,7 +273,7 @@ class BucketedExamples(Source):
         return self._dataset(batches, shard, lambda rows, batch: batch)
 
     def evaluation(self, shard, *, max_batches=None):
-        # In every 8,192 examples or so the shortest come first; `unshuffle` undoes it.
+        # About 8,192 examples at a time are sorted by length; `unshuffle` undoes it.
         size = shard.batch_size
         count = len(self)
         if max_batches is not None:

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Dataset(NamedTuple):
-    """A data set, and where it comes from.
+    """A data set and its source.
 
     Attributes:
         folder: its folder in `data` of `download.home()`; `fetch` returns its first

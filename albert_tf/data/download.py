@@ -46,12 +46,12 @@ def make_folder(
 ) -> Path:
     """Downloads and unpacks files into a folder, unless it is there already.
 
-    One of several processes downloads, and the others wait. A file beside the folder
+    One of several processes downloads, and the others wait. A file in its parent
     with the name of a file to download is used instead.
 
     Args:
         target: the folder to make.
-        remotes: what to download: plain files, or one `.tar.gz` or `.zip`, which is
+        remotes: plain files to download, or one `.tar.gz` or `.zip`, which is
             unpacked.
         arrange: checks and arranges the new folder before it gets its name; returns
             the folder that gets it, the new one or one inside.
@@ -84,7 +84,7 @@ def _download(remote: Remote, work: Path, folder: Path) -> Path:
     import keras
 
     is_archive = remote.name.endswith((".tar.gz", ".zip"))
-    given = folder / remote.name
+    local_file = folder / remote.name
     with errors.wrap_write(work):
         work.mkdir(exist_ok=True)
     expected = f"a connection, or {remote.name} put into {folder} by hand"
@@ -92,7 +92,7 @@ def _download(remote: Remote, work: Path, folder: Path) -> Path:
     with errors.wrap_read(remote.url, expected), contextlib.redirect_stdout(sys.stderr):
         path = keras.utils.get_file(
             remote.name,
-            given.absolute().as_uri() if given.is_file() else remote.url,
+            local_file.absolute().as_uri() if local_file.is_file() else remote.url,
             file_hash=remote.sha256,
             extract=is_archive,
             cache_dir=str(work),

@@ -36,7 +36,7 @@ class JsonError(InputError):
         problem: the error, without the location.
 
     Attributes:
-        problem: as given.
+        problem: the error, without the location.
     """
 
     def __init__(self, path: Any, line: int, problem: str):

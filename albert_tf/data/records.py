@@ -44,7 +44,7 @@ _KEY = b"\x0a"
 _VALUE = b"\x12"
 _PACKED = b"\x0a"
 _LIST = {"float": b"\x12", "int": b"\x1a"}
-# Errors of truncated or damaged files; the last two are those of impossible lengths.
+# Errors of truncated or damaged files; the last two come from impossible lengths.
 _DAMAGE = (EOFError, OSError, struct.error, zlib.error, OverflowError, ValueError)
 
 

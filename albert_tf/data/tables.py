@@ -194,7 +194,7 @@ def lines(
     r"""Yields the number of each line, from 1 on, and its text.
 
     Args:
-        data: lines that end with `\n`, such as those of a binary file. They are read
+        data: lines that end with `\n`, such as a binary file's. They are read
             one by one if they are UTF-8; else all at once, see `files.to_utf8`.
         path: the file, for messages.
         encoding: used if a file has no byte order mark.

@@ -10,8 +10,8 @@ In reading order:
     words       TokenClassifier
     pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 
-All of it calls `train.finetune` and `serve`: `fit` is what the scripts do, and
-`predict` what `predict.py` does. As there, TensorFlow's own log lines are off unless
+Everything calls `train.finetune` and `serve`: `fit` does the same as the scripts, and
+`predict` as `predict.py`. As in these, TensorFlow's own log lines are off unless
 TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
 """
 

@@ -390,9 +390,9 @@ class FineTuned(Model):
         values = {**self._values, **settings}
         splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            given = self._flags(values, splits, Path(folder))
-            given["ensemble"] = self.members_ or None
-            return self._run(given, verbose=False)
+            flag_values = self._flags(values, splits, Path(folder))
+            flag_values["ensemble"] = self.members_ or None
+            return self._run(flag_values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -407,7 +407,7 @@ class FineTuned(Model):
         return list(self.predictor(**options)(self._rows(data)))
 
     def predictor(self, **options: Any) -> Predictor | Ensemble:
-        """Opens the model for raw texts; the options are those of `AnswerSettings`."""
+        """Opens the model for raw texts; for the options see `AnswerSettings`."""
         return self._predictor(self.members_ or self.folder, options)
 
     def save(self, folder: str | Path) -> None:
@@ -507,7 +507,7 @@ class FineTuned(Model):
 
     @property
     def _values(self) -> dict[str, Any]:
-        """The settings, with those of `fit` and of the model's `task.json`."""
+        """The settings, including the settings of `fit` and of `task.json`."""
         task = ModelFolder(self.folder).task
         saved = {
             k: task[key] for k, key in self.saved_settings.items() if task.get(key)
@@ -524,31 +524,31 @@ class FineTuned(Model):
             splits: data and labels under "train", "dev" and "test".
             folder: the run's folder; data that is no file is written there.
         """
-        given: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, value in values.items():
             if (flag := _ALIASES.get(name, name)) != name and flag in values:
                 raise InputError(f"{name} and {flag}: give one of them")
             if name not in self.extra_settings and (
                 "train" in splits or name not in _TRAINING_ONLY
             ):
-                given[flag] = value
+                result[flag] = value
         every = {field.name: field for field in flags.fields(self.run_settings)}
         for name, value in self.defaults.items():
             others = every[name].metadata.get("excludes", ())
-            if not any(given.get(other) is not None for other in others):
-                given.setdefault(name, value)
+            if not any(result.get(other) is not None for other in others):
+                result.setdefault(name, value)
         if splits.keys() != {"train", "dev"}:
-            given.pop("eval_every_epochs", None)
+            result.pop("eval_every_epochs", None)
         for split, (data, labels) in splits.items():
-            given |= self._prepare_split(
+            result |= self._prepare_split(
                 split, data, labels, {**self.extra_settings, **values}, folder
             )
-        if given.get("labels"):
-            given["labels"] = [rows.label_to_text(label) for label in given["labels"]]
-        given |= {flag: split in splits for split, flag in FLAGS.items()}
+        if result.get("labels"):
+            result["labels"] = [rows.label_to_text(label) for label in result["labels"]]
+        result |= {flag: split in splits for split, flag in FLAGS.items()}
         start = self.model if "train" in splits else self.folder
-        given["init_checkpoint"] = None if start is None else str(start)
-        return {**given, "output_dir": str(folder)}
+        result["init_checkpoint"] = None if start is None else str(start)
+        return {**result, "output_dir": str(folder)}
 
     def _examples(self, path: str | Path) -> Any:
         """Reads a file to predict, as the script does."""
@@ -561,7 +561,7 @@ class FineTuned(Model):
         return splits["test"][0].examples
 
     def _run(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
-        """Runs what the flags say; returns the metrics."""
+        """Runs the script with these flags; returns the metrics."""
         several = given.get("distribution") == "multi_worker"
         if several or "TF_CONFIG" in os.environ:
             raise InputError(

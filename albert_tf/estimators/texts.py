@@ -49,12 +49,12 @@ class _Texts(FineTuned):
 
     def _prepare_split(self, split, data, labels, values: Mapping, folder: Path):
         text, label = _columns(values["text"]), str(values["label"])
-        given = {
+        flags = {
             "task_name": "custom",
             "kind": values.get("kind", self.task_types[0]),
             "label_column": label,
         }
-        several = given["kind"] == "multi_label"
+        several = flags["kind"] == "multi_label"
         more = [(*_PAIR, label)] if text == ("text",) else []
         lists = (label,) if several else ()
         if labels is not None or not rows.is_path(data):
@@ -64,13 +64,13 @@ class _Texts(FineTuned):
             names = [*getattr(labels, "columns", values.get("classes") or ())]
             if several and _is_multi_hot(label_lists):
                 label_lists = _decode_multi_hot(label_lists, names, split)
-                given["labels"] = names
+                flags["labels"] = names
             if split == "train" and self.task_types[0] != "regression":
-                given["labels_are_json"] = _are_json(label_lists, split)
+                flags["labels_are_json"] = _are_json(label_lists, split)
             if several:
                 table = rows.add_column(table, label, label_lists, split)
             data = self._write_rows(table, split, folder)
-        return {**given, self.files[split]: str(data), "text_columns": text}
+        return {**flags, self.files[split]: str(data), "text_columns": text}
 
     def _check(self, settings):
         super()._check(settings)

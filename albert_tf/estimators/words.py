@@ -43,8 +43,8 @@ class TokenClassifier(FineTuned):
         return [answer["spans"] for answer in self(texts, **options)]
 
     def _columns(self, values):
-        given = (values.get("token_column"), values.get("label_column"))
-        columns = [name or own for name, own in zip(given, self.columns, strict=True)]
+        names = (values.get("token_column"), values.get("label_column"))
+        columns = [name or own for name, own in zip(names, self.columns, strict=True)]
         return columns, columns
 
     def _to_rows(self, examples):

@@ -347,8 +347,8 @@ def _mask(logits, impossible):
 def masked_lm_loss(logits, ids):
     """Cross-entropy of masked positions, float32 [B, P].
 
-    The values are those of `classification_loss`. With thousands of classes on a CPU,
-    this takes 0.4 of the time: TensorFlow's operation takes as long as five softmaxes.
+    The values equal `classification_loss`. With thousands of classes on a CPU, this
+    takes 0.4 of the time: TensorFlow's operation takes as long as five softmaxes.
 
     Args:
         logits: float32 [B, P, V].

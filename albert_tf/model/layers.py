@@ -267,7 +267,7 @@ def order_gradients(x, layers: Sequence[Dense]):
 
 @custom_gradient()
 def _wait_for_kernels(x, *kernels):
-    """Returns its arguments; the gradient of `x` waits for those of the kernels."""
+    """Returns its arguments; the gradient of `x` waits for the kernels' gradients."""
 
     def gradient(d_x, *d_kernels):
         # Multiply kernel gradients, which are finite in float32: `0 * inf` is NaN.

@@ -425,7 +425,7 @@ class AlbertMultipleChoice(_Classifier):
             training: whether dropout applies.
 
         Returns:
-            dict of `logits`, float32 [B, C]; those of lacking choices are so low that
+            dict of `logits`, float32 [B, C]; logits of lacking choices are so low that
             their probability is 0.
         """
         inputs = _select_encoder_inputs(inputs)

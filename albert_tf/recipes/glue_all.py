@@ -38,17 +38,17 @@ PAPER = {
 
 def main() -> None:
     """Runs the tasks, gathers the predictions and prints the table."""
-    given = sys.argv[1:]
-    for flag in given:
+    arguments = sys.argv[1:]
+    for flag in arguments:
         if not flag.startswith("-"):
             sys.exit(f"{flag}: expected --name=value")
         if _is(flag, "export_dir"):
             sys.exit(f"{flag}: each task would replace the one before; export one task")
-    folders = [flag.partition("=")[2] for flag in given if _is(flag, "output_dir")]
+    folders = [flag.partition("=")[2] for flag in arguments if _is(flag, "output_dir")]
     if len(folders) != 1:
         sys.exit(__doc__)
     folder = Path(folders[0])
-    flags = [flag for flag in given if not _is(flag, "output_dir")]
+    flags = [flag for flag in arguments if not _is(flag, "output_dir")]
     for task in PAPER:
         print(f"=== {task}", file=sys.stderr, flush=True)
         _run(f"--flagfile={RECIPES}/{task}.flags", *flags, output_dir=folder / task)

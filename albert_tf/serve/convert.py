@@ -249,11 +249,14 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
     return {key: np.asarray(value) for key, value in outputs.items()}
 
 
-def _compare(name: str, ours, theirs, mask: np.ndarray, tolerance: float) -> None:
+def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) -> None:
     """Prints the largest difference of common outputs, without padding."""
     differences = {}
-    for key in sorted(ours.keys() & theirs.keys()):
-        a, b = np.asarray(ours[key], np.float64), np.asarray(theirs[key], np.float64)
+    for key in sorted(expected.keys() & actual.keys()):
+        a, b = (
+            np.asarray(expected[key], np.float64),
+            np.asarray(actual[key], np.float64),
+        )
         if a.shape[:2] == mask.shape and b.shape == a.shape:
             a, b = a[mask > 0], b[mask > 0]
         differences[key] = float(np.abs(a - b.reshape(a.shape)).max())

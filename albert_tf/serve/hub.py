@@ -202,8 +202,8 @@ def _traced(call: Callable, *more: str) -> Callable:
 
 def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
     def call(inputs, training):
-        ours = {ours: inputs[theirs] for theirs, ours in _INPUTS.items()}
-        outputs = encoder(ours, training=training)
+        features = {name: inputs[key] for key, name in _INPUTS.items()}
+        outputs = encoder(features, training=training)
         pooled = tf.cast(outputs["pooled_output"], tf.float32)
         layers = [tf.cast(x, tf.float32) for x in outputs["encoder_outputs"]]
         return {
@@ -248,8 +248,8 @@ def _pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
         texts = [x.merge_dims(1, -1) if x.ragged_rank > 1 else x for x in inputs]
         second = texts[1] if len(texts) > 1 else None
         ids, first_lengths = in_graph.join(texts[0], second, seq_length, cls, sep)
-        ours = in_graph.pad(ids, first_lengths, pad, seq_length)
-        return {theirs: ours[name] for theirs, name in _INPUTS.items()}
+        features = in_graph.pad(ids, first_lengths, pad, seq_length)
+        return {key: features[name] for key, name in _INPUTS.items()}
 
     for texts in (1, 2):
         for ragged_rank in (1, 2):  # other publishers split tokens by words, too

@@ -152,7 +152,7 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _only_warnings() -> Iterator[None]:
-    """Hides what TensorFlow says of each file, with its temporary name."""
+    """Hides TensorFlow's log lines about temporary files."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.INFO))
     try:

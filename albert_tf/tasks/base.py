@@ -227,7 +227,7 @@ class FineTuningTask(Task):
 
     read_examples       files to examples, by split
     encode              examples and tokenizer to arrays, which are kept in a file
-    features            these arrays as what batches are made of
+    features            these arrays as the source of batches
     dataset             features to batches
     build_model, loss_weights, loss_sums, prediction_outputs: see `Task`
     postprocess         outputs to answers, in the order of the examples
@@ -238,7 +238,7 @@ class FineTuningTask(Task):
 
     Attributes:
         task_types: the family's names in `task.json`.
-        settings_class: its flags, and what `task.json` stores.
+        settings_class: its flags, and the keys of `task.json`.
         head_keys: keys of `task.json` that must be equal for a head to be reused.
         folder_keys: further keys that must be equal in `output_dir`.
         best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
@@ -320,7 +320,7 @@ class FineTuningTask(Task):
         return {"kind": self.task_type, **self.settings.stored()}
 
     def save_assets(self, folder: Path) -> None:
-        """Writes `task.json`, with what it has of the best checkpoint."""
+        """Writes `task.json`, including its keys of the best checkpoint."""
         stored = metadata.read_task(folder)
         keys = filter(stored.__contains__, self.best_checkpoint_keys)
         values = {**self.description, **{key: stored[key] for key in keys}}
@@ -541,11 +541,14 @@ class FineTuningTask(Task):
         if kind in registry.FINE_TUNED and kind not in self.task_types:
             return [], f"its head is for {kind}, not for {self.task_type}"
         labels = self.settings.labels
-        named, given = task.get("labels") or (), self.settings.head_labels or ()
-        if not labels or not (named or given):
+        saved_labels = task.get("labels") or ()
+        flag_labels = self.settings.head_labels or ()
+        if not labels or not (saved_labels or flag_labels):
             return None, f" (labels taken for {', '.join(labels)})" if labels else ""
-        known = (given, named) if self.labels_are_fixed else (named, given)
-        for head in filter(None, known):
+        candidates = [saved_labels, flag_labels]
+        if self.labels_are_fixed:
+            candidates.reverse()
+        for head in filter(None, candidates):
             order = head_labels.match(labels, head, self.label_names)
             if order is not None:
                 return order, f" (its labels: {', '.join(head)})"

@@ -103,7 +103,7 @@ MNLI = TextTask(
     aliases=("mnli-m", "mnli-matched"),
 )
 
-# As released, this is a separate task, which evaluates only on mismatched genres.
+# As released, this is a task of its own, which evaluates only on mismatched genres.
 MISMATCHED_MNLI = dataclasses.replace(
     MNLI,
     name="mismnli",

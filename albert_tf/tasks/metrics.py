@@ -116,7 +116,7 @@ def entity_scores(
 
     Args:
         labels: O, B-TYPE or I-TYPE of each word, of each sentence.
-        predictions: as many.
+        predictions: one for each target.
     """
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 

@@ -1,4 +1,4 @@
-"""From raw text to answers in Python, whatever runs the model.
+"""From raw text to answers in Python, independent of the model's runtime.
 
 A pipeline turns a row of text into inputs of the model (`preprocess`), and the outputs
 of the model into an answer (`postprocess`). `serve.predict` sorts the inputs of many
@@ -147,7 +147,7 @@ class FineTunedPipeline(Pipeline):
 
     @abc.abstractmethod
     def score(self, example: Example, outputs: Sequence[Any]) -> Any:
-        """Returns what the answer depends on, for `+` and `/`: probabilities, mostly.
+        """Returns the scores that decide the answer; they support `+` and `/`.
 
         Args:
             example: see `postprocess`.

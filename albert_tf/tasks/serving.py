@@ -71,8 +71,8 @@ class TextInputs(tf.Module):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
         self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
-        most = max_seq_length if truncate else None
-        self.tokenize = GraphTokenizer(tokenizer, most)
+        max_tokens = max_seq_length if truncate else None
+        self.tokenize = GraphTokenizer(tokenizer, max_tokens)
         self._max_seq_length = max_seq_length
         self._special = tokenizer.cls_id, tokenizer.sep_id
         self._pad = tokenizer.pad_id

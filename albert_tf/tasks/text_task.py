@@ -181,14 +181,14 @@ class TextTask:
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns the labels of examples, in the form of `decode`."""
-        given: list[Any] = [example.label for example in examples]
+        values: list[Any] = [example.label for example in examples]
         if self.labels is None:
-            return np.array(given, np.float32)
+            return np.array(values, np.float32)
         numbers = {label: number for number, label in enumerate(self.labels)}
         if self.label_separator is None:
-            return np.array([numbers[label] for label in given], np.int32)
-        targets = np.zeros((len(given), len(numbers)), np.int32)
-        for row, labels in zip(targets, given, strict=True):
+            return np.array([numbers[label] for label in values], np.int32)
+        targets = np.zeros((len(values), len(numbers)), np.int32)
+        for row, labels in zip(targets, values, strict=True):
             row[[numbers[label] for label in labels]] = 1
         return targets
 

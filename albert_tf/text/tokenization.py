@@ -392,8 +392,8 @@ class SentencePieceTokenizer(Tokenizer):
                 f"{spm_model_file}: has a piece twice, or no unknown piece; expected a "
                 f"model of SentencePiece's trainer"
             )
-        given = (do_lower_case, keep_accents)
-        super().__init__(spm_model_file, self.model, pieces, given, stored)
+        cleaning_flags = (do_lower_case, keep_accents)
+        super().__init__(spm_model_file, self.model, pieces, cleaning_flags, stored)
         pad_id = processor.pad_id()
         self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
         self._unk_piece = pieces[processor.unk_id()]

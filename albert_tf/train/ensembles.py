@@ -2,8 +2,8 @@
 
     run_classifier.py --ensemble=runs/a,runs/b,'runs/mrpc/run-*' --do_eval --do_predict
 
-The members are opened one after the other, so memory is that of the largest. The paper
-sets its records on GLUE (6 to 17 checkpoints a task), SQuAD and RACE so (paper 4.9).
+The members are opened one after the other, so only one is in memory. The paper's best
+results on GLUE (6 to 17 checkpoints a task), SQuAD and RACE are ensembles (paper 4.9).
 """
 
 import dataclasses
@@ -184,34 +184,34 @@ def _sum(total: _Member, member: _Member) -> _Member:
 
 
 def _divide(total: _Member, count: int) -> _Member:
-    answers = {name: own / count for name, own in total.answers.items()}
+    answers = {name: values / count for name, values in total.answers.items()}
     metrics = _metrics(total.task, total.splits, answers)
     return dataclasses.replace(total, answers=answers, metrics=metrics)
 
 
 def _search(
-    members: Sequence[_Member], most: int, log_line: Callable[[str], None]
+    members: Sequence[_Member], max_size: int, log_line: Callable[[str], None]
 ) -> tuple[_Member, dict[str, Any]]:
-    """Adds the member that helps most, again and again; returns the best of all steps.
+    """Adds the most helpful member repeatedly; returns the best ensemble of all steps.
 
     Args:
         members: the candidates.
-        most: number of members of the ensemble at most.
+        max_size: maximum number of members of the ensemble.
         log_line: gets a line for each step.
     """
     key = members[0].task.key_metric
     if key not in members[0].metrics:
         raise InputError("--ensemble_search: there are no labels; pass --do_eval")
-    left, chosen, steps = list(members), list[_Member](), []
+    candidates, chosen, steps = list(members), list[_Member](), []
     best: _Member | None = None
-    while left and len(chosen) < most:
+    while candidates and len(chosen) < max_size:
         tried = []
-        for member in left:
+        for member in candidates:
             group = [*chosen, member]
             mean = _divide(functools.reduce(_sum, group), len(group))
             tried.append((mean.metrics[key], member, mean))
         score, member, mean = max(tried, key=lambda each: each[0])
-        left.remove(member)
+        candidates.remove(member)
         chosen.append(member)
         steps.append({"added": member.folder, key: score})
         log_line(f"Search: {len(chosen)} with {member.folder}: {key} {score:.4f}")

@@ -35,7 +35,7 @@ _START = "init_checkpoint"
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to fine-tune, to evaluate and to predict with.
+    """The settings and devices of a fine-tuning run.
 
     Attributes:
         family: the class of the task.
@@ -128,7 +128,7 @@ def prepare_task(
     """Reads and encodes the data; returns the task and its splits.
 
     Args:
-        job: what to do.
+        job: the run.
         shared: settings that all members of an ensemble share, instead of the member's.
     """
     family, config = job.family, job.config

@@ -61,16 +61,16 @@ class RunFile:
         folders = (self.folder, *self.folder.glob("run-*"))
         if not any(map(checkpoints.steps, folders)):
             return
-        before, now = read_flags(self.folder), self.flags
+        saved, current = read_flags(self.folder), self.flags
         changed = [
-            f"--{name}={now[name]} (before: {value})"
-            for name, value in before.items()
-            if name in now and now[name] != value
+            f"--{name}={current[name]} (before: {value})"
+            for name, value in saved.items()
+            if name in current and current[name] != value
         ]
-        if before.get("optimizer", now["optimizer"]) != now["optimizer"]:
+        if saved.get("optimizer", current["optimizer"]) != current["optimizer"]:
             raise InputError(
-                f"--optimizer={now['optimizer']}: the run in {self.folder} had "
-                f"{before['optimizer']}; use the same, or another --output_dir"
+                f"--optimizer={current['optimizer']}: the run in {self.folder} had "
+                f"{saved['optimizer']}; use the same, or another --output_dir"
             )
         if changed:
             log(f"Flags changed since the run began: {', '.join(changed)}")

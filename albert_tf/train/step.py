@@ -211,11 +211,11 @@ class Trainer:
 
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:
-        def where():
-            made = count_steps(self.optimizer) if self.optimizer else 0
-            return f"after step {made:,}"
+        def state():
+            steps = count_steps(self.optimizer) if self.optimizer else 0
+            return f"after step {steps:,}"
 
-        with batches.translate_errors(source, where), worker_errors(self._strategy):
+        with batches.translate_errors(source, state), worker_errors(self._strategy):
             yield
 
     def _logged(self, dataset, verb: str, batch_size: int, count: int):
@@ -395,10 +395,12 @@ class Trainer:
             loss = self.task.compute_loss(losses, weights)
             scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
         variables = self.model.trainable_variables
-        every = tape.gradient(scaled, [variable.value for variable in variables])
-        pairs = zip(every, variables, strict=True)
-        reached = [(g, variable) for g, variable in pairs if g is not None]
-        gradients, self._reached = map(list, zip(*reached, strict=True))
+        all_gradients = tape.gradient(
+            scaled, [variable.value for variable in variables]
+        )
+        pairs = zip(all_gradients, variables, strict=True)
+        used = [(g, variable) for g, variable in pairs if g is not None]
+        gradients, self._reached = map(list, zip(*used, strict=True))
         return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):

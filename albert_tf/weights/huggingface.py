@@ -105,7 +105,7 @@ def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
 
-    Their ids are those of `tokenizer`, with two exceptions. A special piece in a text,
+    Their ids equal `tokenizer`'s, with two exceptions. A special piece in a text,
     such as "[SEP]", counts as such, as always in transformers. If two ways to cut a
     word are equally likely, the other one may be taken.
 
@@ -272,7 +272,7 @@ def _cut_words(mark: Step) -> list[Step]:
 def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
     """Returns the pieces with their log-probabilities.
 
-    A piece that must not match gets a space at its end, where no text has a space.
+    A piece that must not match ends in a space, which no text has there.
     """
     kinds = proto.SentencePiece
     special = tokenizer.special_ids

@@ -242,13 +242,13 @@ def expand(model, format: str) -> list[Target]:
             number, inner = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
             for leaf, variable in _variables(model, path, row.kind, format):
-                own = path + LEAVES["keras"][leaf]
+                keras_name = path + LEAVES["keras"][leaf]
                 names = (
                     tensor_name(row, format, leaf, g=groups[number], i=inner, b=b),
                     tensor_name(row, format, leaf, i=inner, b=inner),
                 )
                 layout = _layout(format, row.kind, leaf, variable.shape, config)
-                targets.append(Target(own, *names, variable, *layout))
+                targets.append(Target(keras_name, *names, variable, *layout))
     return targets
 
 
@@ -273,7 +273,7 @@ def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, 
         module = module[int(step)] if step.isdigit() else getattr(module, step, None)
     if module is None:
         if path == "encoder.projection" and format not in ("tf1", "keras"):
-            # With E = H the release has no projection; other formats have one, which
+            # If E = H, the release has no projection; other formats have one, which
             # must be the identity.
             size = model.config.hidden_size
             yield "kernel", np.eye(size, dtype=np.float32)

@@ -27,12 +27,12 @@ class Source:
         adapt: returns the configuration that fits the weights, given the stored one.
 
     Attributes:
-        format: as given.
+        format: see Args.
         path: the path as a text.
         shapes: the shape of every weight by name.
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
-        config: as given.
-        build_model: as given.
+        config: see Args.
+        build_model: see Args.
         adapt: as given.
     """
 

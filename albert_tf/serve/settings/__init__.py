@@ -1,7 +1,7 @@
 """The settings of the scripts that serve and convert models.
 
-predict     which model answers, and where texts come from
-page        which model answers, and where its page is
+predict     the model and the source of texts
+page        the model and the address of its page
 conversion  weights from one format to another
 hub         TF-Hub modules
 """

@@ -58,8 +58,8 @@ class MultipleChoice(base.FineTuningTask):
         }
 
     def encode(self, split: Split) -> Arrays:
-        given = self.tokenizer, split.examples, self.settings
-        return vars(features.encode(*given, num_threads=cores.available()))
+        arguments = self.tokenizer, split.examples, self.settings
+        return vars(features.encode(*arguments, num_threads=cores.available()))
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         return Features(**arrays)

@@ -1,9 +1,9 @@
-"""What can be set, as dataclasses whose fields are the scripts' flags.
+"""Settings as dataclasses whose fields are the scripts' flags.
 
 Nothing here imports TensorFlow or Keras: a script's `--help` and its checks of the
 command line need not wait for them.
 
-base            what all families share: what `task.json` stores of them
+base            the base of all families: the keys of `task.json`
 training        one run, whatever the task
 pretraining     what to pretrain, on what
 fine_tuning     what all fine-tuning tasks share: training, model and vocabulary

@@ -1,4 +1,4 @@
-"""Questions about a text, answered from it: SQuAD 1.1, SQuAD 2.0 and what looks alike.
+"""Questions about a text, answered from it: SQuAD 1.1, SQuAD 2.0 and similar files.
 
 reading     files to questions
 locating    training answers to their places in the contexts

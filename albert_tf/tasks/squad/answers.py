@@ -206,7 +206,7 @@ class Answers:
     def __add__(self, other: Self) -> Self:
         """Adds null odds, and the probabilities of spans with the same text and place.
 
-        The scores of a span are those of the first model that has it.
+        The scores of a span come from the first model that has it.
         """
         n_best = {}
         for id, entries in self.n_best.items():

@@ -45,7 +45,7 @@ def question_answering(
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B];
     `begin` and `end`, int32 [B], its characters in the context, -1 without an answer;
     `score`, float32 [B], by which spans are sorted; `probability`, float32 [B], of the
-    span among those of the n-best list; `n_best_answers` and `n_best_probabilities` [B,
+    span within the n-best list; `n_best_answers` and `n_best_probabilities` [B,
     n], "" and 0 behind the end of a list. SQuAD 2.0 adds `null_odds`, float32 [B], the
     logit of "no answer" (of a linear head the null score less the score of the best
     span). Above `threshold` the answer is "", and begin and end are -1; the other
@@ -58,22 +58,22 @@ def question_answering(
     Args:
         model: a model for SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        settings: the version, the lengths of windows and limits of answers. What is
-            None becomes as released: version 2.0 for the conditional head only.
+        settings: the version, the lengths of windows and limits of answers. None has
+            the released default: version 2.0 only for the conditional head.
         threshold: the threshold in 2.0; None answers every question.
 
     Raises:
         InputError: the model, the lengths, the threshold or the vocabulary do not fit.
     """
     check_class(model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
-    given: Any = settings or SquadSettings()
-    if given.version is None:
+    options: Any = settings or SquadSettings()
+    if options.version is None:
         is_linear = isinstance(model, models.AlbertSpanLabeler)
-        given = dataclasses.replace(given, version="1.1" if is_linear else "2.0")
-    used = given.with_defaults(None, model.config.max_position_embeddings)
-    check_threshold(used.version, threshold)
-    check_inputs(model.config, tokenizer, used.max_seq_length)
-    graph = _Questions(model, tokenizer, used, threshold)
+        options = dataclasses.replace(options, version="1.1" if is_linear else "2.0")
+    options = options.with_defaults(None, model.config.max_position_embeddings)
+    check_threshold(options.version, threshold)
+    check_inputs(model.config, tokenizer, options.max_seq_length)
+    graph = _Questions(model, tokenizer, options, threshold)
     specs = {"question": TEXTS, "context": TEXTS}
     return ServingFunction(model, graph, graph.answer, specs)
 

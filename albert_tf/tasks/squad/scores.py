@@ -157,8 +157,8 @@ def evaluate(
             metrics |= _means(scores, prefix, part)
     if null_odds is not None:
         for name, values in raw.items():
-            given = values, predictions, null_odds, answerable
-            best, best_at = best_threshold(*given, len(ids))
+            arguments = values, predictions, null_odds, answerable
+            best, best_at = best_threshold(*arguments, len(ids))
             metrics |= {f"best_{name}": best, f"best_{name}_thresh": best_at}
     return metrics
 

@@ -40,7 +40,7 @@ _DEFAULT_NULL_THRESHOLD = 0.0
 class QuestionAnswering(base.FineTuningTask):
     """Answers that are spans of a context (paper: SQuAD 1.1 and 2.0).
 
-    Metrics are those of the official scripts, in percent, and the threshold of the
+    Metrics are the official scripts' metrics, in percent, and the threshold of the
     answers (`null_score_diff_threshold`, 2.0). An evaluation has no loss: its questions
     have several answers.
 

@@ -40,7 +40,7 @@ def open(path: Path) -> Source:
         opened.visititems(lambda name, item: items.append((name, item)))
         for name, item in items:
             if isinstance(item, h5py.Dataset):
-                # In the file of a whole task, the backbone is one of the layers.
+                # The file of a whole task has the backbone as one of its layers.
                 key = name.removeprefix("layers/albert_backbone/")
                 is_head = "layers/albert_backbone" in opened and key == name
                 tensors[("task/" if is_head else prefix) + key] = item

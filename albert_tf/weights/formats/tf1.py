@@ -31,8 +31,8 @@ def open(path: Path) -> Source:
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
-    # albert_zh projects word embeddings to the width H before it adds those of
-    # positions and segments, so the product of its two tables is that of E = H.
+    # albert_zh projects word embeddings to the width H before it adds embeddings of
+    # positions and segments, so the product of its two tables is a table with E = H.
     has_product = _SECOND in shapes
     if has_product:
         shapes[_FIRST] = [shapes[_FIRST][0], shapes.pop(_SECOND)[1]]
