@@ -103,7 +103,7 @@ def test_text_is_cleaned_as_the_files_say(kind, config, steps, expected, tmp_pat
         ),
         (
             *(SPM, [1], None, {}),
-            "{}/tokenizer_config.json: [1]: expected a JSON object",
+            "{}/tokenizer_config.json: expected a JSON object, got [1]",
         ),
     ],
 )
