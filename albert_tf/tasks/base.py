@@ -553,7 +553,7 @@ class FineTuningTask(Task):
             if order is not None:
                 return order, f" (its labels: {', '.join(head)})"
         return [], (
-            f"the labels of the head are {', '.join(named)}, those of the task "
+            f"the labels of the head are {', '.join(saved_labels)}, those of the task "
             f"{', '.join(labels)}; expected --labels, which names the task's in the "
             f"order of the head"
         )
